@@ -16,7 +16,6 @@ from benchmarks.sections.engine_cost import engine
 from benchmarks.sections.estimate import estimate
 from benchmarks.sections.exact import exact, lone_rows
 from benchmarks.sections.first_token import first_token
-from benchmarks.sections.fixed_shapes import fixed_shapes
 from benchmarks.sections.grammar import grammar
 from benchmarks.sections.kernels import kernels
 from benchmarks.sections.kv_types import kv_types
@@ -28,6 +27,7 @@ from benchmarks.sections.overlap import overlap, overlap_sampled
 from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
 from benchmarks.sections.serve import serve
+from benchmarks.sections.static_shapes import static_shapes
 from benchmarks.sections.streaming import streaming, streaming_gguf
 from benchmarks.sections.streaming_peer import streaming_peer
 from benchmarks.sections.trust import simulation_trust
@@ -121,7 +121,7 @@ _SECTIONS = (
     streaming_peer,
     grammar,
     serve,
-    fixed_shapes,
+    static_shapes,
     kernels,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}

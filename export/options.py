@@ -26,7 +26,7 @@ class ExportOptions:
         out: the bundle's folder; must not exist unless ``overwrite``.
         draft: the folder of a smaller model, or None. It may have another tokenizer, which
             lowers acceptance.
-        formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of fixed shape),
+        formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of static shape),
             ``gguf`` (llama.cpp), ``coreml``, or several.
         weights: how weights are stored: ``int4``, say, for a single format, or one per format, as
             in ``onnx=int4,gguf=q4_0``. None takes each format's default.
@@ -39,7 +39,7 @@ class ExportOptions:
         form: form of a CoreML program: ``slice`` or ``blend``; None is ``slice`` for the target,
             which a GPU runs, and ``blend`` for the draft, which is meant for a Neural Engine.
         rows: widths of a CoreML program's passes, ascending from 1.
-        static_rows: widths of ONNX graphs of fixed shape, ascending from 1.
+        static_rows: widths of ONNX graphs of static shape, ascending from 1.
         static_context: size of their cache in tokens; None is the context, at most 4096.
         static_activations: ``int8`` or ``int16``: their products multiply integers, in ranges
             measured on the texts of ``calibration``; with int8 weights. None multiplies in fp32.

@@ -140,7 +140,7 @@ def write_tiny_model(
 def write_tiny_graphs(
     folder: Path, weights: str = "fp32", **changes: Any
 ) -> tuple[DecoderSpec, dict[str, FloatArray]]:
-    """Graphs of fixed shape of a tiny random decoder; returns what they were made from.
+    """Graphs of static shape of a tiny random decoder; returns what they were made from.
 
     ``changes`` may name ``rows``, ``seed`` and ``activations``; others are of the decoder.
     """

@@ -41,7 +41,7 @@ def command(model: str | None, attempt: bool, measure: bool | None, as_json: boo
     GGML_BACKEND_PATH names a backend's library.
 
     Which bundles a device can run is tested as well: a tiny decoder is loaded on it in each form of
-    ONNX, with a cache of any size (onnx) and of fixed shape (onnx-static).
+    ONNX, with a cache of any size (onnx) and of static shape (onnx-static).
 
     With MODEL, a bundle that contains CoreML programs, also list where CoreML would compute each
     of their functions, according to its compute plan: on macOS only, and not a measurement.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 _DEFAULT_FORMAT = "onnx"
-# Options of graphs of fixed shape, in addition to --static-rows.
+# Options of graphs of static shape, in addition to --static-rows.
 _STATIC = ("static_context", "static_activations")
 
 
@@ -93,7 +93,7 @@ _STATIC = ("static_context", "static_activations")
 @click.option(
     "--static-rows",
     metavar="WIDTHS",
-    help="Write ONNX graphs of fixed shape with standard operators, as compilers for NPUs need"
+    help="Write ONNX graphs of static shape with standard operators, as compilers for NPUs need"
     " them, for these widths of passes, such as 1,4,8,16.",
 )
 @click.option(

@@ -10,7 +10,7 @@ from edgedec.coreml.builder import Value, integers
 from edgedec.coreml.types import Kind, TensorType
 from edgedec.export.coreml.options import slots
 from edgedec.export.coreml.parts import HALF, ProgramParts
-from edgedec.export.fixed import mask_name, ropes, windows
+from edgedec.export.static_shapes import mask_name, ropes, windows
 from edgedec.export.tensors import FloatArray, read
 
 STATE = "kv"

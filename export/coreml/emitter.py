@@ -28,9 +28,9 @@ from edgedec.export.coreml.options import (
 from edgedec.export.coreml.parts import HALF, ProgramParts
 from edgedec.export.coreml.rounded import WeightStore
 from edgedec.export.facts import TOP_K
-from edgedec.export.fixed import HIDDEN
 from edgedec.export.flow import Flow
 from edgedec.export.quantize import Rounding
+from edgedec.export.static_shapes import HIDDEN
 from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec
 

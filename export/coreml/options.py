@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgedec.errors import InputError, UnsupportedArchitecture
-from edgedec.export import fixed
+from edgedec.export import static_shapes
 from edgedec.export.coreml.rounded import WEIGHTS
 from edgedec.export.options import ROWS
 from edgedec.models.decoder import DecoderSpec
@@ -51,7 +51,7 @@ def slots(spec: DecoderSpec) -> int:
 
 def read_rows(spec: DecoderSpec) -> int:
     """Return the tokens of a prompt that one pass reads."""
-    return min(fixed.READ_ROWS, slots(spec))
+    return min(static_shapes.READ_ROWS, slots(spec))
 
 
 def check_decoder(spec: DecoderSpec, options: ProgramOptions) -> None:
@@ -81,7 +81,7 @@ def check_decoder(spec: DecoderSpec, options: ProgramOptions) -> None:
 
 def facts(spec: DecoderSpec, options: ProgramOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in the program's metadata."""
-    shared = fixed.facts(
+    shared = static_shapes.facts(
         spec, options.name, options.eos_ids, options.weights, options.rows, slots(spec)
     )
     own = {"form": options.form, "moved_rows": min(MOVED_ROWS, slots(spec))}

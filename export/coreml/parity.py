@@ -23,7 +23,7 @@ from edgedec.export.divergence import OnStep, ParityFigures, check_layer, compar
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec
-from edgedec.runtimes._fixed.executor import Feeds
+from edgedec.runtimes._static.executor import Feeds
 from edgedec.runtimes.coreml.executor import ReferenceExecutor
 from edgedec.runtimes.coreml.model import CoremlModel
 

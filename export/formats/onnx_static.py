@@ -1,4 +1,4 @@
-"""ONNX graphs of fixed shape and standard operators: one for each width, over shared weights."""
+"""ONNX graphs of static shape and standard operators: one for each width, over shared weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ _CONTEXT = 4096
 def check(options: ExportOptions) -> None:
     """See ``Exporter``."""
     if options.kv != _KV:
-        raise InputError(f"--kv {options.kv}: graphs of fixed shape keep it in {_KV}: leave it out")
+        raise InputError(
+            f"--kv {options.kv}: graphs of static shape keep it in {_KV}: leave it out"
+        )
     if options.static_activations is not None:
         _check_activations(options, options.static_activations)
 

@@ -1,4 +1,4 @@
-"""Emits a decoder as ONNX graphs of fixed shape, of standard operators only, one for each width.
+"""Emits a decoder as ONNX graphs of static shape, of standard operators only, one for each width.
 
 ``static-<n>.onnx`` computes ``n`` tokens, ``static-read-<n>.onnx`` reads those of a prompt and has
 no head; all of them share the weights in ``static.data``. Inputs: ``ids`` int32 [n]; ``positions``

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.export.fixed import mask_name, ropes, windows
 from edgedec.export.onnx_static.parts import StaticParts
+from edgedec.export.static_shapes import mask_name, ropes, windows
 from edgedec.export.tensors import read
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from edgedec.errors import InputError, UnsupportedArchitecture
-from edgedec.export import fixed
+from edgedec.export import static_shapes
 from edgedec.export.facts import TOP_K
-from edgedec.export.fixed import HIDDEN
 from edgedec.export.flow import Flow
 from edgedec.export.graph import DataFile, GraphWriter
 from edgedec.export.onnx.options import GraphOptions
@@ -22,6 +21,7 @@ from edgedec.export.onnx_static.weights import FORMAT, products
 from edgedec.export.options import ROWS
 from edgedec.export.quantize import Rounding
 from edgedec.export.ranges import Ranges
+from edgedec.export.static_shapes import HIDDEN
 from edgedec.export.tensors import TensorReader
 from edgedec.export.weights import Format
 from edgedec.models.decoder import DecoderSpec
@@ -33,7 +33,7 @@ GRAPH, READER, DATA = "static-{}.onnx", "static-read-{}.onnx", "static.data"
 
 @dataclass(frozen=True, slots=True)
 class StaticOptions(GraphOptions):
-    """Options of graphs of fixed shape.
+    """Options of graphs of static shape.
 
     Attributes:
         rows: widths of passes, ascending from 1.
@@ -74,7 +74,7 @@ def write_graphs(
     _check(spec, options)
     errors: dict[str, float] = {}
     metadata = {"edgedec": json.dumps(facts(spec, options))}
-    read = min(fixed.READ_ROWS, spec.max_context)
+    read = min(static_shapes.READ_ROWS, spec.max_context)
     widths = [(GRAPH, rows, True) for rows in options.rows]
     with DataFile(folder / DATA) as data:
         for name, rows, head in [*widths, (READER, read, False)]:
@@ -106,7 +106,7 @@ def _check(spec: DecoderSpec, options: StaticOptions) -> None:
 
 def facts(spec: DecoderSpec, options: StaticOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in every graph's metadata."""
-    shared = fixed.facts(
+    shared = static_shapes.facts(
         spec, options.name, options.eos_ids, options.weights, options.rows, spec.max_context
     )
     activations = {"activations": options.activations} if options.activations else {}
@@ -115,7 +115,7 @@ def facts(spec: DecoderSpec, options: StaticOptions) -> dict[str, object]:
 
 def files(spec: DecoderSpec, options: StaticOptions) -> tuple[str, ...]:
     """Return the names of the files that ``write_graphs`` writes, the main one first."""
-    read = min(fixed.READ_ROWS, spec.max_context)
+    read = min(static_shapes.READ_ROWS, spec.max_context)
     return (*(GRAPH.format(rows) for rows in options.rows), READER.format(read), DATA)
 
 

@@ -1,4 +1,4 @@
-"""Compares graphs of fixed shape with their source.
+"""Compares graphs of static shape with their source.
 
 The logits are those of the written files, on ONNX Runtime and the processor. In addition each layer
 is emitted in fp32 and compared with the reference, where any difference beyond rounding is a bug.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.export import fixed
+from edgedec.export import static_shapes
 from edgedec.export.divergence import OnStep, ParityFigures, check_layer, compare_model
 from edgedec.export.flow import Flow
 from edgedec.export.graph import DataFile, GraphWriter
@@ -91,14 +91,14 @@ def _feeds(spec: DecoderSpec, layer: int, rows: int) -> dict[str, npt.NDArray[An
         for part in ("key", "value")
     }
     at = np.arange(rows)
-    for window in fixed.windows(spec):
+    for window in static_shapes.windows(spec):
         seen = at[None] <= at[:, None]
         if window:
             seen &= at[None] > at[:, None] - window
-        bias = np.full((1, rows, 1 + rows), fixed.HIDDEN, np.float32)
+        bias = np.full((1, rows, 1 + rows), static_shapes.HIDDEN, np.float32)
         bias[0, :, 1:][seen] = 0
-        feeds[fixed.mask_name(window)] = bias
-    for place, rope in enumerate(fixed.ropes(spec)):
+        feeds[static_shapes.mask_name(window)] = bias
+    for place, rope in enumerate(static_shapes.ropes(spec)):
         tables = rope.tables(spec.rotary_dim, rows, spec.max_context)
         feeds[f"cos_{place}"], feeds[f"sin_{place}"] = tables
     return feeds

@@ -14,7 +14,7 @@ _APPROXIMATIONS = {"gelu": "none", "gelu_tanh": "tanh"}
 
 @dataclass(frozen=True, slots=True)
 class StaticParts(GraphParts):
-    """One graph of fixed shape under construction; see ``edgedec.export.flow.Parts``.
+    """One graph of static shape under construction; see ``edgedec.export.flow.Parts``.
 
     Attributes:
         rows: tokens that it computes.

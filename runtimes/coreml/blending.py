@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgedec.coreml.types import Array
-from edgedec.runtimes._fixed.session import FreeSlots
+from edgedec.runtimes._static.session import FreeSlots
 
 
 class BlendSession(FreeSlots):

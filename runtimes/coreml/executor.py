@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from edgedec.coreml.constants import Constants
 from edgedec.coreml.interpreter import Interpreter, empty_state
 from edgedec.coreml.types import Array
-from edgedec.runtimes._fixed.executor import Executor, Feeds
+from edgedec.runtimes._static.executor import Executor, Feeds
 from edgedec.runtimes.coreml.facts import STATE
 
 
@@ -21,7 +21,7 @@ class CoremlExecutor(Executor, Protocol):
 
 
 class ReferenceExecutor:
-    """Implements ``edgedec.runtimes._fixed.executor.Executor`` by the interpreter.
+    """Implements ``edgedec.runtimes._static.executor.Executor`` by the interpreter.
 
     Args:
         constants: of the program.

@@ -10,7 +10,7 @@ from edgedec.coreml import Package
 from edgedec.coreml.program import Function
 from edgedec.coreml.types import Kind, TensorType
 from edgedec.errors import BundleError
-from edgedec.runtimes._fixed.facts import FixedFacts, count, stated
+from edgedec.runtimes._static.facts import StaticShapeFacts, count, stated
 
 GRAPH_VERSION = 1
 STATE = "kv"
@@ -19,7 +19,7 @@ _Types = Mapping[str, TensorType]
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramFacts(FixedFacts):
+class ProgramFacts(StaticShapeFacts):
     """Facts of a program; see ``edgedec.export.coreml.options``.
 
     Attributes:

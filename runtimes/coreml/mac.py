@@ -15,7 +15,7 @@ import numpy as np
 from edgedec._support.fields import one_line
 from edgedec.coreml.types import Array
 from edgedec.errors import PassFailed
-from edgedec.runtimes._fixed.executor import Feeds
+from edgedec.runtimes._static.executor import Feeds
 from edgedec.runtimes.coreml.compiled import CompiledProgram
 from edgedec.runtimes.coreml.facts import STATE
 

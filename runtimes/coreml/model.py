@@ -8,8 +8,8 @@ from pathlib import Path
 from edgedec._support.files import open_regular, sampled
 from edgedec.coreml import Package, package_files
 from edgedec.coreml.constants import Constants
-from edgedec.runtimes._fixed.executor import Executor
-from edgedec.runtimes._fixed.model import FixedModel
+from edgedec.runtimes._static.executor import Executor
+from edgedec.runtimes._static.model import StaticShapeModel
 from edgedec.runtimes.coreml.blending import BlendSession
 from edgedec.runtimes.coreml.devices import REFERENCE, check_device
 from edgedec.runtimes.coreml.executor import ReferenceExecutor
@@ -17,7 +17,7 @@ from edgedec.runtimes.coreml.facts import ProgramFacts
 from edgedec.runtimes.coreml.slicing import SliceSession
 
 
-class CoremlModel(FixedModel):
+class CoremlModel(StaticShapeModel):
     """Implements ``edgedec.decoding.session.Model``; made by ``CoremlModel.load``.
 
     Args:

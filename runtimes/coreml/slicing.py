@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgedec.coreml.types import Array
-from edgedec.runtimes._fixed.session import FixedSession
+from edgedec.runtimes._static.session import StaticShapeSession
 from edgedec.runtimes.coreml.facts import ProgramFacts
 
 
-class SliceSession(FixedSession):
+class SliceSession(StaticShapeSession):
     """A pending node's slot follows those before it, so that an accepted chain is in place."""
 
     runtime = "coreml"

@@ -1,4 +1,4 @@
-"""Decoders as ONNX graphs of fixed shape and standard operators, as compilers for NPUs need."""
+"""Decoders as ONNX graphs of static shape and standard operators, as compilers for NPUs need."""
 
 from edgedec.records.adapter import AdapterInfo
 from edgedec.runtimes import _ort

@@ -1,4 +1,4 @@
-"""Describes graphs of fixed shape for people: their widths and their cache."""
+"""Describes graphs of static shape for people: their widths and their cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def describe(path: Path) -> list[str]:
     widths = ", ".join(map(str, facts.rows))
     integer = f"products of {facts.activations} activations with int8 weights"
     return [
-        f"graphs of fixed shape: passes of {widths} rows, a prompt in chunks of {facts.read_rows}",
+        f"graphs of static shape: passes of {widths} rows, a prompt in chunks of {facts.read_rows}",
         f"context {facts.max_context} tokens, cache float32{list(facts.cache)}",
         *([integer] if facts.activations else []),
     ]

@@ -1,4 +1,4 @@
-"""Computes graphs of fixed shape on ONNX Runtime, over a cache in this process's memory."""
+"""Computes graphs of static shape on ONNX Runtime, over a cache in this process's memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import onnxruntime as ort
 
 from edgedec.decoding.session_base import Stop
-from edgedec.runtimes._fixed.executor import Array, Feeds
 from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.memory import release, reserve
 from edgedec.runtimes._ort.runner import OrtRunner, Run
+from edgedec.runtimes._static.executor import Array, Feeds
 from edgedec.runtimes.onnx_static.facts import StaticFacts
 
 # Given to a pass along with its inputs: the slots that get its rows.
@@ -29,7 +29,7 @@ _DTYPES: Mapping[str, type[np.generic]] = {
 
 
 class StaticExecutor:
-    """Implements ``edgedec.runtimes._fixed.executor.Executor``; graphs open when first needed.
+    """Implements ``edgedec.runtimes._static.executor.Executor``; graphs open when first needed.
 
     Args:
         facts: of the graphs.

@@ -1,4 +1,4 @@
-"""The exporter's facts of graphs of fixed shape, checked against the graphs themselves."""
+"""The exporter's facts of graphs of static shape, checked against the graphs themselves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from edgedec._support.fields import Fields, one_line
 from edgedec.errors import BundleError
-from edgedec.runtimes._fixed.facts import FixedFacts, stated
 from edgedec.runtimes._ort.metadata import parse
+from edgedec.runtimes._static.facts import StaticShapeFacts, stated
 
 GRAPH_VERSION = 1
 MODEL_FILE = "static-1.onnx"
@@ -22,7 +22,7 @@ Shape = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class StaticFacts(FixedFacts):
+class StaticFacts(StaticShapeFacts):
     """Facts of the graphs; see ``edgedec.export.onnx_static``.
 
     Attributes:
@@ -42,7 +42,7 @@ class StaticFacts(FixedFacts):
         """
         found = parse(metadata, where, GRAPH_VERSION)
         if found.get("style") != _STYLE:
-            raise BundleError(f"{where}: not a graph of fixed shape: export it again")
+            raise BundleError(f"{where}: not a graph of static shape: export it again")
         fields = Fields(found, where)
         activations = found.get("activations", "")
         if activations not in _ACTIVATIONS:

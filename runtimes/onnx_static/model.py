@@ -1,4 +1,4 @@
-"""Graphs of fixed shape on ONNX Runtime, loaded once and shared by all sessions."""
+"""Graphs of static shape on ONNX Runtime, loaded once and shared by all sessions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.runtimes._fixed.model import FixedModel
 from edgedec.runtimes._ort.agreement import agree, probe_tokens
 from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.metadata import METADATA_KEY
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes._ort.saved import fingerprint, locations
+from edgedec.runtimes._static.model import StaticShapeModel
 from edgedec.runtimes.onnx_static.executor import StaticExecutor
 from edgedec.runtimes.onnx_static.facts import MODEL_FILE, StaticFacts, check_graph
 from edgedec.runtimes.onnx_static.session import StaticSession
@@ -27,7 +27,7 @@ from edgedec.runtimes.onnx_static.session import StaticSession
 _WITHOUT = ("MatMulAddFusion",)
 
 
-class StaticModel(FixedModel):
+class StaticModel(StaticShapeModel):
     """Implements ``edgedec.decoding.session.Model``; made by ``StaticModel.load``."""
 
     session = StaticSession

@@ -1,4 +1,4 @@
-"""One sequence over graphs of fixed shape, whose tokens stand anywhere in the cache."""
+"""One sequence over graphs of static shape, whose tokens stand anywhere in the cache."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.runtimes._fixed.executor import Array
-from edgedec.runtimes._fixed.session import FreeSlots
+from edgedec.runtimes._static.executor import Array
+from edgedec.runtimes._static.session import FreeSlots
 from edgedec.runtimes.onnx_static.executor import SLOTS
 
 

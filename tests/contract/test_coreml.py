@@ -8,13 +8,13 @@ from pathlib import Path
 import fake_coremltools
 import numpy as np
 import pytest
-from fixed_sessions import TESTS, check_last_slot, twins
+from static_sessions import TESTS, check_last_slot, twins
 from tiny_models import write_tiny_program
 from tiny_variants import VARIANTS
 
 from edgedec.coreml import Package
 from edgedec.coreml.types import Array
-from edgedec.runtimes._fixed.session import FixedSession
+from edgedec.runtimes._static.session import StaticShapeSession
 from edgedec.runtimes.coreml.blending import BlendSession
 from edgedec.runtimes.coreml.compiled import CompiledProgram
 from edgedec.runtimes.coreml.mac import MacExecutor
@@ -159,7 +159,11 @@ TWINS = [
 
 @pytest.mark.parametrize(("form", "twin", "test"), TWINS)
 def test_the_contract_catches(
-    load: Load, form: str, twin: type[FixedSession], test: str, monkeypatch: pytest.MonkeyPatch
+    load: Load,
+    form: str,
+    twin: type[StaticShapeSession],
+    test: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = load(form)
     contract = SessionContract()

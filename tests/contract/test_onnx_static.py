@@ -1,15 +1,15 @@
-"""ONNX graphs of fixed shape pass the contract, and twins broken on purpose do not."""
+"""ONNX graphs of static shape pass the contract, and twins broken on purpose do not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import pytest
-from fixed_sessions import TESTS, check_last_slot, twins
+from static_sessions import TESTS, check_last_slot, twins
 from tiny_models import write_tiny_graphs
 from tiny_variants import VARIANTS
 
-from edgedec.runtimes._fixed.executor import Array
+from edgedec.runtimes._static.executor import Array
 from edgedec.runtimes.onnx_static.executor import SLOTS
 from edgedec.runtimes.onnx_static.model import StaticModel
 from edgedec.runtimes.onnx_static.session import StaticSession

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgedec.coreml.types import Array
 from edgedec.decoding.session_base import Stop
-from edgedec.runtimes._fixed.executor import Feeds
+from edgedec.runtimes._static.executor import Feeds
 from edgedec.runtimes.coreml.executor import CoremlExecutor
 
 _CALLS, _SECONDS = 20, 0.5

@@ -1,4 +1,4 @@
-"""Graphs of fixed shape: every kind of decoder and of weights, and what is refused."""
+"""Graphs of static shape: every kind of decoder and of weights, and what is refused."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def run(*words: str) -> tuple[int, str]:
         (["--static-context", "999"], "--static-context 999: expected 1 to 256"),
         (
             ["--static-rows", "1", "--kv", "int8"],
-            "--kv int8: graphs of fixed shape",
+            "--kv int8: graphs of static shape",
         ),
         (["--static-rows", "1", "--format", "gguf"], "--static-rows is for onnx-static"),
         (

@@ -1,4 +1,4 @@
-"""The shipped pair as graphs of fixed shape: the texts are those of the dynamic graph in fp32."""
+"""The shipped pair as graphs of static shape: the texts are those of the dynamic graph in fp32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pair_texts import DEMO, drafted, overlapped, prompts, texts
 
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.runtimes._fixed.executor import Array
+from edgedec.runtimes._static.executor import Array
 from edgedec.runtimes.onnx_static.session import StaticSession
 
 STATIC = {"format": "onnx-static"}

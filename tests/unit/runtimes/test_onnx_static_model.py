@@ -1,4 +1,4 @@
-"""Graphs of fixed shape that are damaged, or not what their facts say, are refused in one line."""
+"""Graphs of static shape that are damaged, or not what their facts say, are refused in one line."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_weights_cut_short(folder: Path) -> None:
 def test_a_graph_of_another_form(tmp_path: Path) -> None:
     write_tiny_model(tmp_path)
     (tmp_path / "model.onnx").rename(tmp_path / "static-1.onnx")
-    refused(tmp_path, "not a graph of fixed shape")
+    refused(tmp_path, "not a graph of static shape")
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,6 @@ def test_weights_in_a_file_that_is_not_listed(folder: Path) -> None:
 
 def test_they_are_described(folder: Path) -> None:
     assert describe(folder / "static-1.onnx") == [
-        "graphs of fixed shape: passes of 1, 4 rows, a prompt in chunks of 128",
+        "graphs of static shape: passes of 1, 4 rows, a prompt in chunks of 128",
         "context 256 tokens, cache float32[4, 2, 256, 16]",
     ]

@@ -1,4 +1,4 @@
-"""Graphs of fixed shape on providers from packages of their own: OpenVINO's, and Qualcomm's NPU.
+"""Graphs of static shape on providers from packages of their own: OpenVINO's, and Qualcomm's NPU.
 
 Qualcomm's package emulates the NPU on a processor, slowly.
 """

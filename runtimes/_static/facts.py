@@ -28,7 +28,7 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedFacts:
+class StaticShapeFacts:
     """Facts of a program.
 
     Attributes:
@@ -90,7 +90,7 @@ class FixedFacts:
 
 
 def stated(fields: Fields) -> dict[str, Any]:
-    """Return what the fields say, as ``FixedFacts`` takes it."""
+    """Return what the fields say, as ``StaticShapeFacts`` takes it."""
     cache = (
         2 * count(fields, "layers"),
         *(count(fields, name) for name in ("kv_heads", "slots", "head_dim")),

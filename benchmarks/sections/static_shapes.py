@@ -1,4 +1,4 @@
-"""Compares graphs of fixed shape with the dynamic graph of the same model, on the processor.
+"""Compares graphs of static shape with the dynamic graph of the same model, on the processor.
 
 It reports for each form its divergence from the source, pass times by rows, and its texts.
 """
@@ -28,8 +28,8 @@ _CONTEXTS = (512, 2048)
 _READ, _TURNS, _TOKENS = 128, 15, 64
 
 
-def fixed_shapes(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Compare graphs of fixed shape with the dynamic one: parity, cost by rows, texts."""
+def static_shapes(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare graphs of static shape with the dynamic one: parity, cost by rows, texts."""
     rows = [*_parity(suite, recorder), *_texts(suite, recorder)]
     for weights, preset, context in (
         ("fp32", None, _CONTEXTS[0]),

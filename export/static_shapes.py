@@ -40,7 +40,7 @@ def facts(
     rows: Sequence[int],
     slots: int,
 ) -> dict[str, object]:
-    """Return the facts for a runtime; see ``edgedec.runtimes._fixed.facts``."""
+    """Return the facts for a runtime; see ``edgedec.runtimes._static.facts``."""
     return {
         **model_facts(spec, name, eos_ids, weights, spec.max_context),
         "slots": slots,

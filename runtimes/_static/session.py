@@ -15,15 +15,15 @@ from edgedec.decoding.session_base import check_interrupt
 from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError
-from edgedec.runtimes._fixed.executor import Array
-from edgedec.runtimes._fixed.model import FixedModel
+from edgedec.runtimes._static.executor import Array
+from edgedec.runtimes._static.model import StaticShapeModel
 
 # Added to the scores of slots that a row does not see.
 _HIDDEN = np.float32(-4e4)
 
 
-class FixedSession(SnapshotSession):
-    """Implements ``edgedec.decoding.session.Session``; made by ``FixedModel.open``.
+class StaticShapeSession(SnapshotSession):
+    """Implements ``edgedec.decoding.session.Session``; made by ``StaticShapeModel.open``.
 
     A pass has as many rows as one of the program's functions; padding rows repeat the last token,
     and no row attends to them. The attention mask is computed here and passed to the function.
@@ -34,7 +34,7 @@ class FixedSession(SnapshotSession):
 
     """
 
-    def __init__(self, model: FixedModel, capacity: int) -> None:
+    def __init__(self, model: StaticShapeModel, capacity: int) -> None:
         self._executor = model.executor
         self._cache: Any = self._executor.new_state()
         stop = self._executor.stop_of(self._cache)
@@ -193,7 +193,7 @@ class FixedSession(SnapshotSession):
         self._held[self._held >= length] = -1
         self._places.clear()
 
-    def _copy(self, length: int) -> FixedSession:
+    def _copy(self, length: int) -> StaticShapeSession:
         other = type(self)(self._model, self.capacity)
         self._executor.write(other._cache, self._executor.read(self._cache))
         other._held[:] = np.where(self._held < length, self._held, -1)
@@ -243,7 +243,7 @@ class FixedSession(SnapshotSession):
         self._cache = None
 
 
-class FreeSlots(FixedSession):
+class FreeSlots(StaticShapeSession):
     """A session that places tokens in any slots of the cache and tracks them on the host.
 
     A commit moves nothing: the slots of dropped nodes are free for the next ones.

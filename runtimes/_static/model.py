@@ -7,11 +7,11 @@ from collections.abc import Callable
 from edgedec.decoding.session import Capabilities, ModelInfo, Session
 from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import StateError
-from edgedec.runtimes._fixed.executor import Executor
-from edgedec.runtimes._fixed.facts import FixedFacts
+from edgedec.runtimes._static.executor import Executor
+from edgedec.runtimes._static.facts import StaticShapeFacts
 
 
-class FixedModel:
+class StaticShapeModel:
     """Implements ``edgedec.decoding.session.Model``; a runtime adds loading.
 
     Args:
@@ -25,16 +25,16 @@ class FixedModel:
         capabilities: features of its sessions.
         facts: of the program.
         fingerprint: identifies the model in saved states.
-        session: a class of ``FixedSession``, called with the model and a capacity.
+        session: a class of ``StaticShapeSession``, called with the model and a capacity.
 
     """
 
-    session: Callable[[FixedModel, int], Session]
+    session: Callable[[StaticShapeModel, int], Session]
     fingerprint: str
 
     def __init__(
         self,
-        facts: FixedFacts,
+        facts: StaticShapeFacts,
         executor: Executor,
         weight_bytes: int,
         threads: int = 1,

@@ -6,13 +6,13 @@ import numpy as np
 
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import IntArray, TokenTree
-from edgedec.runtimes._fixed.executor import Array
-from edgedec.runtimes._fixed.model import FixedModel
-from edgedec.runtimes._fixed.session import FixedSession
+from edgedec.runtimes._static.executor import Array
+from edgedec.runtimes._static.model import StaticShapeModel
+from edgedec.runtimes._static.session import StaticShapeSession
 from edgedec.runtimes.coreml.slicing import SliceSession
 
 
-def twins(base: type[FixedSession]) -> dict[str, type[FixedSession]]:
+def twins(base: type[StaticShapeSession]) -> dict[str, type[StaticShapeSession]]:
     """What can go wrong in either form."""
 
     class SeesEveryNode(base):  # type: ignore[misc, valid-type]
@@ -34,7 +34,7 @@ def twins(base: type[FixedSession]) -> dict[str, type[FixedSession]]:
             return super()._pass(other, *rest)
 
     class ForksAnEmptyCache(base):  # type: ignore[misc, valid-type]
-        def _copy(self, length: int) -> FixedSession:
+        def _copy(self, length: int) -> StaticShapeSession:
             other = super()._copy(length)
             other._cache = self._executor.new_state()
             return other
@@ -57,7 +57,7 @@ TESTS = {
 }
 
 
-def check_last_slot(model: FixedModel) -> None:
+def check_last_slot(model: StaticShapeModel) -> None:
     """Tokens up to the last slot of a cache of 256 score alike, however they are cut."""
     # Near the end of the cache no wide pass fits: rows of padding must not reach beyond it.
     tokens = np.random.default_rng(0).integers(0, 96, 256).tolist()
