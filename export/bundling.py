@@ -191,7 +191,7 @@ def _calibrate(
         return False
     texts = None
     for source in sources:
-        for place, job in enumerate(jobs[source.role]):
+        for index, job in enumerate(jobs[source.role]):
             if not formats.reads_texts(job):
                 continue
             texts = texts or calibration.texts(jobs["target"][0], folder, progress)
@@ -200,7 +200,7 @@ def _calibrate(
                 paths = sources[0].checkpoint.path, source.checkpoint.path
                 own = calibration.retokenized(texts, *paths)
             own = tuple(text[: job.spec.max_context] for text in own)
-            jobs[source.role][place] = dataclasses.replace(job, texts=own)
+            jobs[source.role][index] = dataclasses.replace(job, texts=own)
     if texts is None and options.calibration_text is not None:
         raise InputError(
             "--calibration-text is for int4 in onnx and coreml, quantised weights in gguf, and"

@@ -134,8 +134,8 @@ class CalibratedRounding:
     def _rounded(self, wanted: Sequence[Product], factor: FloatArray | None) -> list[Blocks]:
         """Round matrices, or an expert's rows of them, and keep them until they are written."""
         read = (
-            (place, part)
-            for place, (name, start, stop, _) in enumerate(wanted)
+            (index, part)
+            for index, (name, start, stop, _) in enumerate(wanted)
             for part in row_chunks(self._tensors, name, start, stop, _ROUNDED)
         )
 
@@ -143,8 +143,8 @@ class CalibratedRounding:
             return item[0], _rounded(item[1], factor, self._bits, self._block_size)
 
         found: list[list[Blocks]] = [[] for _ in wanted]
-        for place, blocks in ahead(work, read):
-            found[place].append(blocks)
+        for index, blocks in ahead(work, read):
+            found[index].append(blocks)
         whole = [_joined(parts) for parts in found]
         for (name, start, stop, _), blocks in zip(wanted, whole, strict=True):
             self._ready.setdefault(name, []).append(blocks)

@@ -129,9 +129,9 @@ def _together(
             race = rng.standard_exponential(logits.shape, np.float32)
             logits -= np.log(np.maximum(race, _SMALLEST_NOISE))
             start = len(tree)
-            for place, token in enumerate(logits.argmax(axis=1).tolist()):
-                texts[place].append(token)
-                ends[place] = tree.add(token, ends[place])
+            for index, token in enumerate(logits.argmax(axis=1).tolist()):
+                texts[index].append(token)
+                ends[index] = tree.add(token, ends[index])
             if len(texts[0]) < length:
                 logits = _logits(session, tree, start)
     finally:

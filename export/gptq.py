@@ -41,10 +41,10 @@ class Gram:
     def add(self, inputs: Sequence[FloatArray]) -> None:
         """Add inputs, each ``[n, columns]``."""
         together, rows = [], 0
-        for place, x in enumerate(inputs, 1):
+        for index, x in enumerate(inputs, 1):
             together.append(x)
             rows += len(x)
-            if rows >= _ROWS or place == len(inputs):
+            if rows >= _ROWS or index == len(inputs):
                 self._add(np.concatenate(together))
                 together, rows = [], 0
 

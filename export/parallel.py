@@ -67,14 +67,14 @@ def in_step(reference: Reference, layer: int, streams: list[FloatArray]) -> InSt
         matrices = yield asked
 
         def send(
-            place: int, asked: Step = asked, matrices: Sequence[FloatArray] = matrices
+            index: int, asked: Step = asked, matrices: Sequence[FloatArray] = matrices
         ) -> tuple[Product, ...]:
             # A few texts' products at a time, to limit memory.
-            x = asked[place][0].x
+            x = asked[index][0].x
             try:
-                return running[place].send([x @ matrix for matrix in matrices])
+                return running[index].send([x @ matrix for matrix in matrices])
             except StopIteration as done:
-                after[place] = done.value
+                after[index] = done.value
                 return ()
 
         asked = [products for products in ahead(send, range(len(running))) if products]

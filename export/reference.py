@@ -192,9 +192,9 @@ class Reference:
             weights /= weights.sum(axis=1, keepdims=True)
         mixed = np.zeros_like(x)
         for expert in range(experts.count):
-            rows, places = np.nonzero(chosen == expert)
+            rows, indices = np.nonzero(chosen == expert)
             own = yield from self._expert(layer, expert, x[rows])
-            mixed[rows] += weights[rows, places, None] * own
+            mixed[rows] += weights[rows, indices, None] * own
         return mixed
 
     def _expert(self, layer: int, expert: int, x: FloatArray) -> Steps:

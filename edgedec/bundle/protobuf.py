@@ -63,11 +63,11 @@ def marks(view: memoryview) -> Iterator[tuple[int, int, int | None, int]]:
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
-    for place in range(at, min(at + 10, len(view))):
-        byte = view[place]
+    for index in range(at, min(at + 10, len(view))):
+        byte = view[index]
         if byte < 128 and not shift:  # most by far
-            return byte, place + 1
-        at = place + 1
+            return byte, index + 1
+        at = index + 1
         value |= (byte & 127) << shift
         if byte < 128:
             if value >= 1 << 64:

@@ -185,12 +185,12 @@ def _decoding(
     found: Comparison, categories: Mapping[str, str], category: str, name: str
 ) -> float | None:
     """Return the speed-up without first rounds, as in all other figures of edgedec."""
-    places = [
-        place
-        for place, prompt in enumerate(found.prompts)
+    indices = [
+        index
+        for index, prompt in enumerate(found.prompts)
         if category in (EVERY, categories[prompt])
     ]
-    if not places:
+    if not indices:
         return None
-    sums = [sum(found.tpot_s[one][place] for place in places) for one in (found.baseline, name)]
+    sums = [sum(found.tpot_s[one][index] for index in indices) for one in (found.baseline, name)]
     return sums[0] / sums[1]

@@ -181,9 +181,9 @@ def least_repetitive(
     Texts that end early are chosen last.
     """
     found = []
-    for place, prompt in enumerate(prompts):
+    for index, prompt in enumerate(prompts):
         tokens = decode(prompt.text).token_ids
-        found.append((len(tokens) < max_new_tokens, repeated_share(tokens, _NGRAM), place, prompt))
+        found.append((len(tokens) < max_new_tokens, repeated_share(tokens, _NGRAM), index, prompt))
         if on_progress is not None:
             on_progress(len(found), len(prompts))
     best = sorted(found, key=lambda entry: entry[:3])[:count]

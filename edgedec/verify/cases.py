@@ -109,7 +109,7 @@ def biased(asked: GenerateOptions, plain: Sequence[Generation]) -> Case:
     options = []
     for text in plain:
         often = [token for token, _ in Counter(text.token_ids).most_common(4)]
-        bias = {token: -4.0 if place % 2 == 0 else 1.5 for place, token in enumerate(often)}
+        bias = {token: -4.0 if index % 2 == 0 else 1.5 for index, token in enumerate(often)}
         options.append(sampled(asked, logit_bias=bias))
     return Case("logit bias", tuple(options), base="sampled")
 
@@ -179,10 +179,10 @@ def _across_tokens(events: Sequence[Emission]) -> str | None:
     text = "".join(event.text for event in events)
     edges = set(itertools.accumulate(len(event.text) for event in events))
     half = len(text) // 2
-    places = [*range(half, len(text)), *range(half - 1, 0, -1)]
+    indices = [*range(half, len(text)), *range(half - 1, 0, -1)]
     # Preferably one that begins and ends inside tokens; single-character tokens have none.
     for inside in (True, False):
-        for start, length in itertools.product(places, _STOP_LENGTHS):
+        for start, length in itertools.product(indices, _STOP_LENGTHS):
             end = start + length
             if end >= len(text) or edges.isdisjoint(range(start + 1, end)):
                 continue
@@ -203,9 +203,9 @@ def _bias_that_ends(rows: FloatArray, eos: int) -> float | None:
     if missing.min() <= 0 or not np.isfinite(missing).all():
         return None
     lows = [0]
-    for place in range(1, len(missing)):
-        if missing[place] < missing[lows[-1]]:
-            lows.append(place)
+    for index in range(1, len(missing)):
+        if missing[index] < missing[lows[-1]]:
+            lows.append(index)
     chosen = min(range(len(lows)), key=lambda i: abs(lows[i] - len(missing) // 2))
     enough = missing[lows[chosen]]
     before = missing[lows[chosen - 1]] if chosen else enough + 2.0

@@ -108,11 +108,11 @@ def observed(setting: Setting, runs: int = RUNS) -> tuple[Floats, Metrics]:
         )
         request = Request(PROMPT, sampler, StopRule(max_new_tokens=HORIZON))
         tokens = [event.token for round in engine.run(request, metrics) for event in round]
-        counts[place(tokens)] += 1
+        counts[index(tokens)] += 1
     return counts, metrics
 
 
-def place(tokens: Sequence[int]) -> int:
+def index(tokens: Sequence[int]) -> int:
     """Return a text's index."""
     cell = 0
     for token in tokens:
@@ -132,8 +132,8 @@ def expected(setting: Setting) -> Floats:
             if setting.top_k:
                 row[np.argsort(-row)[setting.top_k :]] = -np.inf
             weights = np.exp(row - row.max())
-            chances[place(text)] *= weights[token] / weights.sum()
-            if not chances[place(text)]:
+            chances[index(text)] *= weights[token] / weights.sum()
+            if not chances[index(text)]:
                 break  # the distribution after a refused token is undefined
     return chances
 

@@ -87,9 +87,9 @@ def divergence(
         return FirstDifference(*names, what, position, one, two, **more)  # type: ignore[arg-type]
 
     ours, theirs = plain.token_ids, other.token_ids
-    place = shared_length(ours, theirs)
+    index = shared_length(ours, theirs)
     bounds = _bounds(asked, plain, ties)
-    for position in range(place):
+    for position in range(index):
         one, two = plain.events[position], other.events[position]
         # The last token's text may be released only at the end of the text.
         if one.text != two.text and position + 1 < min(len(ours), len(theirs)):
@@ -99,19 +99,19 @@ def divergence(
         if numbers is not None:
             gap = abs(numbers[0] - numbers[1])
             return found("logprobs", position, *numbers, gap=gap, tolerance=bound)
-    if place < min(len(ours), len(theirs)):
-        tokens = ours[place], theirs[place]
-        gap_ = ties.gap(asked.params, asked.tokens, ours[:place], tokens, asked.constraint)
-        tolerance = ties.tolerance(asked.number, ours[: place + 1], asked.constraint)
+    if index < min(len(ours), len(theirs)):
+        tokens = ours[index], theirs[index]
+        gap_ = ties.gap(asked.params, asked.tokens, ours[:index], tokens, asked.constraint)
+        tolerance = ties.tolerance(asked.number, ours[: index + 1], asked.constraint)
         near = gap_ is not None and gap_ <= tolerance
-        return found("tokens", place, *tokens, gap=gap_, tolerance=tolerance, near_tie=near)
+        return found("tokens", index, *tokens, gap=gap_, tolerance=tolerance, near_tie=near)
     if len(ours) != len(theirs):
-        ends = (text[place] if place < len(text) else None for text in (ours, theirs))
-        return found("tokens", place, *ends)
+        ends = (text[index] if index < len(text) else None for text in (ours, theirs))
+        return found("tokens", index, *ends)
     if plain.finish_reason != other.finish_reason:
-        return found("finish_reason", place, plain.finish_reason, other.finish_reason)
+        return found("finish_reason", index, plain.finish_reason, other.finish_reason)
     if plain.text != other.text:
-        return found("text", place, plain.text[-40:], other.text[-40:])
+        return found("text", index, plain.text[-40:], other.text[-40:])
     return None
 
 

@@ -188,9 +188,9 @@ def _wrong_endings(case: Case, prompts: Prompts, plain: Texts) -> list[FirstDiff
         text = plain[case.name, number]
         if due not in (None, text.finish_reason):
             name = prompts[number][0]
-            place = len(text.events)
+            index = len(text.events)
             found.append(
-                FirstDifference(case.name, "plain", name, "ending", place, text.finish_reason, due)
+                FirstDifference(case.name, "plain", name, "ending", index, text.finish_reason, due)
             )
     return found
 

@@ -120,8 +120,8 @@ class IntegerActivations(IntegerProducts):
             g.constant(f"{name}.columns", np.ascontiguousarray(columns.T))
         channels = g.constant(name, np.array(known.outliers, np.int32))
         outliers, within = (
-            g.node("Gather", [each, channels], f"{out}.outliers.{place}", axis=1)
-            for place, each in enumerate(values)
+            g.node("Gather", [each, channels], f"{out}.outliers.{index}", axis=1)
+            for index, each in enumerate(values)
         )
         beyond = g.node("Sub", [outliers, within], f"{out}.excess")
         return g.node("MatMul", [beyond, f"{name}.columns"], f"{out}.beyond")

@@ -98,7 +98,7 @@ def _feeds(spec: DecoderSpec, layer: int, rows: int) -> dict[str, npt.NDArray[An
         bias = np.full((1, rows, 1 + rows), static_shapes.HIDDEN, np.float32)
         bias[0, :, 1:][seen] = 0
         feeds[static_shapes.mask_name(window)] = bias
-    for place, rope in enumerate(static_shapes.ropes(spec)):
+    for index, rope in enumerate(static_shapes.ropes(spec)):
         tables = rope.tables(spec.rotary_dim, rows, spec.max_context)
-        feeds[f"cos_{place}"], feeds[f"sin_{place}"] = tables
+        feeds[f"cos_{index}"], feeds[f"sin_{index}"] = tables
     return feeds

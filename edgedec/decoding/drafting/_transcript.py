@@ -203,21 +203,21 @@ class Transcript:
         last = self._last_mark()
         starts, marks = self._translation.word_starts, self._marks
         text = self.tokens
-        for place in range(last, max(-1, last - _FURTHEST), -1):
-            if marks[place] == OUTSIDE:
+        for index in range(last, max(-1, last - _FURTHEST), -1):
+            if marks[index] == OUTSIDE:
                 continue
-            token = text[place] if place < len(text) else new[0] if new else None
-            if place == 0 or (token is not None and starts[token]):
-                return place
+            token = text[index] if index < len(text) else new[0] if new else None
+            if index == 0 or (token is not None and starts[token]):
+                return index
         return last
 
     def _last_mark(self) -> int:
         """Return the last position of the text that falls on the end of a held draft token."""
         marks = self._marks
-        place = len(marks) - 1
-        while marks[place] == OUTSIDE and place:
-            place -= 1
-        return place
+        index = len(marks) - 1
+        while marks[index] == OUTSIDE and index:
+            index -= 1
+        return index
 
     def _rewind(self, length: int, *, pending: bool = False) -> list[int]:
         """Go back to at most ``length`` draft tokens; return those removed."""
@@ -231,10 +231,10 @@ class Transcript:
         gone = self.held[length:]
         del self.held[length:]
         marks = self._marks
-        place = len(marks) - 1
-        while place > 0 and (marks[place] == OUTSIDE or marks[place] > length):
-            marks[place] = OUTSIDE
-            place -= 1
+        index = len(marks) - 1
+        while index > 0 and (marks[index] == OUTSIDE or marks[index] > length):
+            marks[index] = OUTSIDE
+            index -= 1
         return gone
 
 

@@ -64,7 +64,7 @@ class TranslatedSession(SnapshotSession):
         # The draft's own tree, where each of the caller's nodes ends in it, and whether a draft
         # token also ends there.
         self._own = TokenTree(0)
-        self._places: list[int] = []
+        self._indices: list[int] = []
         self._exact: list[bool] = []
         self._plan = TranscriptPlan(0, 0, 0, [], [])
 
@@ -89,24 +89,24 @@ class TranslatedSession(SnapshotSession):
         if start == 0:
             self._begin(tree)
         # Pending nodes of the draft's own tree.
-        first = start and 1 + max(self._places[:start])
+        first = start and 1 + max(self._indices[:start])
         self._attach(tree)
         scored = self._session.forward(self._own, first, want)
-        places = [max(0, place - scored.start) for place in self._places[start:]]
+        indices = [max(0, index - scored.start) for index in self._indices[start:]]
         full = None
         if want & Want.LOGITS and scored.logits is not None:
-            full = self._columns.full(scored.logits, places)
-        return Pass(start, *self._columns.top(scored, places), full)
+            full = self._columns.full(scored.logits, indices)
+        return Pass(start, *self._columns.top(scored, indices), full)
 
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         text, plan, own = self._text, self._plan, self._own
         ends = plan.ends[: max(0, len(text.tokens) - plan.anchor)]
         ends += [
-            plan.keep + own.depths[self._places[node]] + 1 if self._exact[node] else OUTSIDE
+            plan.keep + own.depths[self._indices[node]] + 1 if self._exact[node] else OUTSIDE
             for node in path
         ]
         whole = max([plan.keep, *ends]) if path else plan.keep
-        nodes = own.path_to(self._places[path[-1]])[: whole - plan.keep] if path else []
+        nodes = own.path_to(self._indices[path[-1]])[: whole - plan.keep] if path else []
         self._session.commit(nodes)
         text.held += own.tokens_on(nodes)
         text.record(plan, tree.tokens_on(path), ends)
@@ -163,24 +163,24 @@ class TranslatedSession(SnapshotSession):
         last = len(plan.feed) - 1
         before = max(0, len(self._text.tokens) - plan.anchor)
         ends = of_all(plan.ends[before:], len(spine))
-        self._places, self._exact = [], []
-        place = 0
+        self._indices, self._exact = [], []
+        index = 0
         for end in ends:
             exact = plan.keep < end != OUTSIDE
-            place = min(end - plan.keep - 1, last) if exact else place
-            self._places.append(place)
+            index = min(end - plan.keep - 1, last) if exact else index
+            self._indices.append(index)
             self._exact.append(exact)
         # A special token at the end spells nothing, so what follows it follows the text.
-        self._places[-1] = last
+        self._indices[-1] = last
 
     def _attach(self, tree: TokenTree) -> None:
         """Append the nodes that the draft's own tree lacks."""
         own = self._own
-        for node in range(len(self._places), len(tree)):
-            place = self._places[tree.parents[node]]
+        for node in range(len(self._indices), len(tree)):
+            index = self._indices[tree.parents[node]]
             for token in self._text.pieces(tree.tokens[node]):
-                place = own.add(token, place)
-            self._places.append(place)
+                index = own.add(token, index)
+            self._indices.append(index)
             # Below a node that ends inside a draft token, the tokenisation is wrong.
             self._exact.append(self._exact[tree.parents[node]])
 
@@ -216,30 +216,30 @@ class _Columns:
         self._to_target: list[int] = translation.to_target.tolist()
         self._buffer: FloatArray = np.empty((0, translation.target_columns), dtype=np.float32)
 
-    def top(self, scored: Pass, places: list[int]) -> tuple[IntArray, FloatArray]:
-        """Return the best ids and logits of the draft's rows ``places``, as the target's ids."""
+    def top(self, scored: Pass, indices: list[int]) -> tuple[IntArray, FloatArray]:
+        """Return the best ids and logits of the draft's rows ``indices``, as the target's ids."""
         ids, logits = scored.top_ids.tolist(), scored.top_logits.tolist()
-        rows = [self._best(ids[place], logits[place]) for place in places]
+        rows = [self._best(ids[index], logits[index]) for index in indices]
         return (
             np.array([row[0] for row in rows], dtype=np.int64),
             np.array([row[1] for row in rows], dtype=np.float32),
         )
 
-    def full(self, logits: FloatArray, places: list[int]) -> FloatArray:
+    def full(self, logits: FloatArray, indices: list[int]) -> FloatArray:
         """Return the draft's rows with the target's columns, ``[len(places), columns]``."""
         known = self._translation
-        if known.same and known.draft_columns >= known.target_columns and _whole_range(places):
-            return logits[places[0] : places[0] + len(places), : known.target_columns]
+        if known.same and known.draft_columns >= known.target_columns and _whole_range(indices):
+            return logits[indices[0] : indices[0] + len(indices), : known.target_columns]
         source, mask = known.columns
-        if len(self._buffer) < len(places):
-            self._buffer = np.full((len(places), len(source)), -np.inf, dtype=np.float32)
-        rows = self._buffer[: len(places)]
+        if len(self._buffer) < len(indices):
+            self._buffer = np.full((len(indices), len(source)), -np.inf, dtype=np.float32)
+        rows = self._buffer[: len(indices)]
         if known.same:  # ids beyond the draft's stay as they are
-            rows[:, : logits.shape[1]] = logits[places, : rows.shape[1]]
+            rows[:, : logits.shape[1]] = logits[indices, : rows.shape[1]]
             return rows
-        for row, place in zip(rows, places, strict=True):
+        for row, index in zip(rows, indices, strict=True):
             # "clip" lets numpy write straight into the row; no index is out of range.
-            np.take(logits[place], source, out=row, mode="clip")
+            np.take(logits[index], source, out=row, mode="clip")
             row += mask
         return rows
 
@@ -261,5 +261,5 @@ class _Columns:
         return mapped, logits
 
 
-def _whole_range(places: list[int]) -> bool:
-    return places == list(range(places[0], places[0] + len(places)))
+def _whole_range(indices: list[int]) -> bool:
+    return indices == list(range(indices[0], indices[0] + len(indices)))

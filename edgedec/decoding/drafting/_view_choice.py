@@ -124,14 +124,14 @@ def try_out(
         clock: returns seconds.
 
     """
-    place = len(text) - 1 - SCORED
-    if place > len(held):
+    index = len(text) - 1 - SCORED
+    if index > len(held):
         try:
-            session.prefill(text[len(held) : place])
+            session.prefill(text[len(held) : index])
         finally:  # also if interrupted between chunks
             held += text[len(held) : session.length]
     right = 0
-    for start in range(place, len(text) - 1, widest):
+    for start in range(index, len(text) - 1, widest):
         rows = list(text[start : min(start + widest, len(text) - 1)])
         scored = session.forward(TokenTree.chain(rows), want=Want.TOP)
         right += int((scored.top_ids[:, 0] == text[start + 1 : start + len(rows) + 1]).sum())

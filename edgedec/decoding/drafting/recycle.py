@@ -115,20 +115,20 @@ class RecycleDrafter:
             return draft  # most tokens are unknown at first
 
         def confidence() -> float:
-            return template.values[place] / above_value
+            return template.values[index] / above_value
 
-        place, above_value, token = 0, 1.0, root
+        index, above_value, token = 0, 1.0, root
         offer = Offer(self.name, confidence, lambda: -math.log(confidence()), lambda: token)
         nodes = [0] + [_UNKNOWN] * len(template.parents)
         inner, leaves = set(), 1
-        for place, parent in enumerate(template.parents):
+        for index, parent in enumerate(template.parents):
             above = nodes[parent]
-            depth = template.depths[place]
+            depth = template.depths[index]
             if above == _UNKNOWN or depth > limits.depth:
                 continue
             if len(tree) > limits.nodes:
                 break
-            token = successor(tree.tokens[above], template.ranks[place])
+            token = successor(tree.tokens[above], template.ranks[index])
             if token == _UNKNOWN or (above in inner and leaves == self._most):
                 continue
             if sampler is not None and not sampler.permits(tree, above, token):
@@ -136,7 +136,7 @@ class RecycleDrafter:
             above_value = template.values[parent - 1] if parent else 1.0
             if not go_on(DraftStep(offer, len(tree) - 1, depth - 1, above_value)):
                 break
-            nodes[place + 1] = tree.add(token, above)
+            nodes[index + 1] = tree.add(token, above)
             leaves += above in inner
             inner.add(above)
         return draft

@@ -212,10 +212,10 @@ class StringsDrafter:
         if not drafted:
             return []
         history, starts = self._history(), self._translation.word_starts
-        place = len(history) - 1
-        while place and len(history) - place < _SEAM and not starts[history[place]]:
-            place -= 1
-        return self._translation.speller.write(history[place:], drafted)
+        index = len(history) - 1
+        while index and len(history) - index < _SEAM and not starts[history[index]]:
+            index -= 1
+        return self._translation.speller.write(history[index:], drafted)
 
     def _keep(self, plan: TranscriptPlan) -> None:
         """Commit the round: the text, and the computed part of the draft."""

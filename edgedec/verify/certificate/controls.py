@@ -32,8 +32,8 @@ class AcceptsOneMore(GumbelCoupling):
 
 def broken_rule(job: Job, options: OpenOptions, progress: Progress) -> dict[str, Any]:
     """Compare texts of a broken acceptance rule like all others; return the counts."""
-    places = range(min(PROMPTS, len(job.prompts)))
-    prompts, cases = job.prompts[: len(places)], job.cases(places)
+    indices = range(min(PROMPTS, len(job.prompts)))
+    prompts, cases = job.prompts[: len(indices)], job.cases(indices)
     progress.expect(2 * len(cases) * len(prompts))
     with Pipeline.open(job.bundle, plainly(options)) as pipeline:
         options = alike_for_all(pipeline, options)

@@ -49,15 +49,15 @@ class Job:
             range(start, min(start + self.chunk, count)) for start in range(0, count, self.chunk)
         ]
 
-    def cases(self, places: range) -> list[Case]:
+    def cases(self, indices: range) -> list[Case]:
         """Return the greedy case and the sampled one, in which each prompt has its own seed."""
         greedy = GenerateOptions(self.tokens, ignore_eos=True)
-        sampled = tuple(replace(greedy, sampling=self.sampling(place)) for place in places)
-        return [alike(GREEDY, greedy, len(places)), Case(SAMPLED, sampled)]
+        sampled = tuple(replace(greedy, sampling=self.sampling(index)) for index in indices)
+        return [alike(GREEDY, greedy, len(indices)), Case(SAMPLED, sampled)]
 
-    def sampling(self, place: int) -> SamplingParams:
+    def sampling(self, index: int) -> SamplingParams:
         """Return the sampling parameters of a prompt's sampled text."""
-        return SamplingParams(temperature=self.temperature, seed=self.seed + place)
+        return SamplingParams(temperature=self.temperature, seed=self.seed + index)
 
     def settings(self) -> dict[str, Any]:
         """Return everything but the model's files, as JSON."""

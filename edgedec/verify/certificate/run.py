@@ -136,8 +136,8 @@ def _stages(job: Job, subjects: Mapping[str, OpenOptions]) -> Iterator[_Stage]:
         yield _Stage(
             f"{subject}: texts",
             {
-                _texts(subject, places): partial(_chunk, job, options, places)
-                for places in job.chunks()
+                _texts(subject, indices): partial(_chunk, job, options, indices)
+                for indices in job.chunks()
             },
         )
         for name, part in (("control", broken_rule), ("matrix", _options)):
@@ -148,12 +148,12 @@ def _stages(job: Job, subjects: Mapping[str, OpenOptions]) -> Iterator[_Stage]:
 _DISTRIBUTION = "distribution"
 
 
-def _texts(subject: str, places: range) -> str:
-    return f"{subject}: prompts {places.start + 1} to {places.stop}"
+def _texts(subject: str, indices: range) -> str:
+    return f"{subject}: prompts {indices.start + 1} to {indices.stop}"
 
 
-def _chunk(job: Job, options: OpenOptions, places: range, progress: Progress) -> dict[str, Any]:
-    return compare_chunk(job, options, places, progress).to_json()
+def _chunk(job: Job, options: OpenOptions, indices: range, progress: Progress) -> dict[str, Any]:
+    return compare_chunk(job, options, indices, progress).to_json()
 
 
 def _options(job: Job, options: OpenOptions, progress: Progress) -> dict[str, Any]:

@@ -36,11 +36,11 @@ _ONLY_GREEDY = (GREEDY,)
 
 
 def compare_chunk(
-    job: Job, options: OpenOptions, places: range, progress: Progress
+    job: Job, options: OpenOptions, indices: range, progress: Progress
 ) -> Verification:
     """Decode a chunk's prompts plainly and in every configuration, and compare them."""
-    prompts = [job.prompts[place] for place in places]
-    cases = job.cases(places)
+    prompts = [job.prompts[index] for index in indices]
+    cases = job.cases(indices)
     progress.expect(len(cases) * len(prompts))
     with Pipeline.open(job.bundle, plainly(options)) as pipeline:
         options = alike_for_all(pipeline, options)
@@ -48,41 +48,41 @@ def compare_chunk(
         names = ["auto", *drafters(pipeline, "auto")]
         with_model = pipeline.pair.draft is not None
     given = Comparable(job.bundle, options, prompts, cases, plain)
-    return compared(given, list(ways(options, names, places, with_model=with_model)), progress)
+    return compared(given, list(ways(options, names, indices, with_model=with_model)), progress)
 
 
 def ways(
-    options: OpenOptions, names: Sequence[str], places: range, *, with_model: bool
+    options: OpenOptions, names: Sequence[str], indices: range, *, with_model: bool
 ) -> Iterator[Way]:
     """Yield the configurations for a chunk's prompts, ``auto`` first, as in ``names``."""
     for turn, name in enumerate(names):
         opened = with_length(replace(options, draft=name))
-        yield Way(name, opened, texts=_alternating(places, turn))
-    yield Way("auto, lengths by cost", options, texts=_alternating(places, len(names)))
+        yield Way(name, opened, texts=_alternating(indices, turn))
+    yield Way("auto, lengths by cost", options, texts=_alternating(indices, len(names)))
     for other in RULES:
         if other != GumbelCoupling.name and rule(other).lossless:
             modes = _BOTH if rule(other).coupled else _ONLY_GREEDY
             by_rule = replace(options, accept=other)
-            yield from _in_turn(f"--accept {other}", by_rule, names, places, modes)
+            yield from _in_turn(f"--accept {other}", by_rule, names, indices, modes)
     able = [name for name in names if _overlaps(name, with_model=with_model)]
     overlapped = replace(options, schedule=OVERLAPPED)
-    yield from _in_turn(OVERLAPPED, overlapped, able, places, _BOTH)
+    yield from _in_turn(OVERLAPPED, overlapped, able, indices, _BOTH)
 
 
-def _alternating(places: range, turn: int) -> frozenset[tuple[str, int]]:
+def _alternating(indices: range, turn: int) -> frozenset[tuple[str, int]]:
     """Return each prompt once, greedy or sampled, alternating from turn to turn."""
-    return frozenset((_BOTH[(place + turn) % 2], number) for number, place in enumerate(places))
+    return frozenset((_BOTH[(index + turn) % 2], number) for number, index in enumerate(indices))
 
 
 def _in_turn(
-    about: str, options: OpenOptions, names: Sequence[str], places: range, modes: Sequence[str]
+    about: str, options: OpenOptions, names: Sequence[str], indices: range, modes: Sequence[str]
 ) -> Iterator[Way]:
     """Yield a configuration for each drafter; together they decode each prompt once."""
     for turn, name in enumerate(names):
         texts = frozenset(
-            (modes[place // len(names) % len(modes)], number)
-            for number, place in enumerate(places)
-            if place % len(names) == turn
+            (modes[index // len(names) % len(modes)], number)
+            for number, index in enumerate(indices)
+            if index % len(names) == turn
         )
         if texts:
             opened = with_length(replace(options, draft=name))
