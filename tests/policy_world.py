@@ -77,7 +77,7 @@ class World:
 
         rivals = (self.fallback.source,) if self.fallback else ()
         costly = self.draft_s > 10e-6
-        offer = Offer(self.source, confidence, float, token, costly=costly, rivals=rivals)
+        offer = Offer(self.source, confidence, token, costly=costly, rivals=rivals)
         while nodes < most and policy.go_on(DraftStep(offer, nodes, nodes)):
             confidence()
             nodes += 1

@@ -191,7 +191,7 @@ class LookaheadDrafter:
         tree, node = TokenTree(root), self._root
         length = min(limits.nodes, limits.depth)
         token = (lambda: _first(node).token) if coupled else None
-        offer = Offer(ModelDrafter.name, lambda: node.confidence, lambda: node.entropy, token)
+        offer = Offer(ModelDrafter.name, lambda: node.confidence, token)
         leaf = 0
         while (
             leaf < length and self._is_drafted(node, leaf) and go_on(DraftStep(offer, leaf, leaf))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp
 
 
 class LookaheadNode:
@@ -44,17 +44,7 @@ class LookaheadNode:
     @property
     def confidence(self) -> float:
         """Probability of the draft's most likely next token, among its best tokens."""
-        return 1 / sum(self._weights())
-
-    @property
-    def entropy(self) -> float:
-        """Entropy of the draft's next distribution, in nats, among its best tokens."""
-        weights = self._weights()
-        total = sum(weights)
-        return -sum(weight / total * log(weight / total) for weight in weights if weight)
-
-    def _weights(self) -> list[float]:
-        return [exp(score - self.scores[0]) for score in self.scores]
+        return 1 / sum(exp(score - self.scores[0]) for score in self.scores)
 
     def related(self, other: LookaheadNode) -> bool:
         """Return whether one of the two is an ancestor of the other."""

@@ -40,18 +40,16 @@ class Offer(NamedTuple):
         confidence: the largest probability of the distribution the next token would be drawn from,
             among the pass's ``top_k`` tokens. With a draft model, calling it runs the model's next
             pass. Drafters without a model give an estimate.
-        entropy: the entropy of that distribution in nats; costs the same.
         token: the token that would be drafted, if it is known before it is drawn: a policy that
             declines it can still learn whether it would have been right. None if draft and target
             do not share their noise.
-        costly: whether ``confidence``, ``entropy`` and ``token`` run a draft model.
+        costly: whether ``confidence`` and ``token`` run a draft model.
         rivals: the drafters that are tried next, in order, if this one drafts nothing.
 
     """
 
     source: str
     confidence: Callable[[], float]
-    entropy: Callable[[], float]
     token: Callable[[], int] | None = None
     costly: bool = False
     rivals: Sequence[str] = ()

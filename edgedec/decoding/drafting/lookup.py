@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from edgedec.decoding.drafting.base import (
@@ -147,10 +146,7 @@ class LookupDrafter:
             here = start + leaf
             return text[here] if here < end else tree.tokens[here - end + 1]
 
-        def entropy() -> float:
-            return -math.log(confidence())
-
-        offer = Offer(self.name, confidence, entropy, token, rivals=self._rivals)
+        offer = Offer(self.name, confidence, token, rivals=self._rivals)
         leaf = 0
         while leaf < length and sampler.permits(tree, leaf, token()):
             if not go_on(DraftStep(offer, leaf, leaf)):

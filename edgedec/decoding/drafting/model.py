@@ -54,9 +54,6 @@ class ModelDrafter:
 
         leaf = 0
 
-        def entropy() -> float:
-            return follower.rows(tree).entropy(leaf)
-
         def confidence() -> float:
             follower.rows(tree)
             return follower.confidence(leaf)
@@ -67,7 +64,7 @@ class ModelDrafter:
         # Computed on demand: a policy that stops without looking at the next distribution saves
         # its pass.
         shown = token if streams.coupled else None
-        offer = Offer(self.name, confidence, entropy, shown, costly=True, rivals=self.rivals)
+        offer = Offer(self.name, confidence, shown, costly=True, rivals=self.rivals)
         behind = follower.behind()
         if behind and not (go_on(DraftStep(offer, behind=behind)) and follower.catch_up()):
             return draft

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Collection, Sequence
 from typing import BinaryIO
 
@@ -118,7 +117,7 @@ class RecycleDrafter:
             return template.values[index] / above_value
 
         index, above_value, token = 0, 1.0, root
-        offer = Offer(self.name, confidence, lambda: -math.log(confidence()), lambda: token)
+        offer = Offer(self.name, confidence, lambda: token)
         nodes = [0] + [_UNKNOWN] * len(template.parents)
         inner, leaves = set(), 1
         for index, parent in enumerate(template.parents):

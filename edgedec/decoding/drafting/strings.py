@@ -102,13 +102,7 @@ class StringsDrafter:
             best, *others = look().top_logits[-1].tolist()
             return float(1 / (1 + sum(exp(logit - best) for logit in others)))
 
-        def entropy() -> float:
-            logits = look().top_logits[-1]
-            weights = np.exp(logits - logits[0])
-            weights /= weights.sum()
-            return float(-(weights * np.log(np.maximum(weights, 1e-30))).sum())
-
-        offer = Offer(self.name, confidence, entropy, costly=True, rivals=self._rivals)
+        offer = Offer(self.name, confidence, costly=True, rivals=self._rivals)
         drafted: list[int] = []
         while len(drafted) < length and go_on(DraftStep(offer, len(drafted), len(drafted))):
             token = self._drawn(look(), drafted, streams)
@@ -153,7 +147,7 @@ class StringsDrafter:
         missing = self._history()[len(self._text.tokens) : -1]
         if len(missing) <= _RIDE_ALONG:
             return True
-        offer = Offer(self.name, float, float, costly=True)
+        offer = Offer(self.name, float, costly=True)
         if not go_on(DraftStep(offer, behind=len(missing))):
             return False
         self._drop()

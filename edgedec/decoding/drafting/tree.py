@@ -134,7 +134,7 @@ class TreeDrafter(ModelDrafter):
         behind = self._follower.behind()
         if not behind:
             return True
-        offer = Offer(self.name, float, float, costly=True, rivals=self.rivals)
+        offer = Offer(self.name, float, costly=True, rivals=self.rivals)
         return go_on(DraftStep(offer, value=1.0, behind=behind)) and self._follower.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
@@ -189,7 +189,7 @@ class _Slots:
         tree = self._tree
         drawn: dict[int, float] = {}
         name, rivals = self._drafter.name, self._drafter.rivals
-        offer = Offer(name, self._confidence, self._entropy, costly=True, rivals=rivals)
+        offer = Offer(name, self._confidence, costly=True, rivals=rivals)
         while self._heap and len(tree) <= nodes:
             value = -self._heap[0][0]
             if self._heap[0][2] and not self.forks:
@@ -222,9 +222,6 @@ class _Slots:
         if self._rows is None:
             self._rows = self._drafter.rows(self._tree)
         return self._rows
-
-    def _entropy(self) -> float:
-        return self._layer().entropy(self._heap[0][1])
 
     def _confidence(self) -> float:
         """Return the best slot's acceptance probability, given that the target reaches it."""

@@ -9,7 +9,6 @@ from edgedec.decoding.policy.cost import CostCurve, calibrate
 from edgedec.decoding.policy.fixed import Fixed
 from edgedec.decoding.policy.measured import MeasuredCost
 from edgedec.decoding.policy.override import Only, for_request
-from edgedec.decoding.policy.svip import Svip
 
 __all__ = [
     "CostCurve",
@@ -19,7 +18,6 @@ __all__ = [
     "MeasuredCost",
     "Only",
     "RoundRecord",
-    "Svip",
     "calibrate",
     "for_request",
 ]

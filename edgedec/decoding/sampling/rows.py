@@ -14,8 +14,6 @@ from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SessionError, StateError
 
-# exp(-80) is still a normal float32; -inf would make 0 * inf in the entropy.
-_NEGLIGIBLE = np.float32(-80)
 _NEVER = np.float32(-np.inf)
 # Rows without a clear winner mostly come in a row: for so many it is not looked for.
 _FLAT_ROWS = 6
@@ -95,17 +93,6 @@ class Rows:
         else:
             chances[ids] = weights
         return chances
-
-    def entropy(self, node: int) -> float:
-        """Return the entropy in nats of the model's own distribution at temperature 1.
-
-        If the pass has no logits, that of its ``top_k`` tokens alone, which is slightly less. With
-        a constraint, that of the allowed tokens.
-        """
-        excess = np.maximum(self.own(node) - self.own(node).max(), _NEGLIGIBLE)
-        weights = np.exp(excess)
-        total = float(weights.sum())
-        return float(np.log(total)) - float(weights @ excess) / total
 
     def logprob(self, node: int, token: int) -> float:
         """Return the log-probability of ``token`` by the model itself.

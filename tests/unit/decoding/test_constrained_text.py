@@ -282,4 +282,3 @@ def test_probabilities_are_those_of_the_allowed_tokens_renormalised() -> None:
     weights = np.where(mask, np.exp(TARGET.logits([*PROMPT, 0]) / 0.7), 0)
     np.testing.assert_allclose(rows.probs(1), weights / weights.sum(), rtol=1e-5)
     assert rows.probs(0).tolist() == [1.0, *[0.0] * (VOCAB - 1)]
-    assert rows.entropy(0) == pytest.approx(0, abs=1e-6)

@@ -199,20 +199,19 @@ def test_the_policy_sees_how_sure_the_draft_is() -> None:
     table.drafter.begin(PROMPT, sampler)
 
     def go_on(step: object) -> bool:
-        seen.append((step.depth, step.offer.confidence(), step.offer.entropy()))  # type: ignore[attr-defined]
+        seen.append((step.depth, step.offer.confidence()))  # type: ignore[attr-defined]
         return len(seen) < 3
 
     draft = table.drafter.propose(PROMPT[-1], DraftLimits(9, 9), go_on, sampler.streams)
     assert draft.drafted == 2
     assert draft.passes == 3
-    assert [depth for depth, _, _ in seen] == [0, 1, 2]
+    assert [depth for depth, _ in seen] == [0, 1, 2]
     # The draft says what the target says, and its best eight tokens are all that it looks at.
-    for depth, confidence, entropy in seen:
+    for depth, confidence in seen:
         best = np.sort(table.target.logits([*PROMPT, *draft.tree.tokens[1 : depth + 1]]))[-8:]
         p = np.exp(best.astype(float)) / np.exp(best.astype(float)).sum()
         assert confidence == pytest.approx(p.max(), rel=1e-5)
-        assert entropy == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
-    assert len({entropy for _, _, entropy in seen}) == 3
+    assert len({confidence for _, confidence in seen}) == 3
 
 
 def test_closing_it_closes_its_session() -> None:

@@ -186,7 +186,7 @@ def test_no_draft_at_all_is_asked_of_a_model_that_costs_more_than_it_gives() -> 
 
 
 def branching_step(nodes: int, value: float) -> DraftStep:
-    return DraftStep(Offer("recycle", lambda: 0.5, float), nodes, value=2 * value)
+    return DraftStep(Offer("recycle", lambda: 0.5), nodes, value=2 * value)
 
 
 def test_nodes_of_a_tree_are_bought_while_they_pay() -> None:
@@ -214,7 +214,7 @@ def test_a_round_that_was_broken_off_teaches_nothing() -> None:
     world.run(policy, 100)
     chances = list(policy._drafters["model"].chances)
     policy.limits()
-    policy.go_on(DraftStep(Offer("model", lambda: 0.9, float)))  # and then an exception
+    policy.go_on(DraftStep(Offer("model", lambda: 0.9)))  # and then an exception
     policy.limits()
     policy.observe(RoundRecord(0, 0, 0, 1, 1, 0.0, 8e-3, 8e-3, "model", (0,)))
     assert policy._drafters["model"].chances == chances
@@ -268,7 +268,7 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
     policy.begin(1000)
     for _ in range(30):
         policy.limits()
-        offer = Offer("tree", lambda: 0.95, float, costly=True)
+        offer = Offer("tree", lambda: 0.95, costly=True)
         for nodes, value in enumerate((0.95, 0.9)):
             assert policy.go_on(DraftStep(offer, nodes, value=value))
         policy.observe(
@@ -308,7 +308,7 @@ def test_what_reading_costs_is_learned_from_the_rounds() -> None:
     assert policy._catch_up._token_s.value > 2 * token_s
     for _ in range(3):
         policy.limits()
-        offer = Offer("model", lambda: 0.9, float, costly=True)
+        offer = Offer("model", lambda: 0.9, costly=True)
         assert policy.go_on(DraftStep(offer, behind=40))
         assert policy.go_on(DraftStep(offer))
         policy.observe(

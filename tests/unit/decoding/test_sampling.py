@@ -327,9 +327,6 @@ class TestOwnDistribution:
         rows = rows_of(params, logits)
         for node, row in enumerate(logits.astype(np.float64)):
             logs = row - row.max() - math.log(np.exp(row - row.max()).sum())
-            chances = np.exp(logs)
-            entropy = -float((chances[:-3] * logs[:-3]).sum())
-            assert rows.entropy(node) == pytest.approx(entropy, rel=1e-5)
             assert rows.logprob(node, 17) == pytest.approx(logs[17], abs=1e-5)
             best = np.argsort(-logs)[:4]
             top = rows.top_logprobs(node, 4)
@@ -338,12 +335,7 @@ class TestOwnDistribution:
 
     def test_of_the_top_alone(self) -> None:
         logits = random_logits(1)
-        logits[0, :4] = [30, 29, 28, 27]  # the top holds nearly everything
-        whole, top = (
-            rows_of(SamplingParams(), logits, top_only=False),
-            rows_of(SamplingParams(), logits, top_only=True),
-        )
-        assert top.entropy(0) == pytest.approx(whole.entropy(0), rel=1e-3)
+        top = rows_of(SamplingParams(), logits, top_only=True)
         with pytest.raises(StateError, match=r"Want\.LOGITS"):
             top.logprob(0, 1)
 

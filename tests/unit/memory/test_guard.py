@@ -245,7 +245,7 @@ def test_the_policy_is_cut_to_the_level() -> None:
     policy = Restrained(Fixed(16), found)
 
     def asks(source: str) -> bool:
-        return policy.go_on(DraftStep(Offer(source, lambda: 1.0, lambda: 0.0)))
+        return policy.go_on(DraftStep(Offer(source, lambda: 1.0)))
 
     assert policy.limits() == DraftLimits(16, 16)
     assert asks("model")
