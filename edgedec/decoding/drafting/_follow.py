@@ -160,9 +160,9 @@ class Follower:
 
     def scores(self, node: int) -> list[float]:
         """Return logits of the last pass's top allowed tokens after ``node``, descending."""
-        scored = self._last_pass()
+        scored, sampler = self._last_pass(), self._sampler
         top = scored.top_logits[node - scored.start]
-        if self._rows is not None and self._constrained:
+        if self._rows is not None and sampler is not None and sampler.constraint is not None:
             row = self._rows.own(node)
             top = row[filters.ranked(row, len(top))]
         scores: list[float] = top.tolist()
@@ -233,10 +233,6 @@ class Follower:
         """Return the number of passes spent on this tree so far."""
         return self._passes if tree is self._tree else 0
 
-    @property
-    def _constrained(self) -> bool:
-        return self._sampler is not None and self._sampler.constraint is not None
-
     def _history(self) -> list[int]:
         assert self._sampler is not None, "propose() before begin()"
         return self._sampler.history
@@ -285,7 +281,7 @@ class Follower:
     def _forward(self, tree: TokenTree) -> Rows:
         own, lag, start = self._own, self._lag, self._pending
         if lag:
-            for node in range(len(own) - lag, len(tree)):
+            for node in range(len(own.tokens) - lag, len(tree.tokens)):
                 own.add(tree.tokens[node], tree.parents[node] + lag)
         sampler = self._sampler
         assert sampler is not None
@@ -293,7 +289,7 @@ class Follower:
         scored = self._session.forward(own, start, sampler.want)
         self._drafted_at = self._clock()
         self._passes_s += self._drafted_at - began
-        self._pending = len(own)
+        self._pending = len(own.tokens)
         self._passes += 1
         self._scored = scored.below(lag)
         return sampler.rows(self._scored, tree, Purpose.DRAFT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,14 +48,14 @@ class CostCurve:
     def at(self, rows: int) -> float:
         """Return the seconds of a pass over ``rows`` rows, interpolated between measured widths."""
         widths, seconds = self.widths, self.seconds
-        place = bisect_left(widths, rows)
-        if place < len(widths) and widths[place] == rows:
-            return seconds[place]
-        if place == 0 or len(widths) == 1:
+        index = bisect_left(widths, rows)
+        if index < len(widths) and widths[index] == rows:
+            return seconds[index]
+        if index == 0 or len(widths) == 1:
             return seconds[0]
-        right = min(place, len(widths) - 1)
+        right = min(index, len(widths) - 1)
         slope = (seconds[right] - seconds[right - 1]) / (widths[right] - widths[right - 1])
-        if place == len(widths):
+        if index == len(widths):
             slope = max(slope, 0.0)  # beyond the curve nothing gets cheaper
         return seconds[right] + slope * (rows - widths[right])
 
@@ -143,17 +143,21 @@ def _sweep(session: Session, widths: Sequence[int], clock: Callable[[], float]) 
 class RunningMedian:
     """The median of the last few values: an outlier, however large, shifts it by one rank."""
 
-    __slots__ = ("_values", "value")
+    __slots__ = ("_ascending", "_recent", "value")
 
     def __init__(self, size: int, start: Sequence[float]) -> None:
-        self._values = deque(start, maxlen=size)
+        self._recent = deque(start, maxlen=size)
+        self._ascending = sorted(self._recent)
         self.value = median(start)
 
     def add(self, value: float) -> None:
         """Replace the oldest value by this one."""
-        values = self._values
-        values.append(value)
-        self.value = sorted(values)[len(values) // 2]
+        recent, ascending = self._recent, self._ascending
+        if len(recent) == recent.maxlen:
+            del ascending[bisect_left(ascending, recent[0])]
+        recent.append(value)
+        insort(ascending, value)
+        self.value = ascending[len(ascending) // 2]
 
 
 class LiveCost:

@@ -1,11 +1,11 @@
-"""Estimates of one drafter: how often it is right, what a look costs, when to stop."""
+"""Estimates of one drafter: how often it is right, what a peek costs, when to stop."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from edgedec.decoding.policy import thresholds
@@ -17,8 +17,8 @@ from edgedec.errors import SnapshotError
 CHAIN_EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
 
+# Acceptance is averaged over about 100 tokens of a bin; a bin no longer drawn is forgotten as fast.
 _FORGET = 0.99
-_FADE = 0.99
 # What was known before a text counts as this many tokens of it; more, the more texts.
 _PRIOR_WEIGHT, _MOST_PRIOR_WEIGHT = 3.0, 8.0
 # A new drafter is trusted slightly less than it claims, one known from earlier texts by what it
@@ -27,18 +27,47 @@ _TRUST = (3.0, 4.0)
 _TRUST_KNOWN = (3.0, 3.0)
 # A text changes the knowledge kept for later texts by a third at most, however long it is.
 _TEXT_WEIGHT, _KNOWN_WEIGHT = 16.0, 32.0
-# Acceptance is averaged over about 100 tokens, and over 10 to notice a change of text.
-_QUICK = 0.1
-_CHANGED = 4.0
+# A second average, over 10 tokens, notices a change of text: when the two are four standard errors
+# of ten draws apart, which chance alone does to one bin in 16,000.
+_RECENT, _CHANGED = 10.0, 4.0
 # Tokens per round that may be spent on probing a drafter that was given up.
 _PROBE_ALLOWANCE = 0.002
-_FIRST_CREDIT, _MOST_CREDIT = 0.0, 0.5
+_MOST_CREDIT = 0.5
 # Tokens that a draft must be worth beyond its cost: near break-even, noise decides.
 _MARGIN = 0.02
 # Most tokens drafted before any was right in a text, and how many more for each that was.
 _TENTATIVE, _GROWTH = 2, 2
 # Tokens that a new branching drafter is assumed to add to a round, and the learning rate.
-_UNTRIED, _GAIN_QUICK = 0.1, 0.1
+_UNTRIED, _GAIN_RATE = 0.1, 0.1
+# Thresholds are computed anew when a chance of acceptance has moved by so much.
+_MOVED = 0.03
+# Counts of how often each bin is met are halved at this sum, so that they follow the text.
+_MOST_MET = 128
+
+
+@dataclass(slots=True)
+class Bin:
+    """The tokens of one drafter whose confidence lies within certain bounds.
+
+    Attributes:
+        prior: share accepted in earlier texts, or what the drafter claims.
+        chance: probability that a token is accepted (in a tree: its whole path).
+        planned: that probability when the thresholds were computed.
+        recent: share accepted of the last ten or so.
+        tries, hits: how many were tried in this text and accepted, old ones with less weight.
+        met: how often such a token is met, drawn or not.
+        gain: expected tokens of a draft that begins with such a token, its peek apart.
+
+    """
+
+    prior: float
+    chance: float = 0.0
+    planned: float = 0.0
+    recent: float = 0.0
+    tries: float = 0.0
+    hits: float = 0.0
+    met: float = 0.2
+    gain: float = 0.0
 
 
 class DrafterEstimate:
@@ -51,136 +80,127 @@ class DrafterEstimate:
 
     Args:
         depth: most tokens drafted per round.
-        look_s: seconds that a look at the next token's confidence takes, initially.
+        peek_s: seconds that a peek at the next token's confidence takes, initially.
         branching: the drafter makes trees.
+        now: rounds decoded so far.
 
     Attributes:
-        look: calibrated seconds of a look.
-        chances: probability by bin that a token is accepted (in a tree: its whole path).
-        peek: by tokens drafted so far, the least chance of reaching the next token at which
-            to look at it.
-        draw: likewise, the least chance at which to draw it, having looked.
-        look_price: tokens that a look costs.
-        start: expected tokens that this drafter adds to a round, net of their cost.
-        first: likewise by bin of the first token, its look apart.
-        most: most tokens to draft: a drafter must be right before it may draft more.
-        stale: the thresholds lack what was learned since.
+        bins: by ascending confidence.
+        peek_s: calibrated seconds of a peek, and ``peek_tokens``, the tokens it costs.
+        peek_at: by tokens drafted so far, the least chance of reaching the next token at which
+            to peek at it.
+        draw_at: likewise, the least chance at which to draw it, having peeked.
+        gain: expected tokens that this drafter adds to a round, net of their cost.
+        longest: most tokens to draft: a drafter must be right before it may draft more.
+        drafted_at: the round in which it drafted last.
+        stale: the thresholds lack what was learned since; ``moved`` if that is worth computing
+            them at once.
 
     """
 
-    def __init__(self, depth: int, look_s: float, *, branching: bool) -> None:
-        self.branching = branching
+    def __init__(self, depth: int, peek_s: float, *, branching: bool, now: int = 0) -> None:
+        self.branching, self.drafted_at = branching, now
+        self._depth = depth
         self._edges = TREE_EDGES if branching else CHAIN_EDGES
-        bounds = (0.0, *self._edges, 1.0)
-        middles = [(low + high) / 2 for low, high in itertools.pairwise(bounds)]
-        self.prior = middles if branching else [0.1 + 0.85 * middle for middle in middles]
-        self.chances = list(self.prior)
-        self._tries = [0.0] * len(middles)
-        self._hits = [0.0] * len(middles)
-        self._quick = list(self.prior)
-        self._met = [0.2] * len(middles)
-        self._right, self._promised = _TRUST
+        middles = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *self._edges, 1.0))]
+        self.bins = [Bin(middle if branching else 0.1 + 0.85 * middle) for middle in middles]
         self._weight = _PRIOR_WEIGHT
-        self.look = RunningMedian(15, [look_s, look_s])
-        self.peek = self.draw = [0.0] * depth
-        self.look_price = 0.0
-        self.start = _UNTRIED if branching else 0.0
-        self.first = [0.0] * len(middles)
-        self._credit = _FIRST_CREDIT
-        self.most = _TENTATIVE
-        self.stale = True
-        for place in range(len(middles)):
-            self._estimate(place)
+        self.peek_s = RunningMedian(15, [peek_s, peek_s])
+        self.peek_tokens = self._credit = 0.0
+        self.peek_at = self.draw_at = [0.0] * depth
+        self.gain = _UNTRIED if branching else 0.0
+        self._forget_text(_TRUST)
 
     def begin(self) -> None:
         """Begin another text: what this one taught is kept for later texts."""
-        if not any(self._tries):
+        if not self.tried:
             return
-        for place, tries in enumerate(self._tries):
-            weight = min(tries, _TEXT_WEIGHT)
+        for bin_ in self.bins:
+            weight = min(bin_.tries, _TEXT_WEIGHT)
             if weight:
                 moved = weight / (weight + _KNOWN_WEIGHT)
-                self.prior[place] += moved * (self._hits[place] / tries - self.prior[place])
-            self._tries[place] = self._hits[place] = 0.0
-        self._quick = list(self.prior)
-        self._right, self._promised = _TRUST_KNOWN
-        self.most = _TENTATIVE
+                bin_.prior += moved * (bin_.hits / bin_.tries - bin_.prior)
         self._weight = min(self._weight + 1, _MOST_PRIOR_WEIGHT)
-        for place in range(len(self.prior)):
-            self._estimate(place)
+        self._forget_text(_TRUST_KNOWN)
 
     def learned(self) -> dict[str, Any]:
         """Return what texts so far have taught, as JSON; called between texts."""
         self.begin()
-        return {"branching": self.branching, "chances": self.prior, "weight": self._weight}
+        chances = [bin_.prior for bin_ in self.bins]
+        return {"branching": self.branching, "chances": chances, "weight": self._weight}
 
     def learn_from(self, learned: dict[str, Any]) -> None:
         """Begin with what ``learned`` returned; SnapshotError if it is something else."""
         chances, weight = learned.get("chances"), learned.get("weight")
         if not (
             isinstance(chances, list)
-            and len(chances) == len(self.prior)
+            and len(chances) == len(self.bins)
             and all(isinstance(chance, (int, float)) and 0 <= chance <= 1 for chance in chances)
             and isinstance(weight, (int, float))
             and 0 < weight <= _MOST_PRIOR_WEIGHT
         ):
             raise SnapshotError("the saved acceptance rates are damaged: save the text again")
-        self.prior, self._weight = [float(chance) for chance in chances], float(weight)
-        self._right, self._promised = _TRUST_KNOWN
-        self._quick = list(self.prior)
-        for place in range(len(self.prior)):
-            self._estimate(place)
+        for bin_, chance in zip(self.bins, chances, strict=True):
+            bin_.prior = float(chance)
+        self._weight = float(weight)
+        self._forget_text(_TRUST_KNOWN)
+
+    def _forget_text(self, trust: tuple[float, float]) -> None:
+        self._right, self._promised = trust
+        self.longest = min(_TENTATIVE, self._depth)
+        self.stale = self.moved = True
+        for bin_ in self.bins:
+            bin_.tries = bin_.hits = 0.0
+            bin_.chance = bin_.planned = bin_.recent = bin_.prior
+            self._estimate(bin_)
 
     @property
     def tried(self) -> bool:
         """Return whether this text has taught anything about it."""
-        return any(self._tries)
+        return any(bin_.tries for bin_ in self.bins)
 
-    def bin(self, confidence: float) -> int:
+    def meet(self, confidence: float) -> Bin:
         """Return the bin of a confidence, and count it as met."""
-        place = bisect_right(self._edges, confidence)
-        self._met[place] += 1
-        return place
+        bin_ = self.bin(confidence)
+        bin_.met += 1
+        return bin_
 
-    def chance(self, confidence: float) -> float:
-        """Return the chance of a token of this confidence, without counting it as met."""
-        return self.chances[bisect_right(self._edges, confidence)]
+    def bin(self, confidence: float) -> Bin:
+        """Return the bin of a confidence."""
+        return self.bins[bisect_right(self._edges, confidence)]
 
-    def learn(self, place: int, *, accepted: bool) -> None:
+    def learn(self, bin_: Bin, *, accepted: bool) -> None:
         """Learn from a token of this bin that was drafted."""
-        self.most += _GROWTH * accepted
+        if accepted and self.longest < self._depth:
+            self.longest = min(self.longest + _GROWTH, self._depth)
         self._right = _FORGET * self._right + accepted
-        self._promised = _FORGET * self._promised + self.prior[place]
-        self._tries[place] = _FORGET * self._tries[place] + 1
-        self._hits[place] = _FORGET * self._hits[place] + accepted
-        self._quick[place] += _QUICK * (accepted - self._quick[place])
-        self._notice_change(place)
-        self._estimate(place)
+        self._promised = _FORGET * self._promised + bin_.prior
+        bin_.tries = _FORGET * bin_.tries + 1
+        bin_.hits = _FORGET * bin_.hits + accepted
+        bin_.recent += (accepted - bin_.recent) / _RECENT
+        variance = max(bin_.chance * (1 - bin_.chance), 0.02) / _RECENT
+        if bin_.tries > _RECENT and (bin_.recent - bin_.chance) ** 2 > _CHANGED**2 * variance:
+            bin_.tries, bin_.hits = _RECENT, _RECENT * bin_.recent
+        self._estimate(bin_)
 
-    def fade(self, place: int) -> None:
+    def fade(self, bin_: Bin) -> None:
         """Fade the evidence of a bin whose token was not drawn."""
-        self._tries[place] *= _FADE
-        self._hits[place] *= _FADE
-        self._estimate(place)
+        bin_.tries *= _FORGET
+        bin_.hits *= _FORGET
+        self._estimate(bin_)
 
-    def _notice_change(self, place: int) -> None:
-        """Drop old evidence if the last ten tokens contradict it."""
-        few, chance = 1 / _QUICK, self.chances[place]
-        spread = math.sqrt(max(chance * (1 - chance), 0.02) / few)
-        if self._tries[place] > few and abs(self._quick[place] - chance) > _CHANGED * spread:
-            self._tries[place], self._hits[place] = few, few * self._quick[place]
-
-    def _estimate(self, place: int) -> None:
+    def _estimate(self, bin_: Bin) -> None:
         # The other bins stand in for what this one has not yet shown.
-        trust = self._right / self._promised
-        expected = min(self.prior[place] * trust, 0.99)
-        known = self._weight * expected + self._hits[place]
-        self.chances[place] = known / (self._weight + self._tries[place])
+        expected = min(bin_.prior * self._right / self._promised, 0.99)
+        chance = (self._weight * expected + bin_.hits) / (self._weight + bin_.tries)
+        bin_.chance = chance
         self.stale = True
+        if abs(chance - bin_.planned) > _MOVED:
+            self.moved = True
 
     # -- probes: a drafter that was dropped is tried again occasionally -------------------------
 
-    def wait(self, rounds: float) -> None:
+    def earn(self, rounds: float) -> None:
         """Count rounds without this drafter."""
         self._credit = min(self._credit + rounds * _PROBE_ALLOWANCE, _MOST_CREDIT)
 
@@ -196,9 +216,9 @@ class DrafterEstimate:
         """Record the tokens a probe cost; negative if it gained some."""
         self._credit = min(self._credit - lost, _MOST_CREDIT)
 
-    def gained(self, tokens: float) -> None:
-        """Record what a round that asked a branching drafter is expected to have added."""
-        self.start += _GAIN_QUICK * (tokens - self.start)
+    def learn_gain(self, tokens: float) -> None:
+        """Record what a round that queried a branching drafter is expected to have added."""
+        self.gain += _GAIN_RATE * (tokens - self.gain)
 
     # -- thresholds --------------------------------------------------------------------------
 
@@ -213,14 +233,18 @@ class DrafterEstimate:
         """
         steps = [price * (b - a) for a, b in itertools.pairwise(seconds)]
         steps[0] += price * extra_s + _MARGIN
-        self.look_price = price * self.look.value
+        self.peek_tokens = price * self.peek_s.value
         if self.branching:
-            self.draw = thresholds.tree(steps)
+            self.draw_at = thresholds.tree(steps)
         else:
-            best = thresholds.chain(self.chances, self._met, steps, self.look_price)
-            self.peek, self.draw = best.peek, best.draw
-            self.start, self.first = best.start, best.first
-        met = sum(self._met)
-        if met > 128:
-            self._met = [count * 64 / met for count in self._met]
-        self.stale = False
+            chances, met = [bin_.chance for bin_ in self.bins], [bin_.met for bin_ in self.bins]
+            best = thresholds.chain(chances, met, steps, self.peek_tokens)
+            self.peek_at, self.draw_at, self.gain = best.peek_at, best.draw_at, best.gain
+            for bin_, gain in zip(self.bins, best.first, strict=True):
+                bin_.gain = gain
+        met_in_all = sum(bin_.met for bin_ in self.bins)
+        for bin_ in self.bins:
+            bin_.planned = bin_.chance
+            if met_in_all > _MOST_MET:
+                bin_.met *= _MOST_MET / 2 / met_in_all
+        self.stale = self.moved = False

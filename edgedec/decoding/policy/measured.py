@@ -10,32 +10,38 @@ from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.policy.cost import CostCurve
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.policy.evidence import RoundEvidence
-from edgedec.decoding.policy.exploration import AskingBackoff, Exploration
+from edgedec.decoding.policy.query_backoff import QueryBackoff
 from edgedec.decoding.policy.round_cost import CatchUpCost, RoundCost
 from edgedec.errors import SnapshotError
 
-_FORGET = 0.97
-# Thresholds are recomputed after this many seconds of decoding, so that this takes a fraction of a
-# percent of the time; and after 1, 2, 4, 7, ... rounds of a text.
-_PLAN_EVERY_S = 0.05
-# A look that costs no more tokens than this is taken before drafters are compared.
-_CHEAP_LOOK = 0.1
-# Tokens by which a drafter that is asked later must be better.
+# Share by which a round changes the mean gain: it averages about 30 rounds.
+_GAIN_RATE = 0.03
+# Thresholds are computed at rounds 1, 2, 4, 7, ... of a text, at last every so many, and between
+# those when a chance has moved; then at most once in so many seconds of decoding, of which that
+# takes a fraction of a percent.
+_PLAN_EVERY, _PLAN_EVERY_S = 64, 0.05
+# A peek that costs no more tokens than this is taken before drafters are compared.
+_CHEAP_PEEK = 0.1
+# Tokens by which a drafter that is queried later must be better.
 _LEAD = 0.1
+# How often, in rounds, to look for a drafter to explore, and rounds that it must have been unused.
+_EXPLORE_EVERY, _UNUSED = 8, 16
+# Tokens that it might add beyond its estimate, for exploring it to be worthwhile.
+_HOPE = 1.0
 _PLAIN = DraftLimits(0, 0)
 
 
 class MeasuredCost:
     """Maximises tokens per second by measured costs and measured acceptance.
 
-    A round that drafts d tokens takes T(d + 1) + d looks, where T is a measured curve that is
+    A round that drafts d tokens takes T(d + 1) + d peeks, where T is a measured curve that is
     corrected while decoding. For each drafter the policy learns how often a token is accepted given
     the draft's confidence in it, and by dynamic programming over the draft length computes when
-    looking at the next token, and when drawing it, pays: when it adds more tokens than the same
+    peeking at the next token, and when drawing it, pays: when it adds more tokens than the same
     time yields otherwise (Dinkelbach's method for a ratio). Of several drafters, the one expected
     to add most drafts. Drafting nothing is allowed; an unused drafter is tried again within an
-    allowance, by a look alone if that is informative. If nothing is drafted for a while and asking
-    takes noticeable time, rounds are plain without asking.
+    allowance, by a peek alone if that is informative. If nothing is drafted for a while and queries
+    take noticeable time, rounds are plain without a query.
 
     Args:
         target: seconds of a target pass by its rows, from ``calibrate``.
@@ -54,15 +60,17 @@ class MeasuredCost:
         self.draft_s = draft_s or 0.0
         self._limits = DraftLimits(most, most)
         self._drafters: dict[str, DrafterEstimate] = {}
-        self._exploration, self._backoff = Exploration(), AskingBackoff()
-        self._catch_up, self._round = CatchUpCost(self.draft_s), RoundEvidence()
-        # Mean tokens that drafts recently added to a round; the drafter explored in this one.
+        self._backoff, self._round = QueryBackoff(), RoundEvidence()
+        self._catch_up = CatchUpCost(self.draft_s)
+        # Mean tokens that drafts recently added to a round.
         self._gain = 0.0
+        # The drafter explored in this round, and one that has never been queried.
         self._explored: str | None = None
-        # Drafters that have too much to read to be useful in this text.
-        self._far: set[str] = set()
-        self._rounds = self._plan_at = self._waited = 0
-        self._resting = False
+        self._new: str | None = None
+        # Drafters that have too much to prefill to be useful in this text.
+        self._out_of_reach: set[str] = set()
+        self._rounds = self._begun_at = self._plan_at = self._explore_at = 0
+        self._pausing = False
         self._since_plan_s = 0.0
 
     @property
@@ -78,11 +86,11 @@ class MeasuredCost:
         self._costs.begin()
         for drafter in self._drafters.values():
             drafter.begin()
-        self._far.clear()
+        self._out_of_reach.clear()
         self._backoff.begin()
         self._catch_up.begin(remaining)
-        self._rounds = self._plan_at = 0
-        self._plan()
+        self._begun_at = self._rounds
+        self._plan(every=True)
 
     def learned(self) -> dict[str, Any]:
         return {name: drafter.learned() for name, drafter in self._drafters.items()}
@@ -94,177 +102,203 @@ class MeasuredCost:
                 continue
             if not isinstance(raw, dict):
                 raise SnapshotError("the saved acceptance rates are damaged: save the text again")
-            # A look at a draft model takes the time that was measured here.
-            look_s = self.draft_s if drafting.info(name).needs_model else 0.0
-            branching = raw.get("branching") is True
-            found[name] = DrafterEstimate(self._limits.nodes, look_s, branching=branching)
+            # A peek at a draft model takes the time that was measured here.
+            peek_s = self.draft_s if drafting.info(name).needs_model else 0.0
+            found[name] = self._estimate(peek_s, branching=raw.get("branching") is True)
             found[name].learn_from(raw)
         self._drafters.update(found)
 
     def limits(self) -> DraftLimits:
-        self._resting = self._backoff.rest()
-        if self._resting:
+        self._pausing = self._backoff.pauses()
+        if self._pausing:
             return _PLAIN
         self._start_round()
-        self._explored = self._exploration.next(self._drafters, self._far, self._gain, _CHEAP_LOOK)
+        if self._new is not None or self._rounds >= self._explore_at:
+            self._explored, self._new = self._new or self._to_explore(), None
         return self._limits
 
     def go_on(self, step: DraftStep) -> bool:
         if step.behind:
-            return self._worth_reading(step)
-        drafted = step.nodes
-        if drafted == 0 and not self._opened(step):
+            return self._worth_catching_up(step)
+        drafted, seen = step.nodes, self._round
+        if drafted == 0 and not self._is_candidate(step):
             return False
-        seen = self._round
-        drafter = seen.asked
-        if drafter is None or drafted >= min(self._limits.nodes, drafter.most):
+        drafter = seen.queried
+        if drafter is None or drafted >= drafter.longest:
             return False
         if step.value is not None:
             return self._go_on_branching(drafter, step, step.value)
-        if seen.reach < drafter.peek[drafted] and not self._try_again(drafter, drafted):
+        if seen.reach < drafter.peek_at[drafted] and not self._try_again(drafter, drafted):
             return False
-        seen.looks += 1
-        place = drafter.bin(step.offer.confidence())
-        chance = drafter.chances[place]
+        seen.peeks += 1
+        bin_ = drafter.meet(step.offer.confidence())
+        chance = bin_.chance
         if seen.probing and not drafted and step.offer.token is None:
-            chance = max(chance, drafter.prior[place])
-        if seen.reach * chance < drafter.draw[drafted] or self._rival_wins(step, place):
-            seen.decline(drafter, step, place)
+            chance = max(chance, bin_.prior)
+        rival_wins = not drafted and not seen.probing and bin_.gain + _LEAD < seen.best_rival
+        if rival_wins or seen.reach * chance < drafter.draw_at[drafted]:
+            seen.decline(drafter, step, bin_)
             return False
-        seen.reach *= drafter.chances[place]
-        seen.bins.append(place)
+        seen.reach *= bin_.chance
+        seen.bins.append(bin_)
         return True
 
     def observe(self, record: RoundRecord) -> None:
-        self._catch_up.round(record.emitted)
         self._rounds += 1
-        self._waited += 1
-        if self._resting:
+        self._catch_up.round(record.emitted)
+        if self._pausing:
             return  # there is too little to learn for the time it takes
-        costs = self._costs
-        looks_s = self._round.learn_look(record, self._catch_up, costs.slowdown)
-        self._round.learn(record)
-        seconds = costs.observe(record, looks_s)
-        plain_s = costs.plain_s
+        costs, seen = self._costs, self._round
+        self._learn_peek(record)
+        seen.learn(record)
+        peeks_s = seen.peeks_s(costs.slowdown)
+        seconds, plain_s = costs.observe(record, peeks_s), costs.plain_s
         self._account(record, seconds / plain_s - 1)
-        self._backoff.observe(record, plain_s, looked=looks_s > _CHEAP_LOOK * plain_s)
+        self._backoff.observe(record, plain_s, peeked=peeks_s > _CHEAP_PEEK * plain_s)
         self._since_plan_s += seconds
-        if self._since_plan_s > _PLAN_EVERY_S or self._rounds >= self._plan_at:
-            self._plan()
+        if self._rounds >= self._plan_at:
+            self._plan(every=True)
+        elif self._since_plan_s > _PLAN_EVERY_S:
+            self._plan(every=False)
 
     def _start_round(self) -> None:
         self._round.begin()
         self._explored = None
         self._catch_up.tokens = 0
 
+    def _estimate(self, peek_s: float, *, branching: bool) -> DrafterEstimate:
+        return DrafterEstimate(self._limits.nodes, peek_s, branching=branching, now=self._rounds)
+
     def _drafter(self, step: DraftStep) -> DrafterEstimate:
-        name = step.offer.source
-        drafter = self._drafters.get(name)
+        drafter = self._drafters.get(step.offer.source)
         if drafter is None:
-            look_s = self.draft_s if step.offer.costly else 0.0
-            branching = step.value is not None
-            drafter = DrafterEstimate(self._limits.nodes, look_s, branching=branching)
-            self._drafters[name] = drafter
-            self._plan_one(name)
+            peek_s = self.draft_s if step.offer.costly else 0.0
+            drafter = self._estimate(peek_s, branching=step.value is not None)
+            self._drafters[step.offer.source] = drafter
+            self._plan_one(step.offer.source)
         return drafter
 
     # -- choosing a drafter --------------------------------------------------------------------
 
-    def _opened(self, step: DraftStep) -> bool:
-        """Return whether this drafter is a candidate, before it is looked at."""
+    def _is_candidate(self, step: DraftStep) -> bool:
+        """Return whether this drafter may draft, before it is peeked at."""
         seen, name = self._round, step.offer.source
         if self._explored is not None and self._explored != name:
             return False
         drafter = self._drafter(step)
-        seen.ask(drafter, self._costs.slowdown)
+        seen.query(drafter, self._costs.slowdown)
         if self._explored is not None:
             seen.probing = True
             return True
-        self._far.discard(name)
+        self._out_of_reach.discard(name)
         for other in step.offer.rivals:
-            if other in self._far:
-                continue
             rival = self._drafters.get(other)
+            if other in self._out_of_reach:
+                continue
             if rival is None:
-                self._exploration.meet(other)
-            else:
-                seen.best_rival = max(seen.best_rival, rival.start)
+                self._new = other
+            elif rival.gain > seen.best_rival:
+                seen.best_rival = rival.gain
         best = seen.best_rival
-        return best <= 0 or drafter.look_price < _CHEAP_LOOK or drafter.start >= best
+        return best <= 0 or drafter.peek_tokens < _CHEAP_PEEK or drafter.gain >= best
 
-    def _rival_wins(self, step: DraftStep, place: int) -> bool:
-        """Return whether a drafter that is asked later would do better."""
-        seen = self._round
-        if seen.asked is None or step.nodes or seen.probing:
-            return False
-        return seen.asked.first[place] + _LEAD < seen.best_rival
+    def _to_explore(self) -> str | None:
+        """Return a drafter that others keep from drafting, to be tried; mostly None.
 
-    def _worth_reading(self, step: DraftStep) -> bool:
+        Rounds without a drafter pay for its exploration. One with cheap peeks needs none.
+        """
+        drafters, now = self._drafters, self._rounds
+        elapsed = now - self._explore_at + _EXPLORE_EVERY
+        self._explore_at = now + _EXPLORE_EVERY
+        # The more drafters there are, the less each may cost.
+        share = 2 / (1 + len(drafters))
+        for drafter in drafters.values():
+            drafter.earn(share * min(elapsed, now - drafter.drafted_at))
+        for name, drafter in drafters.items():
+            unused = now - drafter.drafted_at > _UNUSED and name not in self._out_of_reach
+            affordable = drafter.peek_tokens >= _CHEAP_PEEK and drafter.probe_due()
+            if unused and affordable and drafter.gain + _HOPE > self._gain:
+                return name
+        return None
+
+    def _worth_catching_up(self, step: DraftStep) -> bool:
         rate = self._costs.slowdown / self._costs.plain_s
-        reads = self._catch_up.pays(step.behind, self._drafter(step), rate)
-        if not reads:
-            self._far.add(step.offer.source)
-        return reads
+        pays = self._catch_up.pays(step.behind, self._drafter(step), rate)
+        if not pays:
+            self._out_of_reach.add(step.offer.source)
+        return pays
 
     def _go_on_branching(self, drafter: DrafterEstimate, step: DraftStep, value: float) -> bool:
         seen, drafted = self._round, step.nodes
         if seen.probing and drafted:
             return False
-        hopeless = drafted == 0 and step.offer.costly and drafter.start < 0
+        hopeless = drafted == 0 and step.offer.costly and drafter.gain < 0
         if hopeless and not self._try_again(drafter, 0):
-            return False  # even the best possible confidence is not worth the look
-        bar = drafter.draw[drafted]
-        # The confidence can only lower the value, and the first look of a new layer costs a pass.
+            return False  # even the best possible confidence is not worth the peek
+        bar = drafter.draw_at[drafted]
+        # The confidence can only lower the value, and the first peek of a new layer costs a pass.
         new_layer = step.depth > seen.layer
-        look = drafter.look_price if new_layer else 0.0
-        if drafter.chance(value) < bar + look and not self._try_again(drafter, drafted):
+        peek = drafter.peek_tokens if new_layer else 0.0
+        if drafter.bin(value).chance < bar + peek and not self._try_again(drafter, drafted):
             return False
         if new_layer:
             seen.layer = step.depth
-            seen.looks += 1
-        place = drafter.bin(value * step.offer.confidence())
-        if drafter.chances[place] < bar and not seen.probing:
-            seen.decline(drafter, step, place)
+            seen.peeks += 1
+        bin_ = drafter.meet(value * step.offer.confidence())
+        if bin_.chance < bar and not seen.probing:
+            seen.decline(drafter, step, bin_)
             if not self._try_again(drafter, drafted):
                 return False
-        seen.bins.append(place)
+        seen.bins.append(bin_)
         return True
 
     def _try_again(self, drafter: DrafterEstimate, drafted: int) -> bool:
         """Return whether to draft despite a bad estimate, to check it."""
         seen = self._round
         if drafted == 0 and not seen.probing and drafter.probe_due():
-            # The look is paid for now, since another drafter may be chosen.
-            drafter.probed(drafter.look_price)
+            # The peek is paid for now, since another drafter may be chosen.
+            drafter.probed(drafter.peek_tokens)
             seen.probing = True
         return seen.probing and drafted == 0
 
     # -- feedback ------------------------------------------------------------------------------
 
+    def _learn_peek(self, record: RoundRecord) -> None:
+        """Learn from the drafter's time what a peek takes, or else catching up."""
+        seen, slowdown = self._round, self._costs.slowdown
+        if seen.queried is None:
+            return
+        if self._catch_up.tokens:
+            self._catch_up.took((record.draft_s - seen.peeks_s(slowdown)) / slowdown)
+        elif seen.peeks and not seen.sunk_s:
+            seen.queried.peek_s.add(record.draft_s / seen.peeks / slowdown)
+
     def _account(self, record: RoundRecord, spent: float) -> None:
-        """Account for drafters asked and not asked, and for the gain; ``spent`` is in tokens."""
+        """Account for the drafter queried, the one explored, and the gain; ``spent`` in tokens."""
         seen = self._round
-        asked, bins = seen.asked, seen.bins
-        self._exploration.count(self._drafters, asked if bins else None, self._waited)
-        self._waited = 0
+        queried, bins = seen.queried, seen.bins
         gained = record.emitted - record.forced - 1 - spent
         if self._explored in self._drafters:
             self._drafters[self._explored].probed(max(self._gain, 0.0) - gained)
-        elif asked is not None and seen.probing:
-            asked.probed(-gained - seen.looks * asked.look_price)
-        if asked is None:
+        elif queried is not None and seen.probing:
+            queried.probed(-gained - seen.peeks * queried.peek_tokens)
+        if queried is None:
             return
-        if asked.branching:
+        if bins:
+            queried.drafted_at = self._rounds
+        if queried.branching:
             own = spent - seen.sunk_s / self._costs.plain_s
-            asked.gained(sum([asked.chances[place] for place in bins]) - own)
-        self._gain += (1 - _FORGET) * (gained - self._gain)
+            queried.learn_gain(sum([bin_.chance for bin_ in bins]) - own)
+        self._gain += _GAIN_RATE * (gained - self._gain)
 
-    def _plan(self) -> None:
+    def _plan(self, *, every: bool) -> None:
         for name, drafter in self._drafters.items():
-            if drafter.stale:
+            if drafter.moved or (every and drafter.stale):
                 self._plan_one(name)
         self._since_plan_s = 0.0
-        self._plan_at = self._rounds + self._rounds // 2 + 1
+        if every:
+            in_text = self._rounds - self._begun_at
+            self._plan_at = self._rounds + min(in_text // 2 + 1, _PLAN_EVERY)
 
     def _plan_one(self, name: str) -> None:
         costs, slowdown = self._costs, self._costs.slowdown

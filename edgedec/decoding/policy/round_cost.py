@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from edgedec.decoding.drafting.base import READ_AT_ONCE
 from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.policy.cost import CostCurve, LiveCost, RunningMedian
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 
+# The speed is averaged over about 30 rounds.
 _FORGET = 0.97
 # A new text takes over the price of a second as if from this many rounds.
 _CARRIED = 5.0
 
-# Initially, reading a token is assumed to take this share of a draft pass, as in wide passes.
+# Initially, prefilling a token is assumed to take this share of a draft pass: what a further row
+# of a wide pass takes (see ``cost._affordable``).
 _SHARE_OF_PASS = 0.15
-_AT_ONCE = 512
-# Initial estimate of a text's length in tokens, and its learning rate.
-_EXPECTED, _QUICK = 64.0, 0.25
+# Initial estimate of a text's length in tokens, and its learning rate: about the last four texts.
+_EXPECTED, _LENGTH_RATE = 64.0, 0.25
 # Trust in the estimate of a drafter that has not yet drafted in this text.
 _UNPROVEN = 0.5
-# Tokens per round that may be spent on reading that the estimates do not justify.
+# Tokens per round that may be spent on a prefill that the estimates do not justify.
 _ALLOWANCE = 0.002
 
 
@@ -49,7 +51,7 @@ class RoundCost:
 
     @property
     def slowdown(self) -> float:
-        """Current pass time relative to calibration; looks are kept in calibrated seconds."""
+        """Current pass time relative to calibration; peeks are kept in calibrated seconds."""
         return self._cost.slowdown
 
     def begin(self) -> None:
@@ -57,8 +59,8 @@ class RoundCost:
         share = _CARRIED * self.plain_s / self._seconds
         self._tokens, self._seconds = share * self._tokens, share * self._seconds
 
-    def observe(self, record: RoundRecord, looks_s: float) -> float:
-        """Learn from a round with ``looks_s`` seconds of looks; return the seconds it usually
+    def observe(self, record: RoundRecord, peeks_s: float) -> float:
+        """Learn from a round with ``peeks_s`` seconds of peeks; return the seconds it usually
         takes.
 
         The result is modelled, not measured, so that one long pause does not look like a slow
@@ -67,7 +69,7 @@ class RoundCost:
         self._cost.observe(record.rows, record.target_s)
         overhead = self._overhead(record.source if record.drafted else "")
         overhead.add(record.total_s - record.target_s - record.draft_s)
-        seconds = self._cost.at(min(record.rows, self._most + 1)) + looks_s + overhead.value
+        seconds = self._cost.at(min(record.rows, self._most + 1)) + peeks_s + overhead.value
         self._tokens = _FORGET * self._tokens + record.emitted
         self._seconds = _FORGET * self._seconds + seconds
         return seconds
@@ -92,16 +94,16 @@ class RoundCost:
 
 
 class CatchUpCost:
-    """Decides whether a draft model that lags behind should read the text.
+    """Decides whether a draft model that lags behind should prefill the text.
 
-    It weighs the cost of reading, which plain decoding does not need, against the tokens to be
+    It weighs the cost of prefilling, which plain decoding does not need, against the tokens to be
     gained in the rest of the text.
 
     Args:
         draft_s: seconds of a draft model's pass over one row.
 
     Attributes:
-        tokens: number read in this round.
+        tokens: number prefilled in this round.
 
     """
 
@@ -109,16 +111,16 @@ class CatchUpCost:
         self._token_s = RunningMedian(9, [_SHARE_OF_PASS * draft_s])
         self._expected = _EXPECTED
         self._remaining = 1 << 30
-        self._done = self._rounds = self._asks = 0
+        self._done = self._rounds = self._queries = 0
         self._credit = 0.0
         self.tokens = 0
 
     def begin(self, remaining: int) -> None:
         """Begin another text of at most ``remaining`` tokens."""
         if self._done:
-            self._expected += _QUICK * (self._done - self._expected)
+            self._expected += _LENGTH_RATE * (self._done - self._expected)
         self._remaining = remaining
-        self._done = self._rounds = self._asks = self.tokens = 0
+        self._done = self._rounds = self._queries = self.tokens = 0
 
     def round(self, emitted: int) -> None:
         """Count a round."""
@@ -127,21 +129,21 @@ class CatchUpCost:
         self._credit += _ALLOWANCE
 
     def took(self, seconds: float) -> None:
-        """Learn how long this round's reading took."""
+        """Learn how long this round's prefill took."""
         self._token_s.add(max(0.0, seconds) / self.tokens)
 
     def pays(self, behind: int, drafter: DrafterEstimate, rate: float) -> bool:
-        """Return whether to read ``behind`` tokens for a drafter, at ``rate`` plain tokens/s."""
-        self._asks += 1
+        """Return whether to prefill ``behind`` tokens for a drafter, at ``rate`` plain tokens/s."""
+        self._queries += 1
         cost = rate * behind * self._token_s.value
         # A text is expected to go on for as long as it has lasted, but not to end right after it
         # begins.
         left = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
-        rounds = left * self._asks / (self._rounds + 1)
-        gain = max(0.0, drafter.start) * (1.0 if drafter.tried else _UNPROVEN)
+        rounds = left * self._queries / (self._rounds + 1)
+        gain = max(0.0, drafter.gain) * (1.0 if drafter.tried else _UNPROVEN)
         if gain * rounds < cost * (1 + gain):
             if self._credit < cost:
                 return False
             self._credit -= cost
-        self.tokens = min(behind, _AT_ONCE)
+        self.tokens = min(behind, READ_AT_ONCE)
         return True

@@ -1,4 +1,4 @@
-"""Thresholds for looking at and drawing the next token, by dynamic programming over lengths."""
+"""Thresholds for peeking at and drawing the next token, by dynamic programming over lengths."""
 
 from __future__ import annotations
 
@@ -29,54 +29,54 @@ class Chain:
     """The optimal thresholds for a chain.
 
     Attributes:
-        peek: by tokens drafted so far, the least chance of reaching the next token at which
-            to look at it.
-        draw: likewise, the least chance at which to draw it, having looked.
-        start: expected tokens that a draft adds to a round, net of their cost.
-        first: likewise by bin of the first token, its look apart.
+        peek_at: by tokens drafted so far, the least chance of reaching the next token at which
+            to peek at it.
+        draw_at: likewise, the least chance at which to draw it, having peeked.
+        gain: expected tokens that a draft adds to a round, net of their cost.
+        first: likewise by bin of the first token, its peek apart.
 
     """
 
-    peek: list[float]
-    draw: list[float]
-    start: float
+    peek_at: list[float]
+    draw_at: list[float]
+    gain: float
     first: list[float]
 
 
 def chain(
-    chances: Sequence[float], met: Sequence[float], steps: Sequence[float], look: float
+    chances: Sequence[float], met: Sequence[float], steps: Sequence[float], peek: float
 ) -> Chain:
     """Compute backward over draft lengths; a state's value is a function of its reach.
 
     Drawing token k + 1 on a path of reach x (its own chance included) is worth x - steps[k] plus
-    what can follow; looking is worth the mean of that over the bins met, if positive, less the
-    look. Both grow with x, so one threshold each is the whole policy; a curve that dips is handled,
+    what can follow; peeking is worth the mean of that over the bins met, if positive, less the
+    peek. Both grow with x, so one threshold each is the whole policy; a curve that dips is handled,
     since what follows is included.
 
     Args:
         chances: of a token to be accepted, by bin of its confidence.
         met: how often each bin is met.
         steps: tokens that the k-th drafted token costs.
-        look: tokens that a look costs.
+        peek: tokens that a peek costs.
 
     """
     depth = len(steps)
-    mean = _mean(chances, met, look)
+    mean = _mean(chances, met, peek)
     gains = _REACH - np.array(steps)[:, None]
     worth = np.empty((2, depth, _POINTS))
-    looked, drawn = worth
+    peeked, drawn = worth
     value: _Grid = np.zeros(_POINTS)
-    # The one more is for the look.
+    # The one more is for the peek.
     paid = np.ones(_POINTS + 1)
     positive = paid[:_POINTS]
-    for gain, draw, look_at in zip(gains[::-1], drawn[::-1], looked[::-1], strict=True):
+    for gain, draw, peek_at in zip(gains[::-1], drawn[::-1], peeked[::-1], strict=True):
         np.add(value, gain, out=draw)
         np.maximum(draw, _NOTHING, out=positive)
-        mean.dot(paid, look_at)
-        np.maximum(look_at, _NOTHING, out=value)
+        mean.dot(paid, peek_at)
+        np.maximum(peek_at, _NOTHING, out=value)
     crossings = _crossings(worth.reshape(2 * depth, _POINTS))
     first = np.interp(chances, _REACH, drawn[0])
-    return Chain(crossings[:depth], crossings[depth:], float(looked[0, -1]), first.tolist())
+    return Chain(crossings[:depth], crossings[depth:], float(peeked[0, -1]), first.tolist())
 
 
 def tree(steps: Sequence[float]) -> list[float]:
@@ -87,9 +87,9 @@ def tree(steps: Sequence[float]) -> list[float]:
     ]
 
 
-def _mean(chances: Sequence[float], met: Sequence[float], look: float) -> _Grid:
+def _mean(chances: Sequence[float], met: Sequence[float], peek: float) -> _Grid:
     """Return the matrix that maps values by reach, and a 1 after them, to their mean after one more
-    token, less the look: ``[points, points + 1]``.
+    token, less the peek: ``[points, points + 1]``.
     """
     shifts, whole = [0.0] * (_POINTS + 1), sum(met)
     for chance, count in zip(chances, met, strict=True):
@@ -105,17 +105,17 @@ def _mean(chances: Sequence[float], met: Sequence[float], look: float) -> _Grid:
     mean[:, 0] = weights[::-1].cumsum()[:0:-1]
     weights[_POINTS] = 0.0
     mean[:, 1:_POINTS] = weights[_SHIFTS[:, 1:]]
-    mean[:, _POINTS] = -look
+    mean[:, _POINTS] = -peek
     return mean
 
 
 def _crossings(worth: _Grid) -> list[float]:
     """Return, by row, the reach at which a growing function turns positive, inf if never."""
-    places = (worth > 0).argmax(axis=1)
+    indices = (worth > 0).argmax(axis=1)
     rows = np.arange(len(worth))
-    above, below = worth[rows, places], worth[rows, places - 1]
-    low, high = _REACH[places - 1], _REACH[places]
+    above, below = worth[rows, indices], worth[rows, indices - 1]
+    low, high = _REACH[indices - 1], _REACH[indices]
     gap = np.where(above > below, above - below, 1.0)
-    found = np.where(places == 0, 0.0, low + (high - low) * -below / gap)
+    found = np.where(indices == 0, 0.0, low + (high - low) * -below / gap)
     crossings: list[float] = np.where(above > 0, found, math.inf).tolist()
     return crossings

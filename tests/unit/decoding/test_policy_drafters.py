@@ -7,7 +7,7 @@ from drafting_table import Table
 from policy_world import CURVE
 
 from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, RoundRecord
-from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
+from edgedec.decoding.policy.drafter_estimate import Bin, DrafterEstimate
 from edgedec.decoding.sampling import SamplingParams
 
 DRAFT_S = 0.8e-3
@@ -82,8 +82,8 @@ def test_a_policy_that_learns_the_opposite_falls_behind(
 ) -> None:
     learn = DrafterEstimate.learn
 
-    def opposite(self: DrafterEstimate, place: int, *, accepted: bool) -> None:
-        learn(self, place, accepted=not accepted)
+    def opposite(self: DrafterEstimate, bin_: Bin, *, accepted: bool) -> None:
+        learn(self, bin_, accepted=not accepted)
 
     monkeypatch.setattr(DrafterEstimate, "learn", opposite)
     with pytest.raises(AssertionError):

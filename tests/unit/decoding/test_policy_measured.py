@@ -212,12 +212,12 @@ def test_nodes_of_a_tree_are_bought_while_they_pay() -> None:
 def test_a_round_that_was_broken_off_teaches_nothing() -> None:
     world, policy = World(same(0.9)), MeasuredCost(CURVE, 0.8e-3)
     world.run(policy, 100)
-    chances = list(policy._drafters["model"].chances)
+    chances = [bin_.chance for bin_ in policy._drafters["model"].bins]
     policy.limits()
     policy.go_on(DraftStep(Offer("model", lambda: 0.9)))  # and then an exception
     policy.limits()
     policy.observe(RoundRecord(0, 0, 0, 1, 1, 0.0, 8e-3, 8e-3, "model", (0,)))
-    assert policy._drafters["model"].chances == chances
+    assert [bin_.chance for bin_ in policy._drafters["model"].bins] == chances
 
 
 # -- the thresholds themselves ----------------------------------------------------------------
@@ -229,16 +229,15 @@ def test_the_plan_is_the_best_stopping_rule(curve: CostCurve, chance: float) -> 
     # With one confidence there is nothing to learn on the way, so the best rule is a length,
     # found here by trying them all.
     source = DrafterEstimate(16, 0.4e-3, branching=False)
-    place = 4
-    source.chances = [chance] * len(source.chances)
-    source._met = [float(n == place) for n in range(len(source.chances))]
+    for index, bin_ in enumerate(source.bins):
+        bin_.chance, bin_.met = chance, float(index == 4)
     price = 1.3 / curve.at(1)
     seconds = [curve.at(rows) for rows in range(1, 18)]
     source.plan(price, seconds, 0.0)
     reach, length = 1.0, 0
-    while length < 16 and reach >= source.peek[length]:
+    while length < 16 and reach >= source.peek_at[length]:
         reach *= chance
-        if reach < source.draw[length]:
+        if reach < source.draw_at[length]:
             break
         length += 1
     steps = [price * (b - a) for a, b in pairwise(seconds)]
@@ -250,8 +249,8 @@ def test_the_plan_is_the_best_stopping_rule(curve: CostCurve, chance: float) -> 
         return sum(chance**n - steps[n - 1] - look for n in range(1, length + 1))
 
     assert value(length) >= max(value(n) for n in range(17)) - 0.02
-    assert source.start == pytest.approx(max(0.0, *map(value, range(1, 17))), rel=0.05) or (
-        source.start <= 0 and length == 0
+    assert source.gain == pytest.approx(max(0.0, *map(value, range(1, 17))), rel=0.05) or (
+        source.gain <= 0 and length == 0
     )
 
 
@@ -260,7 +259,7 @@ def test_what_a_look_costs_is_learned_whatever_was_said_at_first(told: float) ->
     world, policy = World(same(0.9), 0.8e-3), MeasuredCost(CURVE, told)
     lengths(world, policy, 100)
     (source,) = policy._drafters.values()
-    assert source.look.value == pytest.approx(0.8e-3)
+    assert source.peek_s.value == pytest.approx(0.8e-3)
 
 
 def test_a_layer_of_a_tree_is_looked_at_once() -> None:
@@ -287,7 +286,7 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
             )
         )
     (source,) = policy._drafters.values()
-    assert source.look.value == pytest.approx(look_s)
+    assert source.peek_s.value == pytest.approx(look_s)
 
 
 @pytest.mark.parametrize("length", [10, 300])
@@ -342,7 +341,7 @@ def test_limits_are_what_was_asked() -> None:
 def test_a_policy_that_believes_the_draft_fails_on_hard_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(DrafterEstimate, "_estimate", lambda self, place: None)
+    monkeypatch.setattr(DrafterEstimate, "_estimate", lambda self, bin_: None)
     with pytest.raises(AssertionError):
         test_hard_text_loses_little(mixed(5, 2, honesty=0.05), 0.97, 0.8e-3)
 

@@ -15,7 +15,7 @@ from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, MeasuredCost, RoundRecord, for_request
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
-from edgedec.decoding.policy.exploration import AskingBackoff
+from edgedec.decoding.policy.query_backoff import QueryBackoff
 from edgedec.decoding.policy.round_cost import CatchUpCost
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
@@ -154,8 +154,8 @@ def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
 
 def promising(start: float) -> DrafterEstimate:
     source = DrafterEstimate(16, 1e-3, branching=False)
-    source.start = start
-    source.learn(4, accepted=True)
+    source.gain = start
+    source.learn(source.bins[4], accepted=True)
     return source
 
 
@@ -189,28 +189,28 @@ def test_what_reading_took_corrects_the_estimate() -> None:
     assert not catch_up.pays(600, promising(1.0), 100.0)
 
 
-def asked(backoff: AskingBackoff, ask_s: float, plain_s: float, rounds: int) -> int:
+def asked(backoff: QueryBackoff, ask_s: float, plain_s: float, rounds: int) -> int:
     """How many of so many rounds asked, for nothing."""
     count = 0
     for _ in range(rounds):
-        rests = backoff.rest()
-        record = RoundRecord(0, 0, 0, 1, 1, 0.0 if rests else ask_s, plain_s, plain_s, "none")
-        if not rests:
-            backoff.observe(record, plain_s, looked=False)
+        pauses = backoff.pauses()
+        record = RoundRecord(0, 0, 0, 1, 1, 0.0 if pauses else ask_s, plain_s, plain_s, "none")
+        if not pauses:
+            backoff.observe(record, plain_s, peeked=False)
             count += 1
     return count
 
 
 def test_asking_is_rationed_where_it_shows() -> None:
     # 25 microseconds beside 20 ms do not show; beside 0.6 ms they are 4%.
-    assert asked(AskingBackoff(), 25e-6, 20e-3, 500) == 500
-    backoff = AskingBackoff()
+    assert asked(QueryBackoff(), 25e-6, 20e-3, 500) == 500
+    backoff = QueryBackoff()
     often = asked(backoff, 25e-6, 0.6e-3, 1000)
     assert often * 25e-6 < 0.005 * 1000 * 0.6e-3
     assert often > 25
     # The next text is taken to be like this one, until it shows otherwise.
     backoff.begin()
     assert asked(backoff, 25e-6, 0.6e-3, 16) == 4
-    backoff.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"), 0.6e-3, looked=False)
+    backoff.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"), 0.6e-3, peeked=False)
     backoff.begin()
     assert asked(backoff, 25e-6, 0.6e-3, 20) == 8
