@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.policy.drafter_estimate import Bin, DrafterEstimate
+from edgedec.decoding.policy.round_cost import CatchUpCost
 
 
 class RoundEvidence:
@@ -52,19 +53,27 @@ class RoundEvidence:
         else:
             self._declined.append((drafter, step.nodes, bin_, token()))
 
-    def peeks_s(self, slowdown: float) -> float:
-        """Return the seconds that this round's peeks take."""
+    def learn(self, record: RoundRecord, catch_up: CatchUpCost, slowdown: float) -> float:
+        """Tell the estimates which tokens were right and what peeks, or catching up, took.
+
+        Returns:
+            The usual seconds of this round's peeks.
+
+        """
         drafter = self.queried
         if drafter is None:
             return 0.0
-        return self.sunk_s + self.peeks * drafter.peek_s.value * slowdown
-
-    def learn(self, record: RoundRecord) -> None:
-        """Tell the estimates which tokens were right."""
-        if self.queried is not None and self.bins:
-            self._learn_from_drawn(self.queried, record)
+        if self.bins:
+            self._learn_from_drawn(drafter, record)
         if self._declined:
             self._learn_from_declined(record)
+        peeks_s = self.sunk_s + self.peeks * drafter.peek_s.value * slowdown
+        if catch_up.tokens:
+            catch_up.took((record.draft_s - peeks_s) / slowdown)
+        elif self.peeks and not self.sunk_s:
+            drafter.peek_s.add(record.draft_s / self.peeks / slowdown)
+            return self.peeks * drafter.peek_s.value * slowdown
+        return peeks_s
 
     def _learn_from_drawn(self, drafter: DrafterEstimate, record: RoundRecord) -> None:
         path = record.path or range(record.accepted + 1)

@@ -148,10 +148,8 @@ class MeasuredCost:
         self._catch_up.round(record.emitted)
         if self._pausing:
             return  # there is too little to learn for the time it takes
-        costs, seen = self._costs, self._round
-        self._learn_peek(record)
-        seen.learn(record)
-        peeks_s = seen.peeks_s(costs.slowdown)
+        costs = self._costs
+        peeks_s = self._round.learn(record, self._catch_up, costs.slowdown)
         seconds, plain_s = costs.observe(record, peeks_s), costs.plain_s
         self._account(record, seconds / plain_s - 1)
         self._backoff.observe(record, plain_s, peeked=peeks_s > _CHEAP_PEEK * plain_s)
@@ -232,14 +230,12 @@ class MeasuredCost:
         seen, drafted = self._round, step.nodes
         if seen.probing and drafted:
             return False
-        hopeless = drafted == 0 and step.offer.costly and drafter.gain < 0
-        if hopeless and not self._try_again(drafter, 0):
-            return False  # even the best possible confidence is not worth the peek
-        bar = drafter.draw_at[drafted]
         # The confidence can only lower the value, and the first peek of a new layer costs a pass.
-        new_layer = step.depth > seen.layer
-        peek = drafter.peek_tokens if new_layer else 0.0
-        if drafter.bin(value).chance < bar + peek and not self._try_again(drafter, drafted):
+        bar, new_layer = drafter.draw_at[drafted], step.depth > seen.layer
+        least = bar + drafter.peek_tokens if new_layer else bar
+        costs_more = not drafted and step.offer.costly and drafter.gain < 0
+        unlikely = costs_more or drafter.bin(value).chance < least
+        if unlikely and not self._try_again(drafter, drafted):
             return False
         if new_layer:
             seen.layer = step.depth
@@ -255,23 +251,15 @@ class MeasuredCost:
     def _try_again(self, drafter: DrafterEstimate, drafted: int) -> bool:
         """Return whether to draft despite a bad estimate, to check it."""
         seen = self._round
-        if drafted == 0 and not seen.probing and drafter.probe_due():
+        if drafted:
+            return False
+        if not seen.probing and drafter.probe_due():
             # The peek is paid for now, since another drafter may be chosen.
             drafter.probed(drafter.peek_tokens)
             seen.probing = True
-        return seen.probing and drafted == 0
+        return seen.probing
 
     # -- feedback ------------------------------------------------------------------------------
-
-    def _learn_peek(self, record: RoundRecord) -> None:
-        """Learn from the drafter's time what a peek takes, or else catching up."""
-        seen, slowdown = self._round, self._costs.slowdown
-        if seen.queried is None:
-            return
-        if self._catch_up.tokens:
-            self._catch_up.took((record.draft_s - seen.peeks_s(slowdown)) / slowdown)
-        elif seen.peeks and not seen.sunk_s:
-            seen.queried.peek_s.add(record.draft_s / seen.peeks / slowdown)
 
     def _account(self, record: RoundRecord, spent: float) -> None:
         """Account for the drafter queried, the one explored, and the gain; ``spent`` in tokens."""
