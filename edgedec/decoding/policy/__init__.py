@@ -14,7 +14,7 @@ the round's figures afterwards. Its choices may depend on time; the text never d
 - ``evidence``: what the drafters did in this round, which teaches their estimates when it is over.
 - ``query_backoff``: pauses while nothing is drafted.
 
-``base`` is the protocol, ``fixed`` a fixed draft length, ``override`` the options of a single request.
+``base`` is the protocol, ``fixed`` a fixed draft length, ``override`` the options of one request.
 """
 
 from edgedec.decoding.policy.base import DraftPolicy, Learning, RoundRecord

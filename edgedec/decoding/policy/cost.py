@@ -13,15 +13,24 @@ from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
 
-# Most important first.
+# Rows to measure, most important first: powers of two, where kernels have their steps, then what
+# rounds of up to 16 drafted tokens have. Others are interpolated.
 WIDTHS = (1, 2, 4, 8, 3, 6, 17, 5, 12, 7, 9)
 
+# Tokens cached while measuring. Few, to be quick: a longer context slows all widths about alike,
+# which the slowdown follows.
 _CONTEXT = 32
+# Sweeps agree if their sums differ by no more than this factor, the noise of an idle machine.
 _AGREE = 1.1
-_SWEEPS = 3
-_FEWEST = 4
-# Kernels that take rows by fours need up to 1.3 times as long for three rows as for four.
+# Agreeing sweeps to end with, since two may be disturbed alike; fewest widths of a large model.
+_SWEEPS, _FEWEST = 3, 4
+# Measured: kernels that take rows by fours need up to 1.3 times as long for three rows as for four.
 _TILED = 1.4
+# Measured: time of a further row relative to the first, if a pass reads the weights once.
+FURTHER_ROW = 0.15
+# Rounds that medians cover: 15 for a width and a drafter, 7 for the slowdown, which changes faster.
+# Odd, so that the median is one of the values.
+LONG, _SHORT = 15, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +127,8 @@ def plausible(seconds: Sequence[float]) -> tuple[float, ...]:
 def _affordable(widths: Sequence[int], one_row_s: float, budget_s: float) -> list[int]:
     """Return the first widths whose sweeps fit the budget, ascending."""
     chosen = list(widths)
-    # A further row takes about 0.15 of the first one's time if a pass reads the weights once.
     while len(chosen) > _FEWEST:
-        sweep_s = one_row_s * sum(0.85 + 0.15 * width for width in chosen)
+        sweep_s = one_row_s * sum(1 + FURTHER_ROW * (width - 1) for width in chosen)
         if _SWEEPS * sweep_s <= budget_s:
             break
         chosen.pop()
@@ -171,8 +179,8 @@ class LiveCost:
         self._base = [curve.at(max(rows, 1)) for rows in range(widest + 1)]
         # The scale is updated first: otherwise a slowdown of all passes would count against the
         # current width, and the others would look cheap beside it.
-        self._own = [RunningMedian(15, [1.0, 1.0, 1.0]) for _ in self._base]
-        self._scale = RunningMedian(7, [1.0, 1.0])
+        self._own = [RunningMedian(LONG, [1.0, 1.0, 1.0]) for _ in self._base]
+        self._scale = RunningMedian(_SHORT, [1.0, 1.0])
 
     @property
     def slowdown(self) -> float:

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgedec.decoding.policy import thresholds
-from edgedec.decoding.policy.cost import RunningMedian
+from edgedec.decoding.policy.cost import LONG, RunningMedian
 from edgedec.errors import SnapshotError
 
 # Confidences are sorted into bins, and the acceptance of each bin is learned. In a chain a
-# confidence is of the next token, in a tree of a whole path, which is often small.
+# confidence is of the next token, in a tree of a whole path, which is often small. Bins are narrow
+# where thresholds lie: most drafts are sure of most tokens. Eight, so that each soon has evidence.
 CHAIN_EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
 
 # Acceptance is averaged over about 100 tokens of a bin; a bin no longer drawn is forgotten as fast.
 _FORGET = 0.99
-# What was known before a text counts as this many tokens of it; more, the more texts.
+# What was known before a text counts as this many tokens of it; more, the more texts. Few: texts
+# differ more than a text's parts.
 _PRIOR_WEIGHT, _MOST_PRIOR_WEIGHT = 3.0, 8.0
 # A new drafter is trusted slightly less than it claims, one known from earlier texts by what it
 # achieved there; both are soon judged by the current text.
@@ -30,12 +32,15 @@ _TEXT_WEIGHT, _KNOWN_WEIGHT = 16.0, 32.0
 # A second average, over 10 tokens, notices a change of text: when the two are four standard errors
 # of ten draws apart, which chance alone does to one bin in 16,000.
 _RECENT, _CHANGED = 10.0, 4.0
-# Tokens per round that may be spent on probing a drafter that was given up.
+# Tokens per round that may be spent on probing a drafter that was given up: 0.2% of plain
+# decoding's speed. Credit for later probes is bounded by a cheap probe's price.
 _PROBE_ALLOWANCE = 0.002
 _MOST_CREDIT = 0.5
-# Tokens that a draft must be worth beyond its cost: near break-even, noise decides.
+# Tokens that a draft must be worth beyond its cost: near break-even, noise decides. This is two
+# percent of plain decoding's speed.
 _MARGIN = 0.02
-# Most tokens drafted before any was right in a text, and how many more for each that was.
+# Most tokens drafted before any was right in a text, and how many more for each that was: a
+# drafter that is never right costs two rows a round, one that is right reaches 16 in four rounds.
 _TENTATIVE, _GROWTH = 2, 2
 # Tokens that a new branching drafter is assumed to add to a round, and the learning rate.
 _UNTRIED, _GAIN_RATE = 0.1, 0.1
@@ -105,7 +110,7 @@ class DrafterEstimate:
         middles = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *self._edges, 1.0))]
         self.bins = [Bin(middle if branching else 0.1 + 0.85 * middle) for middle in middles]
         self._weight = _PRIOR_WEIGHT
-        self.peek_s = RunningMedian(15, [peek_s, peek_s])
+        self.peek_s = RunningMedian(LONG, [peek_s, peek_s])
         self.peek_tokens = self._credit = 0.0
         self.peek_at = self.draw_at = [0.0] * depth
         self.gain = _UNTRIED if branching else 0.0

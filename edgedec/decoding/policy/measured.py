@@ -14,19 +14,21 @@ from edgedec.decoding.policy.query_backoff import QueryBackoff
 from edgedec.decoding.policy.round_cost import CatchUpCost, RoundCost
 from edgedec.errors import SnapshotError
 
-# Share by which a round changes the mean gain: it averages about 30 rounds.
+# Share by which a round changes the mean gain: it averages about 30 rounds, as the speed does.
 _GAIN_RATE = 0.03
 # Thresholds are computed at rounds 1, 2, 4, 7, ... of a text, at last every so many, and between
 # those when a chance has moved; then at most once in so many seconds of decoding, of which that
 # takes a fraction of a percent.
 _PLAN_EVERY, _PLAN_EVERY_S = 64, 0.05
-# A peek that costs no more tokens than this is taken before drafters are compared.
+# A peek that costs no more tokens than this is taken before drafters are compared: less than the
+# estimates of two drafters err by.
 _CHEAP_PEEK = 0.1
-# Tokens by which a drafter that is queried later must be better.
+# Tokens by which a drafter that is queried later must be better: its own peeks are still to come.
 _LEAD = 0.1
-# How often, in rounds, to look for a drafter to explore, and rounds that it must have been unused.
+# How often, in rounds, to look for a drafter to explore, which takes time for each of them, and
+# rounds that it must have been unused: as long as a change of text takes to show.
 _EXPLORE_EVERY, _UNUSED = 8, 16
-# Tokens that it might add beyond its estimate, for exploring it to be worthwhile.
+# Tokens that it might add beyond its estimate, for exploring it to be worthwhile: one a round.
 _HOPE = 1.0
 _PLAIN = DraftLimits(0, 0)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from edgedec.decoding.policy.base import RoundRecord
-from edgedec.decoding.policy.cost import RunningMedian
+from edgedec.decoding.policy.cost import LONG, RunningMedian
 
-# Rounds in a row without a draft, after which queries are rationed: fewer in a text that follows
-# one which ended without drafts.
+# Rounds in a row without a draft, after which queries are rationed: predictable text
+# has a draft in most rounds. Half as many in a text that follows one which ended without drafts.
 _PATIENCE, _PATIENCE_AGAIN = 8, 4
-# Share of plain decoding's time that queries may then take.
+# Share of plain decoding's time that queries may then take, as much as probes may.
 _SHARE = 0.002
-# Time of a query, the policy's own included, relative to the drafter's.
+# Time of a query, the policy's own included, relative to the drafter's: they take about the same.
 _WHOLE = 2.0
 # Longest pause in rounds, at first and in the end: each pause in a row is twice as long, since a
 # text that has become predictable should not wait long to show it.
@@ -25,7 +25,7 @@ class QueryBackoff:
     """
 
     def __init__(self) -> None:
-        self._query_s = RunningMedian(15, [0.0])
+        self._query_s = RunningMedian(LONG, [0.0])
         self._rounds_without_draft = self._pause = 0
         self._longest = _FIRST_PAUSE
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from edgedec.decoding.drafting.base import READ_AT_ONCE
 from edgedec.decoding.policy.base import RoundRecord
-from edgedec.decoding.policy.cost import CostCurve, LiveCost, RunningMedian
+from edgedec.decoding.policy.cost import FURTHER_ROW, LONG, CostCurve, LiveCost, RunningMedian
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 
-# The speed is averaged over about 30 rounds.
+# The speed is averaged over about 30 rounds, as the gain of drafts is: a change of text shows.
 _FORGET = 0.97
-# A new text takes over the price of a second as if from this many rounds.
+# A new text takes over the price of a second as if from this many rounds: a sixth of the average.
 _CARRIED = 5.0
-
-# Initially, prefilling a token is assumed to take this share of a draft pass: what a further row
-# of a wide pass takes (see ``cost._affordable``).
-_SHARE_OF_PASS = 0.15
+# Prefills that a median covers.
+_PREFILLS = 9
 # Initial estimate of a text's length in tokens, and its learning rate: about the last four texts.
 _EXPECTED, _LENGTH_RATE = 64.0, 0.25
-# Trust in the estimate of a drafter that has not yet drafted in this text.
+# Trust in the estimate of a drafter that has not yet drafted in this text: one in two suits it.
 _UNPROVEN = 0.5
-# Tokens per round that may be spent on a prefill that the estimates do not justify.
+# Tokens per round that may be spent on a prefill that the estimates do not justify, as on probes.
 _ALLOWANCE = 0.002
 
 
@@ -89,7 +87,7 @@ class RoundCost:
     def _overhead(self, name: str) -> RunningMedian:
         known = self._overheads.get(name)
         if known is None:
-            known = self._overheads[name] = RunningMedian(15, [0.0])
+            known = self._overheads[name] = RunningMedian(LONG, [0.0])
         return known
 
 
@@ -108,7 +106,7 @@ class CatchUpCost:
     """
 
     def __init__(self, draft_s: float) -> None:
-        self._token_s = RunningMedian(9, [_SHARE_OF_PASS * draft_s])
+        self._token_s = RunningMedian(_PREFILLS, [FURTHER_ROW * draft_s])
         self._expected = _EXPECTED
         self._remaining = 1 << 30
         self._done = self._rounds = self._queries = 0

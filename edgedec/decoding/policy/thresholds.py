@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 _Grid = npt.NDArray[np.float64]
+# Grid of chances that the drafted path is accepted so far, in steps of 19%; a row costs more than
+# the least of them on any machine measured.
 _POINTS, _LEAST = 32, 0.005
-# Grid of chances that the drafted path is accepted so far, in steps of 19%.
 _REACH: _Grid = np.geomspace(_LEAST, 1.0, _POINTS)
 _NOTHING: _Grid = np.zeros(_POINTS)
 _STEP = -math.log(_LEAST) / (_POINTS - 1)
@@ -21,6 +22,7 @@ _STEP = -math.log(_LEAST) / (_POINTS - 1)
 _SHIFTS = np.arange(_POINTS)[:, None] - np.arange(_POINTS)
 _SHIFTS[_SHIFTS < 0] = _POINTS
 _BETWEEN = math.expm1(_STEP)
+# Rows over which a price is shared: kernels take rows by fours at most.
 _LOOKAHEAD = 4
 
 
