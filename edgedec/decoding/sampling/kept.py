@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from edgedec.decoding.sampling.exponential_clocks import not_below
 from edgedec.decoding.sampling.params import SamplingParams
-from edgedec.decoding.sampling.race import not_below
 from edgedec.decoding.tree import FloatArray
 
 # Bounds the relative difference between scores in float32 and exact ones, with room to spare.

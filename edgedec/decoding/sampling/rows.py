@@ -7,8 +7,8 @@ import numpy as np
 from edgedec.decoding.noise import SMALL_VOCABULARY, Noise
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
+from edgedec.decoding.sampling.exponential_clocks import noisy_scores, winner
 from edgedec.decoding.sampling.kept import surely_kept
-from edgedec.decoding.sampling.race import race, winner
 from edgedec.decoding.sampling.state import SamplingState
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
@@ -54,7 +54,7 @@ class Rows:
         if token is None:
             token = self._allowed_best(node) if self._sampler.params.greedy else self._won(node)
         if token is None:
-            ids, sums = self._race(node, 1)
+            ids, sums = self._noisy_scores(node, 1)
             place = int(sums.argmax())
             if not sums[place] > -np.inf:  # argmax stops at a NaN
                 raise self._no_numbers()
@@ -72,7 +72,7 @@ class Rows:
         if self._sampler.plain_greedy and (scored.logits is None or count <= _width(scored)):
             best = scored.top_ids[row, :count][scored.top_logits[row, :count] > -np.inf]
         else:
-            ids, sums = self._race(node, count)
+            ids, sums = self._noisy_scores(node, count)
             order = filters.ranked(sums, min(count, len(sums)))
             best = order if ids is None else ids[order]
         if not len(best):
@@ -220,7 +220,7 @@ class Rows:
     def _path(self, node: int) -> list[int]:
         return self._tree.tokens_on(self._tree.path_to(node)[1:])
 
-    def _race(self, node: int, count: int) -> tuple[IntArray | None, FloatArray]:
+    def _noisy_scores(self, node: int, count: int) -> tuple[IntArray | None, FloatArray]:
         """Ids (None: all) and scores with noise, the ``count`` largest among them."""
         sampler = self._sampler
         params = sampler.params
@@ -233,7 +233,7 @@ class Rows:
         scored, row = self._scored, self._shaped(node)
         place = node - scored.start
         likely = scored.leading(place)[0] if count == 1 else scored.top_ids[place]
-        return race(row, sampler.inverse_temperature, noise, likely, count)
+        return noisy_scores(row, sampler.inverse_temperature, noise, likely, count)
 
     def _noise(self, node: int) -> Noise:
         """Return the noise of a node's position."""

@@ -30,7 +30,7 @@ class SamplingState:
     Attributes:
         history: all tokens, prompt and text; the last one is the current root.
         streams: all random numbers of the request.
-        flat: rows that are expected to have no clear winner (see ``race.winner``).
+        flat: rows that are expected to have no clear winner (see ``exponential_clocks.winner``).
 
     Raises:
         InputError: an empty prompt, or a token id outside the vocabulary.

@@ -1,4 +1,4 @@
-"""The race of a few tokens has the winners of the race of all, and so has its short form."""
+"""A few exponential clocks have the winners of all of them, and so has its short form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgedec.decoding.noise import LARGE_FROM, Noise, _LargeNoise
 from edgedec.decoding.randomness import Purpose, Streams
-from edgedec.decoding.sampling import filters, race
+from edgedec.decoding.sampling import exponential_clocks, filters
 from edgedec.decoding.tree import FloatArray
 
 SIZES = (1, 2, 7, 32, 257, 4096, 20_000)
@@ -19,7 +19,7 @@ SIZES = (1, 2, 7, 32, 257, 4096, 20_000)
 
 @pytest.fixture(autouse=True)
 def _no_vocabulary_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "SMALL_VOCABULARY", 0)
+    monkeypatch.setattr(exponential_clocks, "SMALL_VOCABULARY", 0)
 
 
 def row_of(rng: np.random.Generator, size: int, spread: float, *, ties: bool) -> FloatArray:
@@ -39,11 +39,13 @@ def check(seed: int, size: int, spread: float, count: int, scale: float, *, ties
     row, noise = row_of(rng, size, spread, ties=ties), noise_of(seed, size)
     likely = np.argsort(-row)[:8].tolist()
     factor = np.float32(scale)
-    ids, sums = race.race(row, factor, noise, likely, count)
+    ids, sums = exponential_clocks.noisy_scores(row, factor, noise, likely, count)
     whole = row * factor + noise_of(seed, size).all()
     assert winners(ids, sums, count) == winners(None, whole, count)
     for leading in (likely, likely[:1]):
-        won = race.winner(row, factor, noise_of(seed, size), leading, row[leading].tolist())
+        won = exponential_clocks.winner(
+            row, factor, noise_of(seed, size), leading, row[leading].tolist()
+        )
         assert won is None or won == whole.argmax()
     return size if ids is None else len(ids)
 
@@ -82,7 +84,7 @@ def test_scores_that_float32_does_not_hold_have_no_clear_winner(known: int) -> N
     row[[3, 5]] = 1e37, 2e37
     likely = np.argsort(-row, kind="stable")[:known].tolist()
     noise = noise_of(0, len(row))
-    won = race.winner(row, np.float32(1000), noise, likely, row[likely].tolist())
+    won = exponential_clocks.winner(row, np.float32(1000), noise, likely, row[likely].tolist())
     assert won is None
 
 
@@ -97,10 +99,12 @@ def no_large(honest: Callable[..., object]) -> Callable[..., object]:
     return twin
 
 
-def test_a_race_without_the_tokens_of_large_noise_is_noticed(
+def test_a_choice_without_the_tokens_of_large_noise_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(race, "race", no_large(race.race))
+    monkeypatch.setattr(
+        exponential_clocks, "noisy_scores", no_large(exponential_clocks.noisy_scores)
+    )
     with pytest.raises(AssertionError):
         check_many()
 
@@ -112,7 +116,7 @@ def check_winners(spread: float = 8.0) -> float:
         rng = np.random.default_rng(seed)
         row, noise = row_of(rng, 20_000, spread, ties=False), noise_of(seed, 20_000)
         likely = np.argsort(-row)[:8].tolist()
-        won = race.winner(row, np.float32(1), noise, likely, row[likely].tolist())
+        won = exponential_clocks.winner(row, np.float32(1), noise, likely, row[likely].tolist())
         clear += won is not None
         assert won is None or won == (row + noise.all()).argmax()
     return clear / runs
@@ -126,14 +130,14 @@ def test_a_peaked_row_has_a_clear_winner_and_a_flat_one_none() -> None:
 def test_a_winner_without_the_tokens_of_large_noise_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(race, "winner", no_large(race.winner))
+    monkeypatch.setattr(exponential_clocks, "winner", no_large(exponential_clocks.winner))
     with pytest.raises(AssertionError):
         check_winners()
 
 
 @pytest.mark.parametrize("bound", [1.0, 3.0])
 def test_a_winner_among_too_few_is_noticed(bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "LARGE_FROM", bound)
+    monkeypatch.setattr(exponential_clocks, "LARGE_FROM", bound)
     with pytest.raises(AssertionError):
         check_winners()
 
@@ -146,9 +150,13 @@ def test_rounding_decides_no_clear_winner() -> None:
     row[first] = 30
     row[second] = 30 + noise.all()[first] - noise.all()[second]
     likely = [int(token) for token in np.argsort(-row)[:8]]
-    assert race.winner(row, np.float32(1), noise, likely, row[likely].tolist()) is None
+    assert (
+        exponential_clocks.winner(row, np.float32(1), noise, likely, row[likely].tolist()) is None
+    )
     row[first] += 1
-    assert race.winner(row, np.float32(1), noise, likely, row[likely].tolist()) == first
+    assert (
+        exponential_clocks.winner(row, np.float32(1), noise, likely, row[likely].tolist()) == first
+    )
 
 
 @pytest.mark.parametrize("token", [0, 5000, 19_999, "large", "first"])
@@ -158,16 +166,18 @@ def test_a_row_with_a_nan_has_no_clear_winner(token: int | str) -> None:
     best = int(row.argmax())
     place = {"large": int(noise.large_ids[5]), "first": best}.get(str(token), token)
     row[place] = np.nan
-    assert race.winner(row, np.float32(1), noise, [best], [row[best].item()]) is None
+    assert exponential_clocks.winner(row, np.float32(1), noise, [best], [row[best].item()]) is None
     leading = [int(row.argmax()), best]
-    assert race.winner(row, np.float32(1), noise, leading, row[leading].tolist()) is None
+    assert (
+        exponential_clocks.winner(row, np.float32(1), noise, leading, row[leading].tolist()) is None
+    )
 
 
 @pytest.mark.parametrize("bound", [1.0, 3.0])
-def test_a_race_that_expects_too_little_noise_is_noticed(
+def test_a_choice_that_expects_too_little_noise_is_noticed(
     bound: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(race, "LARGE_FROM", bound)
+    monkeypatch.setattr(exponential_clocks, "LARGE_FROM", bound)
     with pytest.raises(AssertionError):
         check_many()
 
@@ -178,14 +188,14 @@ def test_what_is_no_number_is_handed_on(token: int | str, count: int) -> None:
     row, noise = row_of(np.random.default_rng(1), 20_000, 4.0, ties=False), noise_of(1, 20_000)
     row[noise.large_ids[5] if token == "large" else token] = np.nan
     likely = np.argsort(-row[1:5000])[:8] + 1
-    _, sums = race.race(row, np.float32(1), noise, likely.tolist(), count)
+    _, sums = exponential_clocks.noisy_scores(row, np.float32(1), noise, likely.tolist(), count)
     assert np.isnan(sums[sums.argmax()])
 
 
 def test_one_contender_needs_no_noise() -> None:
     row = np.zeros(20_000, np.float32)
     row[700] = 90
-    ids, sums = race.race(row, np.float32(1), noise_of(2, len(row)), [700], 1)
+    ids, sums = exponential_clocks.noisy_scores(row, np.float32(1), noise_of(2, len(row)), [700], 1)
     assert ids is not None
     assert ids.tolist() == [700]
     assert sums.tolist() == [90]

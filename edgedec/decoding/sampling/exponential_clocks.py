@@ -1,12 +1,15 @@
 """Finds the tokens that can have the largest score with noise, without making all noise.
 
+With Gumbel noise, the token of the largest score is that of the exponential clock that rings
+first.
+
 A token wins by a large score, by large noise or by both. Tokens of large noise are listed at once
 (``Noise.large_ids``); any other can only win with a score that is at most ``LARGE_FROM`` below the
 best sum known so far. Omitted tokens cannot win, so the winner is the same, bit for bit, as with
 every token's noise.
 
 Mostly a handful of tokens can win and one of them wins clearly: ``winner`` finds it in Python, by
-sums that are exact to ``_ROUNDING``. ``race`` decides the other cases by the exact sums.
+sums that are exact to ``_ROUNDING``. ``noisy_scores`` decides the other cases by the exact sums.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ _FURTHEST = math.log(_MANY) / math.log(8)
 def winner(
     row: FloatArray, scale: np.float32, noise: Noise, ids: Sequence[int], logits: Sequence[float]
 ) -> int | None:
-    """Return the token with the largest score with noise, or None: then ``race`` has to tell.
+    """Return the token with the largest score with noise, or None: see ``noisy_scores``.
 
     Args:
         row: logits, ``[vocab]`` float32.
@@ -105,7 +108,7 @@ def _clear_winner(sums: dict[int, float]) -> int | None:
     return token if first - max(sums.values(), default=-math.inf) > 2 * _margin(first) else None
 
 
-def race(
+def noisy_scores(
     row: FloatArray, scale: np.float32, noise: Noise, likely: Sequence[int] | IntArray, count: int
 ) -> tuple[IntArray | None, FloatArray]:
     """Return scores with noise, including those of the ``count`` best tokens.
