@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
-from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.tree import RankCalibration
@@ -56,7 +56,7 @@ class Lookahead:
                 "overlapped drafting needs a draft with the target's tokens, and these two share"
                 " too few: draft sequentially, or with --draft lookup"
             )
-        self._follower = Follower(parts, name)
+        self._context = DraftContext(parts, name)
         self._session = parts.draft
         self._clock, self._branches = clock, parts.draft_branches
         self._calibration, self._times = RankCalibration(), DraftPassTimes()
@@ -124,7 +124,7 @@ class Lookahead:
     def close(self) -> None:
         """End the thread and close the session."""
         self._worker.close(self._interrupt)
-        self._follower.close()
+        self._context.close()
 
     @property
     def busy_s(self) -> float:
@@ -148,9 +148,9 @@ class Lookahead:
 
     def _begin(self, sampler: Sampler, root: LookaheadNode) -> None:
         self.failure = None
-        self._follower.begin(sampler.history, sampler)
+        self._context.begin(sampler.history, sampler)
         self._tree = LookaheadTree(
-            self._follower, sampler, root, self._calibration, branches=self._branches
+            self._context, sampler, root, self._calibration, branches=self._branches
         )
 
     def _advance(self, root: LookaheadNode, kept: Sequence[int]) -> None:
@@ -168,14 +168,14 @@ class Lookahead:
         tree = self._tree
         if tree is None or self._paused or self._resting:
             return False
-        if self._follower.make_room(1) < 1:  # the session cannot hold the text
+        if self._context.make_room(1) < 1:  # the session cannot hold the text
             self._exhausted = True
             return False
         began, (total, _) = self._clock.now(), self._busy
         self._busy = total, began
         try:
-            if self._follower.behind():
-                self._follower.catch_up()
+            if self._context.behind():
+                self._context.catch_up()
                 return True
             rows = tree.grow(self._times)
             if rows:
@@ -188,7 +188,7 @@ class Lookahead:
 
     def _evict(self) -> None:
         self._forget()
-        self._follower.evict()
+        self._context.evict()
 
     def _fail(self, error: BaseException) -> None:
         self.failure, self._tree = error, None
@@ -200,7 +200,7 @@ class Lookahead:
             self._interrupt()
 
     def _interrupt(self) -> None:
-        assert self._session is not None, "a Follower needs a draft"
+        assert self._session is not None, "a DraftContext needs a draft model"
         self._session.interrupt()
 
 

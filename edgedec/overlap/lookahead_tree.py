@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.tree import RankCalibration
 from edgedec.decoding.policy.cost import RunningMedian
 from edgedec.decoding.sampling import Rows, Sampler
@@ -96,7 +96,7 @@ class LookaheadTree:
     root are kept; a node's ancestors are computed again with the first pass that needs them.
 
     Args:
-        follower: keeps the draft's session; begun with this request.
+        context: keeps the draft's session; begun with this request.
         sampler: this thread's own, with the same text and seed.
         root: the last known token.
         calibration: statistics of the draft's choices.
@@ -109,7 +109,7 @@ class LookaheadTree:
 
     def __init__(
         self,
-        follower: Follower,
+        context: DraftContext,
         sampler: Sampler,
         root: LookaheadNode,
         calibration: RankCalibration,
@@ -117,7 +117,7 @@ class LookaheadTree:
         branches: int | None,
     ) -> None:
         self.computing: Sequence[LookaheadNode] = ()
-        self._follower, self._sampler, self._calibration = follower, sampler, calibration
+        self._context, self._sampler, self._calibration = context, sampler, calibration
         self._branching = branches != 1
         self._most_forks = _FORKS if branches is None else min(_FORKS, branches - 1)
         self._root = root
@@ -159,7 +159,7 @@ class LookaheadTree:
         self._append(wanted)
         self.computing = wanted
         try:
-            rows = self._follower.rows(self._tree)
+            rows = self._context.rows(self._tree)
         finally:
             self.computing = ()
         first, self._done = self._done, len(self._tree)
@@ -171,8 +171,8 @@ class LookaheadTree:
         node = self._nodes[index]
         if node.ranked is None:  # else it was computed again for a node below it
             ids = rows.best(index, _CHILDREN)
-            node.scores = tuple(self._follower.scores(index))
-            chances = self._follower.chances(rows, index, ids)
+            node.scores = tuple(self._context.scores(index))
+            chances = self._context.chances(rows, index, ids)
             chances = self._calibration.chances(RankCalibration.bin(node.confidence), chances)
             both = zip(ids.tolist(), chances.tolist(), strict=True)
             ranked = tuple(_child(node, token, chance) for token, chance in both)
@@ -220,7 +220,7 @@ class LookaheadTree:
             forks += node.above in inner
             inner.add(node.above)
         size = len(self._tree) + len(missing)
-        enough = size <= min(_MOST, self._follower.room())
+        enough = size <= min(_MOST, self._context.room())
         return enough and forks <= self._most_forks
 
     def _missing(self, wanted: Sequence[LookaheadNode]) -> list[LookaheadNode]:
@@ -256,7 +256,7 @@ class LookaheadTree:
             if index >= self._done:
                 break
             indices.append(index)
-        self._follower.keep(self._tree, indices)
+        self._context.keep(self._tree, indices)
         self._sampler.push(self._settled)
         self._root.above = None  # so that a long text does not keep every node
         self._start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgedec.decoding.drafting._composite import CompositeDrafter
-from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter
@@ -39,11 +39,11 @@ def build(parts: DrafterParts) -> Drafter:
 def _of_model(parts: DrafterParts) -> tuple[Drafter, ...]:
     if parts.by_text:
         return (StringsDrafter(parts),)
-    follower = Follower(parts, "adaptive")
+    context = DraftContext(parts, "adaptive")
     if parts.both_branches == 1:
-        return (ModelDrafter(parts, follower),)
+        return (ModelDrafter(parts, context),)
     rivals = (TreeDrafter.name, *parts.rivals)
     return (
-        ModelDrafter(replace(parts, rivals=rivals), follower),
-        TreeDrafter(parts, follower=follower),
+        ModelDrafter(replace(parts, rivals=rivals), context),
+        TreeDrafter(parts, context=context),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
@@ -29,67 +29,67 @@ class ModelDrafter:
 
     Args:
         parts: with a draft model.
-        follower: keeps the draft session, if several drafters share it; None creates one.
+        context: keeps the draft session, if several drafters share it; None creates one.
 
     """
 
     name = "model"
 
-    def __init__(self, parts: DrafterParts, follower: Follower | None = None) -> None:
-        self._follower = follower or Follower(parts, self.name)
+    def __init__(self, parts: DrafterParts, context: DraftContext | None = None) -> None:
+        self._context = context or DraftContext(parts, self.name)
         self.rivals = parts.rivals
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        self._follower.begin(prompt, sampler)
+        self._context.begin(prompt, sampler)
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
-        tree, follower = TokenTree(root), self._follower
+        tree, context = TokenTree(root), self._context
         q: dict[int, FloatArray] = {}
         draft = Draft(tree, q, self.name)
         length = min(limits.nodes, limits.depth)
         if length > 0:
-            length = min(length, follower.make_room(length))
+            length = min(length, context.make_room(length))
         if length <= 0:
             return draft
 
         leaf = 0
 
         def confidence() -> float:
-            follower.rows(tree)
-            return follower.confidence(leaf)
+            context.rows(tree)
+            return context.confidence(leaf)
 
         def token() -> int:
-            return follower.rows(tree).draw(leaf)
+            return context.rows(tree).draw(leaf)
 
         # Computed on demand: a policy that stops without looking at the next distribution saves
         # its pass.
         shown = token if streams.coupled else None
         offer = Offer(self.name, confidence, shown, costly=True, rivals=self.rivals)
-        behind = follower.behind()
-        if behind and not (go_on(DraftStep(offer, behind=behind)) and follower.catch_up()):
+        behind = context.behind()
+        if behind and not (go_on(DraftStep(offer, behind=behind)) and context.catch_up()):
             return draft
         while leaf < length and go_on(DraftStep(offer, leaf, leaf)):
-            rows = follower.rows(tree)
+            rows = context.rows(tree)
             if not streams.coupled:
                 q[leaf] = rows.probs(leaf)
             leaf = tree.add(rows.draw(leaf), leaf)
-        draft.passes, draft.view = follower.passes(tree), follower.view
+        draft.passes, draft.view = context.passes(tree), context.view
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:
         kept = feedback.verdict.path[: len(feedback.kept)]
-        self._follower.keep(feedback.draft.tree, kept)
+        self._context.keep(feedback.draft.tree, kept)
 
     def states(self) -> dict[str, DrafterState]:
-        return {"draft": self._follower}
+        return {"draft": self._context}
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``; drafters that share a follower lose its cache together."""
+        """See ``Evictable``; drafters that share a context lose its cache together."""
         if self.name not in keep:
-            self._follower.evict()
+            self._context.evict()
 
     def close(self) -> None:
-        self._follower.close()
+        self._context.close()
 
 
 INFO = DrafterInfo(needs_model=True, overlaps=True, estimated_by="choices")

@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._follow import no_model
+from edgedec.decoding.drafting._draft_context import no_model
 from edgedec.decoding.drafting._transcript import Transcript, TranscriptPlan, of_all
 from edgedec.decoding.drafting.base import (
     Drafter,

@@ -8,7 +8,7 @@ from bisect import bisect_right
 import numpy as np
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
@@ -82,7 +82,7 @@ class TreeDrafter(ModelDrafter):
     Args:
         parts: with a draft model.
         threshold: C; None is 1 / (nodes + 1), about one expected accepted node per pass.
-        follower: as for ``ModelDrafter``.
+        context: as for ``ModelDrafter``.
 
     """
 
@@ -92,7 +92,7 @@ class TreeDrafter(ModelDrafter):
         self,
         parts: DrafterParts,
         threshold: float | None = None,
-        follower: Follower | None = None,
+        context: DraftContext | None = None,
     ) -> None:
         if parts.both_branches == 1:
             only = "verified here, as with --batch-invariant"
@@ -102,7 +102,7 @@ class TreeDrafter(ModelDrafter):
             raise InputError(
                 f"drafter {self.name!r} branches, and only chains are {only}: use {other!r}"
             )
-        super().__init__(parts, follower)
+        super().__init__(parts, context)
         self._threshold, self._branches = threshold, parts.both_branches
         self._calibration = RankCalibration()
         self._places: dict[int, int] = {}
@@ -113,7 +113,7 @@ class TreeDrafter(ModelDrafter):
         draft = Draft(tree, q, self.name)
         if min(limits.nodes, limits.depth) <= 0:
             return draft
-        room = self._follower.make_room(limits.nodes)
+        room = self._context.make_room(limits.nodes)
         nodes = min(limits.nodes, room)
         if nodes <= 0 or not self._caught_up(go_on):
             return draft
@@ -127,28 +127,28 @@ class TreeDrafter(ModelDrafter):
             slots = _Slots(self, tree, layer, None if streams.coupled else q)
             slots.forks = nodes if self._branches is None else self._branches - tree.leaves
             layer = slots.fill(depth, nodes, threshold, go_on)
-        draft.passes, draft.view = self._follower.passes(tree), self._follower.view
+        draft.passes, draft.view = self._context.passes(tree), self._context.view
         return draft
 
     def _caught_up(self, go_on: GoOn) -> bool:
-        behind = self._follower.behind()
+        behind = self._context.behind()
         if not behind:
             return True
         offer = Offer(self.name, float, costly=True, rivals=self.rivals)
-        return go_on(DraftStep(offer, value=1.0, behind=behind)) and self._follower.catch_up()
+        return go_on(DraftStep(offer, value=1.0, behind=behind)) and self._context.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
         """Return children to draw below a node, in draw order, with acceptance probabilities."""
         ids = rows.best(parent, _WIDEST)
-        chances = self._follower.chances(rows, parent, ids)
+        chances = self._context.chances(rows, parent, ids)
         if coupled:
-            place = self._places[parent] = RankCalibration.bin(self._follower.confidence(parent))
+            place = self._places[parent] = RankCalibration.bin(self._context.confidence(parent))
             chances = self._calibration.chances(place, chances)
         return ids.tolist(), chances.tolist()
 
     def rows(self, tree: TokenTree) -> Rows:
         """Return the rows of the last layer, computed on first use."""
-        return self._follower.rows(tree)
+        return self._context.rows(tree)
 
     def observe(self, feedback: RoundFeedback) -> None:
         tree, path = feedback.draft.tree, feedback.verdict.path

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 import pytest
 import test_drafting_model as checks
 
-from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.testing import FakeModel, FakeSession
 
 
-class NeverCatchesUp(Follower):
+class NeverCatchesUp(DraftContext):
     def _open(self, tree: TokenTree) -> None:
         super()._open(tree)
         self._own, self._lag = tree, 0
 
 
-class SeesTheWrongRows(Follower):
+class SeesTheWrongRows(DraftContext):
     def _forward(self, tree: TokenTree):  # type: ignore[no-untyped-def]
         rows = super()._forward(tree)
         if self._lag and self._passes == 1:
@@ -31,7 +31,7 @@ class SeesTheWrongRows(Follower):
         return rows
 
 
-class KeepsRejectedTokens(Follower):
+class KeepsRejectedTokens(DraftContext):
     def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         super().keep(tree, list(range(len(tree))))
 
@@ -52,10 +52,10 @@ class ForgetsToRollBack(FakeSession):
         ),
     ],
 )
-def test_the_checks_catch_a_broken_follower(
-    twin: type[Follower], test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def test_the_checks_catch_a_broken_context(
+    twin: type[DraftContext], test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgedec.decoding.drafting.model.Follower", twin)
+    monkeypatch.setattr("edgedec.decoding.drafting.model.DraftContext", twin)
     with pytest.raises(AssertionError):
         test()
 

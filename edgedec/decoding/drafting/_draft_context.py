@@ -32,7 +32,7 @@ def no_model(name: str) -> InputError:
     return InputError(f"drafter {name!r} needs a draft model: give one, or use {other!r}")
 
 
-class Follower:
+class DraftContext:
     """Owner of a draft session that keeps it a prefix of the text.
 
     The session lags: it computes neither the last token of a chain nor what another drafter
