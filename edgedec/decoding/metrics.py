@@ -177,9 +177,9 @@ class Metrics:
         self.accepted_lengths[record.accepted] += 1
         if record.drafted:
             self.sources[record.source] += record.drafted
-        if record.view:
-            drafted, accepted = self.views.get(record.view, (0, 0))
-            self.views[record.view] = drafted + record.drafted, accepted + record.accepted
+        if record.window:
+            drafted, accepted = self.views.get(record.window, (0, 0))
+            self.views[record.window] = drafted + record.drafted, accepted + record.accepted
 
     @property
     def acceptance_rate(self) -> float:
@@ -267,7 +267,7 @@ class RoundLog:
             path=verdict.path,
             tokens=kept,
             forced=max(0, len(kept) - verdict.accepted - 1),
-            view=draft.view,
+            window=draft.window,
         )
         self._policy.observe(record)
         # Deciding how much to draft is part of the round's time.

@@ -130,7 +130,7 @@ def _drafter_parts(
         branches=target.capabilities.drafted_branches,
         translation=translation,
         draft_branches=draft.capabilities.branches if draft else None,
-        choose_view=options.compares_views,
+        choose_window=options.compares_views,
         # With parallel requests, others wait while a draft model reads.
         read_at_once=TURN if options.parallel > 1 else READ_AT_ONCE,
     )

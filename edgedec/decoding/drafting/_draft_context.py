@@ -10,7 +10,7 @@ import numpy as np
 
 from edgedec.decoding import drafting, snapshot
 from edgedec.decoding.drafting._translated import translated
-from edgedec.decoding.drafting._view_choice import SCORED, View, ViewChoice, try_out
+from edgedec.decoding.drafting._window_choice import SCORED, Window, WindowChoice, try_out
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.reading import go_back, shared_length
@@ -23,7 +23,8 @@ from edgedec.errors import InputError
 # Up to this many missing tokens are computed in the next pass; more are prefilled, which needs
 # neither logits nor an ancestor mask.
 _RIDE_ALONG = 8
-_VIEW = "view"
+# Saved sessions name the window so.
+_SAVED_AS = "view"
 
 
 def no_model(name: str) -> InputError:
@@ -40,7 +41,7 @@ class DraftContext:
     computes the root, so a draft of d tokens costs d passes. The caller and the sampler see the
     tree as rooted at the last token of the text, whatever is above it.
 
-    Invariant: the session holds ``_held``, a prefix of what its view shows of
+    Invariant: the session holds ``_held``, a prefix of what its window shows of
     ``sampler.history[:-1]``: all of it, unless the text is longer than the session.
     """
 
@@ -50,12 +51,12 @@ class DraftContext:
         self._session, self._widest = translated(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
         self._held: list[int] = []
-        self._view = View(self._session.capacity)
+        self._window = Window(self._session.capacity)
         self._clock, self._read_at_once = parts.clock, parts.read_at_once
-        self._choice: ViewChoice | None = None
-        if parts.choose_view:
-            self._choice = ViewChoice(self._session.capacity)
-            self._view.size = self._choice.size
+        self._choice: WindowChoice | None = None
+        if parts.choose_window:
+            self._choice = WindowChoice(self._session.capacity)
+            self._window.size = self._choice.size
         # Seconds of this round's passes, and when the last one ended.
         self._passes_s = self._drafted_at = 0.0
         # State of the round: the caller's tree, the session's own (with the missing tokens above
@@ -72,21 +73,21 @@ class DraftContext:
         self._drop()
         if self._choice is not None:
             self._choice.begin()
-        shared = shared_length(self._held, self._view.of(prompt[:-1]))
-        if self._view.left_out and (shared < len(self._held) or not self._view.goes_on(prompt)):
-            self._view.left_out = 0
+        shared = shared_length(self._held, self._window.of(prompt[:-1]))
+        if self._window.left_out and (shared < len(self._held) or not self._window.goes_on(prompt)):
+            self._window.left_out = 0
             shared = shared_length(self._held, prompt[:-1])
         self._rollback(shared)
 
     def room(self) -> int:
         """Return how many nodes, including the root, can still be computed in one round."""
-        seen = self._view.length(self._history())
-        return min(self._view.size - seen + 1, self._widest)
+        seen = self._window.length(self._history())
+        return min(self._window.size - seen + 1, self._widest)
 
     @property
-    def view(self) -> int:
+    def window(self) -> int:
         """Size of the draft model's context window, in tokens."""
-        return self._view.size
+        return self._window.size
 
     def make_room(self, nodes: int) -> int:
         """Return ``room()``; if that is less than ``nodes``, slide the context window first.
@@ -100,27 +101,29 @@ class DraftContext:
             if other is not None:
                 self._compare(choice, other)
         room = self.room()
-        if room >= min(nodes, self._view.size // 4):
+        if room >= min(nodes, self._window.size // 4):
             return room
         self._drop()
-        self._keep_first(self._view.slide(self._history()))
+        self._keep_first(self._window.slide(self._history()))
         return self.room()
 
-    def _compare(self, choice: ViewChoice, other: int) -> None:
+    def _compare(self, choice: WindowChoice, other: int) -> None:
         """Score the end of the text with the present window and another; keep the better one."""
         self._drop()
-        view, history, began = self._view, self._history(), self._clock()
-        before = view.size, view.left_out
-        if view.left_out and view.length(history) < view.size // 2 + SCORED:
-            self._keep_first(view.show(history, view.size // 2 + SCORED))
-        self._rollback(max(0, min(len(self._held), view.length(history) - 1 - SCORED)))
+        window, history, began = self._window, self._history(), self._clock()
+        before = window.size, window.left_out
+        if window.left_out and window.length(history) < window.size // 2 + SCORED:
+            self._keep_first(window.show(history, window.size // 2 + SCORED))
+        self._rollback(max(0, min(len(self._held), window.length(history) - 1 - SCORED)))
         present = try_out(self._session, self._widest, self._held, self._text(), self._clock)
-        view.size = other
-        self._keep_first(view.show(history, other // 2 + SCORED))
+        window.size = other
+        self._keep_first(window.show(history, other // 2 + SCORED))
         tried = try_out(self._session, self._widest, self._held, self._text(), self._clock)
         if not choice.prefers(other, present, tried):
-            view.size, left_out = before
-            self._keep_first(view.slide(history) if left_out else view.show(history, len(history)))
+            window.size, left_out = before
+            self._keep_first(
+                window.slide(history) if left_out else window.show(history, len(history))
+            )
             self._read(self._text()[len(self._held) : -1])
         choice.paid(other, self._clock() - began)
 
@@ -130,7 +133,7 @@ class DraftContext:
 
     def behind(self) -> int:
         """Return how many tokens to prefill before the next pass; 0 if it can include them."""
-        missing = self._view.length(self._history()) - 1 - len(self._held)
+        missing = self._window.length(self._history()) - 1 - len(self._held)
         return missing if missing > _RIDE_ALONG else 0
 
     def catch_up(self) -> bool:
@@ -206,16 +209,16 @@ class DraftContext:
     def save(self, file: BinaryIO) -> None:
         """See ``DrafterState``: the draft's keys and values."""
         self._drop()
-        left_out = self._view.left_out
-        snapshot.write(file, runtime=_VIEW, model="", length=left_out, payload=[])
+        left_out = self._window.left_out
+        snapshot.write(file, runtime=_SAVED_AS, model="", length=left_out, payload=[])
         self._session.save(file)
 
     def load(self, file: BinaryIO, text: Sequence[int]) -> None:
         self._drop()
-        left_out, _ = snapshot.read(file, runtime=_VIEW, model="", most=0)
+        left_out, _ = snapshot.read(file, runtime=_SAVED_AS, model="", most=0)
         self._session.load(file)
-        self._view.left_out = left_out
-        self._held = list(self._view.of(text)[: self._session.length])
+        self._window.left_out = left_out
+        self._held = list(self._window.of(text)[: self._session.length])
         self._rollback(len(self._held))
 
     def evict(self) -> None:
@@ -238,7 +241,7 @@ class DraftContext:
         return self._sampler.history
 
     def _text(self) -> Sequence[int]:
-        return self._view.of(self._history())
+        return self._window.of(self._history())
 
     def _last_pass(self) -> Pass:
         assert self._scored is not None, "no pass in this round: call rows() first"

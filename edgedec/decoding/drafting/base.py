@@ -245,8 +245,8 @@ class DrafterParts:
         draft_branches: of the draft's ``Capabilities``.
         translation: between the target's vocabulary and the draft's; None if they are the same.
         rivals: the drafters that are tried next, if this one is part of a composite.
-        choose_view: choose the size of the draft model's context window by measuring; otherwise it
-            is the session's capacity.
+        choose_window: choose the size of the draft model's context window by measuring; otherwise
+            it is the session's capacity.
         read_at_once: tokens of a long context that the draft model prefills in a round. Until it
             has caught up, rounds decode without a draft: neither the first token nor a cancelled
             request waits for a second model's prefill.
@@ -260,7 +260,7 @@ class DrafterParts:
     translation: Translation | None = None
     draft_branches: int | None = None
     rivals: Sequence[str] = ()
-    choose_view: bool = False
+    choose_window: bool = False
     read_at_once: int = READ_AT_ONCE
     clock: Callable[[], float] = perf_counter
 

@@ -73,7 +73,7 @@ class ModelDrafter:
             if not streams.coupled:
                 q[leaf] = rows.probs(leaf)
             leaf = tree.add(rows.draw(leaf), leaf)
-        draft.passes, draft.view = context.passes(tree), context.view
+        draft.passes, draft.window = context.passes(tree), context.window
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:

@@ -23,7 +23,7 @@ class RoundRecord(NamedTuple):
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
         tokens: those emitted.
         forced: of them, tokens after the rule's that a constraint left no choice of.
-        view: see ``Draft``.
+        window: see ``Draft``.
 
     """
 
@@ -39,7 +39,7 @@ class RoundRecord(NamedTuple):
     path: Sequence[int] = ()
     tokens: Sequence[int] = ()
     forced: int = 0
-    view: int = 0
+    window: int = 0
 
 
 class DraftPolicy(Protocol):

@@ -125,7 +125,7 @@ class TestBeyondTheCapacity:
 
     @pytest.mark.parametrize("name", WITH_MODEL)
     @pytest.mark.parametrize("length", [0, 200])
-    def test_drafting_goes_on_and_the_session_holds_the_view(
+    def test_drafting_goes_on_and_the_session_holds_the_window(
         self, name: str, length: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Table, "check", sees_both_ends)

@@ -9,7 +9,7 @@ import pytest
 from drafting_table import VOCAB, Table
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._view_choice import SCORED, Evidence, Trial, ViewChoice
+from edgedec.decoding.drafting._window_choice import SCORED, Evidence, Trial, WindowChoice
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
@@ -37,23 +37,23 @@ class Timed(Table):
 
         self.session.forward = passed  # type: ignore[method-assign]
         self.session.prefill = read  # type: ignore[method-assign]
-        parts = DrafterParts(VOCAB, self.session, choose_view=choose, clock=lambda: self.now)
+        parts = DrafterParts(VOCAB, self.session, choose_window=choose, clock=lambda: self.now)
         self.drafter = drafting.create("model", parts)
         self.begin(LONG)
 
     def decode(self, rounds: int) -> set[int]:
-        """Return the views that the last fifty rounds drafted with."""
+        """Return the windows that the last fifty rounds drafted with."""
         seen = []
         for _ in range(rounds):
             draft = self.propose(3, 3)
             self.now += 8.0
             self.settle(draft)
             if draft.drafted:
-                seen.append(draft.view)
+                seen.append(draft.window)
         return set(seen[-50:])
 
     def check(self) -> None:
-        """The view's own tests look at what the session holds."""
+        """The window's own tests look at what the session holds."""
 
 
 def test_less_is_seen_where_that_is_quicker_and_as_good() -> None:
@@ -80,7 +80,7 @@ def test_comparing_takes_a_small_share_of_the_time() -> None:
     began, read_s = table.now, table.read_s
     tokens = len(table.sampler.history)
     table.decode(500)
-    # What a view that slides reads again is one token for each token of the text.
+    # What a window that slides reads again is one token for each token of the text.
     compared = table.read_s - read_s - 0.1 * (len(table.sampler.history) - tokens)
     assert compared < 0.04 * (table.now - began)
 
@@ -92,22 +92,28 @@ def test_a_choice_is_kept_for_the_next_text() -> None:
     assert table.decode(12) == {128}
 
 
-class TestViewChoice:
-    def test_the_first_view_is_near_512_whatever_the_session_holds(self) -> None:
-        assert ViewChoice(2048).sizes == (128, 512, 2048)
-        assert [ViewChoice(n).size for n in (100, 400, 512, 700, 2048)] == [100, 400, 512, 512, 512]
+class TestWindowChoice:
+    def test_the_first_window_is_near_512_whatever_the_session_holds(self) -> None:
+        assert WindowChoice(2048).sizes == (128, 512, 2048)
+        assert [WindowChoice(n).size for n in (100, 400, 512, 700, 2048)] == [
+            100,
+            400,
+            512,
+            512,
+            512,
+        ]
 
-    def test_a_text_that_every_view_shows_whole_is_not_compared(self) -> None:
-        choice = ViewChoice(2048)
+    def test_a_text_that_every_window_shows_whole_is_not_compared(self) -> None:
+        choice = WindowChoice(2048)
         drafted(choice, 20)
         assert choice.due(128 + SCORED) is None
         assert choice.due(129 + SCORED) == 128
-        choice = ViewChoice(2048)
+        choice = WindowChoice(2048)
         drafted(choice, 15)
         assert choice.due(5000) is None  # too early
 
     def test_the_quicker_of_two_equals_wins_and_the_loser_is_tried_more_rarely(self) -> None:
-        choice = ViewChoice(2048)
+        choice = WindowChoice(2048)
         waits = []
         for _ in range(4):
             rounds = 0
@@ -124,7 +130,7 @@ class TestViewChoice:
 
     @pytest.mark.parametrize(("right", "kept"), [(30, False), (44, True)])
     def test_acceptance_is_weighed_against_the_time_of_a_pass(self, right: int, kept: bool) -> None:
-        choice = ViewChoice(2048)
+        choice = WindowChoice(2048)
         drafted(choice, 20)
         assert choice.prefers(2048, Trial(28, 0.001), Trial(right, 0.002)) == kept
 
@@ -140,17 +146,17 @@ class TestViewChoice:
         assert seen.chances()[0] > seen.chances()[1]
 
 
-def drafted(choice: ViewChoice, rounds: int) -> None:
+def drafted(choice: WindowChoice, rounds: int) -> None:
     for _ in range(rounds):
         choice.round(3, 0.003, 0.009)
 
 
 def test_a_trial_leaves_the_session_where_drafting_goes_on() -> None:
-    """What is drafted after comparisons is what a fresh session of the same view drafts."""
+    """What is drafted after comparisons is what a fresh session of the same window drafts."""
     table = Timed(token_s=0.004, context=3)
     table.decode(60)
     draft = table.propose(3, 3)
-    assert draft.view == 128
+    assert draft.window == 128
     other = table.draft.open(2048)
     drafter = drafting.create("model", replace(DrafterParts(VOCAB), draft=other))
     drafter.begin(table.sampler.history, table.sampler)

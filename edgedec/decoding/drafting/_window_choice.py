@@ -1,6 +1,6 @@
 """Chooses the size of a draft model's context window, by measured cost and accuracy.
 
-A *view* is the part of a text that the draft model sees: its first tokens and its last ones.
+A *window* is the part of a text that the draft model sees: its first tokens and its last ones.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from edgedec.decoding.drafting import DRAFT_CONTEXT
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 
-# The smallest view in tokens, and the ratio of each size to the one before.
+# The smallest window in tokens, and the ratio of each size to the one before.
 _SMALLEST, _FACTOR = 128, 4
-# The last tokens of a text, on which two views are compared.
+# The last tokens of a text, on which two windows are compared.
 SCORED = 48
-# Rounds that are drafted in a text before views are compared, and between two comparisons.
+# Rounds that are drafted in a text before windows are compared, and between two comparisons.
 _ROUNDS = 16
 # Share of decoding time that comparisons may take after the first.
 _SHARE = 0.03
-# A view that keeps losing is tried more and more rarely, down to one in this many.
+# A window that keeps losing is tried more and more rarely, down to one in this many.
 _RAREST = 8
-# Decay of earlier evidence on a pair of views, and the weight in tokens of the prior that both are
-# equally accurate.
+# Decay of earlier evidence on a pair of windows, and the weight in tokens of the prior that both
+# are equally accurate.
 _FORGET, _PRIOR = 0.7, 16.0
-# Passes timed per view; the quickest counts.
+# Passes timed per window; the quickest counts.
 _TIMED = 3
 # Upper bound of an accuracy, since at 1 the expected accepted length would be infinite.
 _SUREST = 0.98
 
 
-# First tokens that every view keeps: they are attention sinks (2309.17453, section 3.1).
-SINKS = 4
+# First tokens that every window keeps: they are attention sinks (2309.17453, section 3.1).
+ATTENTION_SINKS = 4
 # A session that holds fewer tokens is too small to leave any out.
 _LEAST = 32
 
 
-class View:
+class Window:
     """The first and the last tokens of a text that exceeds the window (StreamingLLM, 2309.17453).
 
-    The view grows until it is full; then its older half is dropped and the rest computed again,
-    since positions count within the view. That prefills one token for each token of text, in large
+    The window grows until it is full; then its older half is dropped and the rest computed again,
+    since positions count within it. That prefills one token for each token of text, in large
     chunks, and costs far less than the draft passes. The target sees the whole text, so only the
     acceptance rate can suffer.
 
@@ -64,7 +64,7 @@ class View:
         """Return the part of a text that is seen."""
         if not self.left_out:
             return text
-        return [*text[:SINKS], *text[SINKS + self.left_out :]]
+        return [*text[:ATTENTION_SINKS], *text[ATTENTION_SINKS + self.left_out :]]
 
     def length(self, text: Sequence[int]) -> int:
         """Return the number of tokens that are seen."""
@@ -72,12 +72,12 @@ class View:
 
     def goes_on(self, text: Sequence[int]) -> bool:
         """Return whether a text, perhaps another one, is longer than what is left out."""
-        return len(text) > SINKS + self.left_out
+        return len(text) > ATTENTION_SINKS + self.left_out
 
     def slide(self, text: Sequence[int]) -> int | None:
         """Leave out more of the text; return how many first tokens stay computed.
 
-        None if the view is too small for that.
+        None if the window is too small for that.
         """
         if self.size < _LEAST:
             return None
@@ -88,13 +88,13 @@ class View:
 
         None also if nothing was left out and nothing is.
         """
-        before, self.left_out = self.left_out, max(0, len(text) - SINKS - last)
-        return SINKS if before or self.left_out else None
+        before, self.left_out = self.left_out, max(0, len(text) - ATTENTION_SINKS - last)
+        return ATTENTION_SINKS if before or self.left_out else None
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Result of scoring the last tokens of a text with a view.
+    """Result of scoring the last tokens of a text with a window.
 
     Attributes:
         right: number of tokens that the draft would have predicted.
@@ -147,7 +147,7 @@ def try_out(
 
 
 class Evidence:
-    """Accuracies of the smaller and the larger of two views on the same tokens."""
+    """Accuracies of the smaller and the larger of two windows on the same tokens."""
 
     def __init__(self) -> None:
         self._scored = 0.0
@@ -164,19 +164,19 @@ class Evidence:
         return [(one + _PRIOR * common) / (self._scored + _PRIOR) for one in self._right]
 
 
-class ViewChoice:
-    """Compares views on the same tokens, and keeps the one that decodes faster.
+class WindowChoice:
+    """Compares windows on the same tokens, and keeps the one that decodes faster.
 
-    A smaller view makes draft passes and prefill faster; what it costs in acceptance depends on the
-    draft and the text. From time to time the end of the text is therefore scored with the present
-    view and with another: how many tokens each predicts, and how long a pass takes. The faster one
-    at the usual draft length is kept. Comparisons take a small share of the decoding time.
+    A smaller window makes draft passes and prefill faster; what it costs in acceptance depends on
+    the draft and the text. From time to time the end of the text is therefore scored with the
+    present window and with another: how many tokens each predicts, and how long a pass takes. The
+    faster one at the usual draft length is kept. Comparisons take a small share of decoding time.
 
     Args:
         capacity: tokens that the draft's session holds.
 
     Attributes:
-        sizes: sizes of the views in tokens, ascending.
+        sizes: sizes of the windows in tokens, ascending.
         size: the present one.
 
     """
@@ -193,7 +193,7 @@ class ViewChoice:
         self._credit_s = 0.0
         self._losses: dict[int, int] = {}
         self._times_tried = dict.fromkeys(self.sizes, 0)
-        # By pair of views, the smaller first.
+        # By pair of windows, the smaller first.
         self._evidence: dict[tuple[int, int], Evidence] = {}
         self._outside_s: deque[float] = deque(maxlen=15)
         self._passes: deque[int] = deque(maxlen=15)
@@ -217,16 +217,16 @@ class ViewChoice:
         self._credit_s += _SHARE * (draft_s + outside_s)
 
     def due(self, text: int) -> int | None:
-        """Return the view to compare with the present one now, in a text of so many tokens."""
+        """Return the window to compare with the present one now, in a text of so many tokens."""
         if self._rounds < _ROUNDS or self._credit_s < 0:
             return None
         others = [size for size in self.sizes if size != self.size]
-        # Both views contain all of a shorter text, or nearly so.
+        # Both windows contain all of a shorter text, or nearly so.
         able = [size for size in others if text > min(size, self.size) + SCORED]
         return min(able, key=lambda size: self._times_tried[size], default=None)
 
     def prefers(self, other: int, present: Trial, tried: Trial) -> bool:
-        """Learn from a comparison with another view; return whether that one is adopted."""
+        """Learn from a comparison with another window; return whether that one is adopted."""
         pair = (self.size, other) if self.size < other else (other, self.size)
         known = self._evidence.setdefault(pair, Evidence())
         mine, theirs = (present, tried) if self.size < other else (tried, present)
@@ -242,7 +242,7 @@ class ViewChoice:
         return better
 
     def paid(self, other: int, seconds: float) -> None:
-        """Account for the time that a comparison with another view took."""
+        """Account for the time that a comparison with another window took."""
         self._rounds = 0
         self._credit_s -= seconds * min(_RAREST, max(1, self._losses[other]))
 
