@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 _Grid = npt.NDArray[np.float64]
-# Grid of chances that the drafted path is accepted so far, in steps of 19%; a row costs more than
-# the least of them on any machine measured.
+# Grid of chances that the drafted path is accepted so far, in steps of 19%; rows are rarely cheaper
+# than the least of them.
 _POINTS, _LEAST = 32, 0.005
 _REACH: _Grid = np.geomspace(_LEAST, 1.0, _POINTS)
 _NOTHING: _Grid = np.zeros(_POINTS)
