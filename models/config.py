@@ -29,7 +29,7 @@ class Config:
 
     Raises:
         CheckpointError: a field is missing or is not a size.
-        UnsupportedArchitecture: the file asks for arithmetic that is not written here.
+        UnsupportedArchitecture: the file needs operations that edgedec does not implement.
 
     """
 
@@ -81,7 +81,7 @@ class Config:
             raise CheckpointError(f"config.json: {epsilon} is {value!r}, expected a small > 0")
         return Norm(float(value), **traits)
 
-    def refuse(self, name: str, why: str = "nothing here computes that") -> None:
+    def refuse(self, name: str, why: str = "edgedec does not support that") -> None:
         """Refuse a field that is set."""
         value = self.raw.get(name)
         if value:
@@ -95,7 +95,7 @@ class Config:
         known = ("full_attention", "sliding_attention")
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             raise UnsupportedArchitecture(
-                f"config.json: layer_types is {kinds!r}, known are {' and '.join(known)}"
+                f"config.json: layer_types is {kinds!r}, expected {' and '.join(known)} only"
             )
         return [kind == "sliding_attention" for kind in kinds]
 
@@ -104,7 +104,7 @@ class Config:
         name = self.raw.get(field) or "silu"
         if not isinstance(name, str) or name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
-            raise UnsupportedArchitecture(f"activation {name!r} is not known; known are {known}")
+            raise UnsupportedArchitecture(f"activation {name!r}: expected one of {known}")
         return _ACTIVATIONS[name]
 
     def rotary_dim(self, default: float, field: str = "partial_rotary_factor") -> int:
@@ -141,8 +141,8 @@ class Config:
         if "rotary_dim" not in traits:
             if self.rotary_dim(1.0) != self._head_dim():
                 raise UnsupportedArchitecture(
-                    "config.json: partial_rotary_factor is not 1, and nothing here computes that"
-                    " for this architecture"
+                    "config.json: partial_rotary_factor is not 1, which edgedec does not"
+                    " support for this architecture"
                 )
             traits["rotary_dim"] = self._head_dim()
         if "ropes" not in traits:

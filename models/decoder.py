@@ -26,7 +26,7 @@ class DecoderSpec:
         max_context: tokens the model was trained for.
         norm: kind and place of its norms.
         windows: per layer, how many tokens a token sees, itself included; 0 is all.
-        ropes: per layer the rotary embedding; None where positions are not told.
+        ropes: per layer the rotary embedding; None for a layer without positions (NoPE).
         rotary_dim: the first channels of each head, which are rotated; others pass.
         position_rows: rows of a learned table of positions (added to embeddings); 0 is none.
         residual: whether attention and MLP work one after the other or side by side.
@@ -116,7 +116,7 @@ class DecoderSpec:
     def within(self, max_context: int | None) -> DecoderSpec:
         """Return the same decoder for shorter texts; ``max_context`` None is its own context.
 
-        A window that no such text fills is dropped.
+        A sliding window longer than any such text is dropped.
         """
         longest = min(max_context or self.max_context, self.max_context)
         windows = tuple(window if window < longest else 0 for window in self.windows)

@@ -14,7 +14,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""
     c = Config({"tie_word_embeddings": True, **config})
     c.refuse("num_experts")
-    c.refuse("sparse_config", "its sparse attention is not computed here")
+    c.refuse("sparse_config", "edgedec does not compute its sparse attention")
     hidden = c.positive("hidden_size")
     biased = c.flag("attention_bias")
     return c.decoder(

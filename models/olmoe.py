@@ -13,7 +13,7 @@ from edgedec.models.sources import experts
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""
     c = Config(config)
-    c.refuse("clip_qkv", "queries and keys are not clipped here")
+    c.refuse("clip_qkv", "edgedec does not clip queries and keys")
     biased, mixture = c.flag("attention_bias"), c.experts()
     return c.decoder(
         norm=c.norm(default=1e-5),

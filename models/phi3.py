@@ -33,7 +33,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return longrope under its present name, and the context of the first training."""
+    """Return the longrope scaling under its current name, and the original training context."""
     scaling = config.get("rope_scaling")
     if not isinstance(scaling, Mapping):
         return {}

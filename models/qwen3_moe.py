@@ -15,7 +15,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes; every layer has a mixture."""
     c = Config(config)
     c = Config({**config, "intermediate_size": c.positive("moe_intermediate_size")})
-    c.refuse("mlp_only_layers", "every layer must have experts here")
+    c.refuse("mlp_only_layers", "edgedec needs experts in every layer")
     if c.positive("decoder_sparse_step", 1) != 1:
         raise UnsupportedArchitecture("config.json: only some layers have experts")
     windows: tuple[int, ...] = ()

@@ -22,7 +22,7 @@ def spec_for(config: Mapping[str, Any]) -> DecoderSpec:
 
     Raises:
         UnsupportedArchitecture: no file for its ``model_type``.
-        CheckpointError: a field is missing or makes no sense.
+        CheckpointError: a field is missing or invalid.
 
     """
     kind = config.get("model_type")

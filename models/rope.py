@@ -146,20 +146,20 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
         dim: channels of a head that turn.
 
     Raises:
-        UnsupportedArchitecture: a kind of scaling nothing here computes.
-        CheckpointError: a number is missing or makes no sense.
+        UnsupportedArchitecture: an unsupported kind of scaling.
+        CheckpointError: a number is missing or out of range.
 
     """
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(scaling, Mapping):
         raise CheckpointError(f"config.json: rope_scaling is {scaling!r}, expected an object")
     if any(isinstance(value, Mapping) for value in scaling.values()):
-        raise UnsupportedArchitecture("rope_parameters by kind of layer are not known here")
+        raise UnsupportedArchitecture("rope_parameters by kind of layer are not supported")
     theta = scaling.get("rope_theta", config.get("rope_theta", default_theta))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in _KINDS or "mscale" in scaling:
         known = ", ".join(sorted(_KINDS))
-        raise UnsupportedArchitecture(f"rope scaling {kind!r} is not known; known are {known}")
+        raise UnsupportedArchitecture(f"rope scaling {kind!r}: expected one of {known}")
     numbers = {"rope_theta": theta, **scaling}
     if kind == "yarn":
         numbers = _yarn_numbers(numbers, config)

@@ -16,13 +16,13 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     c = Config({"tie_word_embeddings": True, "num_key_value_heads": 4, **config})
     biased, layers = c.flag("attention_bias"), c.positive("num_hidden_layers")
     size = c.count("sliding_window", 0) if c.flag("use_sliding_window") else 0
-    told = _told(c, layers)
-    sliding = c.kinds([bool(size) and not has for has in told])
+    rotated = _rotated(c, layers)
+    sliding = c.kinds([bool(size) and not has for has in rotated])
     dim = c.rotary_dim(1.0)
     rope = read_rope(c.raw, 2_000_000.0, dim)
     return c.decoder(
         windows=tuple(size if slides else 0 for slides in sliding),
-        ropes=tuple(rope if has else None for has in told),
+        ropes=tuple(rope if has else None for has in rotated),
         rotary_dim=dim,
         qkv_bias=biased,
         out_bias=biased,
@@ -30,7 +30,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     )
 
 
-def _told(c: Config, layers: int) -> list[bool]:
+def _rotated(c: Config, layers: int) -> list[bool]:
     """Return for each layer whether it rotates (1 in ``no_rope_layers``, despite its name)."""
     every = c.positive("no_rope_layer_interval", 4)
     given = c.raw.get("no_rope_layers")

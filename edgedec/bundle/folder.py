@@ -3,11 +3,11 @@
 ::
 
     manifest.json            what is in it, with the size and sha256 of every file
-    target/model.onnx        the model whose text is wanted, with model.onnx.data
-    target/model.gguf        the same for another runtime; one of the two, or both
-    draft/...                a smaller one that proposes (optional)
+    target/model.onnx        the target: its graph, with weights in model.onnx.data
+    target/model.gguf        the target for llama.cpp; a bundle has either or both
+    draft/...                a smaller model that drafts (optional)
     tokenizer/               tokenizer.json and what came with it
-    draft-tokenizer/         the draft's, where it has one of its own
+    draft-tokenizer/         the draft's tokenizer, if it differs from the target's
 
 Data only: nothing in a bundle is ever executed or unpickled. See ``manifest`` for how it is read.
 """
@@ -37,9 +37,9 @@ from edgedec.errors import BundleError, InputError
 # Files up to this size are hashed whenever a bundle is opened: tens of milliseconds at most. Larger
 # ones would delay the first token; `inspect` and `verify` hash all.
 SMALL_FILE_BYTES = 64 << 20
-# Of a key or a value, by the type that a manifest names.
+# Bytes of one number of a key or value, by the type in the manifest.
 KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
-# Not imported from edgedec.models: a bundle stands below the models.
+# Not imported from edgedec.models, a higher layer.
 _DEMO = Path(__file__).parents[1] / "models" / "demo" / "bundle"
 
 _Files = Mapping[str, FileFact]
@@ -94,7 +94,7 @@ class Role:
         """Return the model in this format; InputError if the bundle has other formats only."""
         if format not in self.variants:
             raise InputError(
-                f"the {self.role} is not there in the format {format!r}: the bundle has"
+                f"the bundle has no {self.role} in the format {format!r}, only"
                 f" {', '.join(self.variants)}"
             )
         return self.variants[format]
@@ -116,8 +116,8 @@ class Bundle:
     Attributes:
         path: the folder, absolute.
         manifest: the whole manifest, for display.
-        target: the model whose text is wanted.
-        draft: the smaller model, if there is one.
+        target: the model that determines the text.
+        draft: the smaller model, or None.
         generation: defaults the checkpoint came with (temperature, top_p and so on).
         files: every file by its path in the bundle.
 
@@ -234,7 +234,7 @@ def _variant(root: Path, format: str, fields: Fields, files: _Files) -> Variant:
     names = fields.texts("files")
     for name in names:
         listed(root, fields, name, files)
-    if fields.text("file") not in names:  # what decides the text is what is hashed
+    if fields.text("file") not in names:  # so that the file that is loaded is one that is hashed
         raise fields.wrong("file", "one of its own files")
     return Variant(
         format=format,

@@ -31,7 +31,7 @@ _EXTERNAL_DATA = 13
 _MAX_DEPTH = 16
 # Largest size of metadata and of a path to weights, which are copied, unlike weights.
 _MAX_ENTRY_BYTES = 1 << 20
-# A decoder's layer has some 400, a mixture's more; reading as many as this takes a second or two.
+# A decoder layer has about 400 fields, a mixture's more; this many take a second or two to read.
 _MAX_FIELDS = 1 << 19
 
 
@@ -110,14 +110,14 @@ def check_listed(path: Path, files: Iterable[Path]) -> None:
 
 
 class _TooMany(Exception):
-    """More fields than a model has."""
+    """The file has more fields than any model needs."""
 
 
 class _Walk:
-    """One walk over a file, which ends after a number of fields.
+    """Walks over a file once, and stops after a number of fields.
 
     Args:
-        found: takes what is found.
+        found: receives the facts.
 
     """
 

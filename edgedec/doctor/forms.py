@@ -1,7 +1,7 @@
 """Tries which bundles a device takes: a tiny decoder in each form of ONNX, loaded on it.
 
 A runtime compares a provider's numbers with the processor's when it loads a model, so that loading
-says what a real bundle would meet.
+shows how a real bundle would fare.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgedec.records.load import LoadOptions
 from edgedec.records.place import CPU
 from edgedec.runtimes import registry
 
-# A driver that compiles kernels takes long the first time; one that hangs holds up the others.
+# Compiling kernels takes long the first time; a driver that hangs delays the other devices.
 _PATIENCE_S = 90.0
 _CHILD = "edgedec.doctor._forms_child"
 _CONFIG: Mapping[str, Any] = {

@@ -173,7 +173,7 @@ def _read(source: ByteSource, path: Path, size: int) -> GgufHeader:
     for _ in range(entry_count):
         key = source.text("the name of an entry", MAX_KEY_BYTES)
         if not key or key in metadata:
-            raise source.wrong(f"the entry {one_line(key)!r} stands there twice or has no name")
+            raise source.wrong(f"the metadata key {one_line(key)!r} is empty or appears twice")
         metadata[key] = _value(source, source.u32("the type of an entry"), key)
     tensors = _tensors(source, tensor_count, _alignment(source, metadata))
     return GgufHeader(path, size, version, metadata, tensors)

@@ -25,7 +25,9 @@ def decodable_parts(header: GgufHeader) -> list[Path]:
     """
     kind = header.text("general.type") or "model"
     if kind != "model":
-        raise _wrong(header, f"it holds no model but {one_line(kind)!r}: give the model's GGUF")
+        raise _wrong(
+            header, f"it holds {one_line(kind)!r} instead of a model: give the model's GGUF"
+        )
     if not header.architecture:
         raise _wrong(header, "it names no architecture: give a language model's GGUF")
     found = _parts(header)

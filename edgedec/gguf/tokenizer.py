@@ -48,7 +48,7 @@ def load_tokenizer(header: GgufHeader) -> Tokenizer:
     """
     kind = header.text("tokenizer.ggml.model")
     if kind is None:
-        raise wrong(header, "there is none: give a GGUF with its tokenizer")
+        raise wrong(header, "the file has none: give a GGUF with its tokenizer")
     if kind == "gpt2":
         vocabulary, model, around = _byte_level(header)
     elif kind == "llama":

@@ -118,7 +118,7 @@ def _tokens(header: GgufHeader) -> list[str]:
     tokens = [token or f"[EMPTY_{id}]" for id, token in enumerate(listed)]
     if len(set(tokens)) < len(tokens):
         twice = Counter(tokens).most_common(1)[0][0]
-        raise wrong(header, f"the token {one_line(twice)!r} stands there twice: it is damaged")
+        raise wrong(header, f"the token {one_line(twice)!r} appears twice: the file is damaged")
     try:
         "".join(tokens).encode()
     except UnicodeEncodeError:

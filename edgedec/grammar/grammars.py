@@ -29,7 +29,7 @@ class Grammars:
     """Makes constraints for texts of one model.
 
     A grammar is compiled in a child process first, since it is untrusted and may crash or hang the
-    library. The last few stay compiled, as does what a constraint is kept of. For any thread.
+    library. The last few grammars, and those in use, stay compiled. Any thread may call it.
 
     Args:
         tokenizer: of the model.

@@ -27,7 +27,7 @@ class Compiled:
     """A grammar at the beginning of a text.
 
     Attributes:
-        matcher: which only its copies move.
+        matcher: stays at the beginning; only its copies move.
         kind: of the grammar, for messages.
 
     """
@@ -37,9 +37,9 @@ class Compiled:
 
 
 class GrammarConstraint:
-    """A ``Constraint``: one matcher, which goes along a path and back again.
+    """A ``Constraint`` whose one matcher moves along a path and back.
 
-    Masks are remembered until the text leaves them behind: draft and target look at the same nodes.
+    Masks are cached until the text has passed them, since draft and target read the same nodes.
     Where the grammar leaves the text one continuation, its tokens are forced as the tokenizer would
     write them, although other tokens spell it as well: the model would hardly draw those.
 
@@ -127,7 +127,7 @@ class GrammarConstraint:
             shared += 1
         if shared == len(path) == len(ahead):
             return True
-        # What lies before is known to be allowed; what was forced is the only way.
+        # The tokens before are known to be allowed, and forced tokens are the only continuation.
         for place in range(shared, len(path)):
             forced = self._forced.get(tuple(path[:place]), _NOT_KNOWN)
             if forced >= 0 and path[place] != forced:
@@ -149,7 +149,7 @@ class GrammarConstraint:
             del self._ahead[length:]
 
     def _mask(self, key: tuple[int, ...]) -> BoolArray:
-        """Return the mask where the matcher is."""
+        """Return the mask at the matcher's position."""
         forced = self._forced_after(key)
         writes = self._vocabulary.writes
         if forced != _FREE:
@@ -168,7 +168,7 @@ class GrammarConstraint:
         return mask
 
     def _forced_after(self, key: tuple[int, ...]) -> int:
-        """Return the token that alone continues the text where the matcher is, if known."""
+        """Return the only token that can continue the text at the matcher's position, if known."""
         known = self._forced.get(key, _NOT_KNOWN)
         if known != _NOT_KNOWN:
             return known
@@ -185,7 +185,7 @@ class GrammarConstraint:
         return token
 
     def _check(self) -> None:
-        """Raise InputError if the matcher met a limit."""
+        """Raise InputError if the matcher reached a limit."""
         if self._matcher.is_error():
             why = llg.reason(self._matcher.get_error())
             raise InputError(f"the {self._kind} is too complex: {why}")

@@ -26,7 +26,7 @@ class Vocabulary:
         eos_ids: tokens that end a text.
 
     Attributes:
-        ll: the library's own view of it.
+        ll: the vocabulary as llguidance represents it.
         eos_ids: as given, without those beyond the last column.
         writes: the tokens that may be drawn, ``[vocab]`` bool: those with bytes, and those that end
             a text. Other special tokens are never text, even if a grammar names them.

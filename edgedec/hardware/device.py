@@ -11,7 +11,7 @@ from edgedec.hardware import cgroup
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Something a runtime can compute on.
+    """A device that a runtime can compute on.
 
     Attributes:
         runtime: the adapter's name.

@@ -1,4 +1,4 @@
-"""Energy that the machine has used, where it tells: its processors' counters, or its battery.
+"""Energy that the machine has used, from its processors' counters or its battery.
 
 Linux only. The counters (RAPL; Intel's and AMD's processors) may be read by root alone, and count
 whatever else runs there as well. A battery's figure changes every few seconds at best, so it is one
@@ -34,7 +34,7 @@ class EnergyMeter:
     def used(self) -> float | None:
         """Return the joules used since the last call or since the meter was made.
 
-        None if the machine does not tell, or a battery is not discharging.
+        None if the machine has no such counter, or a battery is not discharging.
         """
         before, self._last = self._last, self._readings()
         if before is None or self._last is None or len(before) != len(self._last):

@@ -43,7 +43,7 @@ class Memory:
 
     @property
     def usable(self) -> int | None:
-        """All that this process could have."""
+        """Bytes that this process could use if nothing else used memory."""
         return self.total if self.limit is None else self.limit
 
 
@@ -99,7 +99,7 @@ def package_versions(patterns: Collection[str]) -> dict[str, str]:
         patterns: names of runtimes' packages, in which ``*`` stands for anything.
 
     """
-    from importlib import metadata  # takes as long to import as a tenth of this package
+    from importlib import metadata  # slow to import
 
     found = {"edgedec": __version__}
     for distribution in metadata.distributions():
@@ -113,7 +113,7 @@ def package_versions(patterns: Collection[str]) -> dict[str, str]:
 
 
 def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the facts that differ, in one line; empty if none does."""
+    """Return the facts that differ, in one line; empty if all are equal."""
     parts = []
     for name in sorted({*before, *now}):
         was, is_now = before.get(name), now.get(name)

@@ -24,7 +24,7 @@ _BESIDE = (
     "chat_template.jinja",
 )
 _MAX_BESIDE_BYTES = 128 << 20
-# The quantisations that are used most, the most common first.
+# The most common quantisations, the most common first.
 _USUAL = ("Q4_K_M", "Q4_0", "Q4_K_S", "Q5_K_M", "Q8_0")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _PLAIN_PATH = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
@@ -86,7 +86,7 @@ def choose(reference: Reference, files: Mapping[str, RemoteFile]) -> Choice:
     A checkpoint is preferred to GGUF files unless one of these was asked for.
 
     Raises:
-        InputError: there are no weights that can be read, or several that might be meant.
+        InputError: no weights can be read, or the choice between several is ambiguous.
 
     """
     if len(files) > _MAX_FILES:
@@ -139,7 +139,7 @@ def _tag(name: str) -> str:
 
 
 def _label(reference: Reference, models: Mapping[str, tuple[str, ...]]) -> str:
-    """Return which of the models is meant."""
+    """Return the label of the model that the reference selects."""
     which = reference.which
     if which is not None:
         for label, parts in models.items():

@@ -20,7 +20,7 @@ _TOKENIZER = ("model", "pre", "tokens", "token_type", "merges", "add_bos_token")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decides whether one model can draft for another.
+    """Facts that decide whether one model can draft for another.
 
     Attributes:
         tokenizer: a hash; equal ones are of the same tokenizer.
@@ -45,7 +45,7 @@ def of_gguf(path: Path) -> Facts:
 
 
 def find(target: str | Path, library: Library) -> Model | None:
-    """Return a model that may draft for a target that brings none; None if there is none.
+    """Return a model that can draft for a target without a draft of its own, or None.
 
     It has the same tokenizer and at most a quarter of the parameters; of several the largest.
 

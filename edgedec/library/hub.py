@@ -33,7 +33,7 @@ from edgedec.library.store import Library
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _AGAIN = "files that were fetched are kept, and the same command fetches the others"
 _TRIES, _PAUSE_S = 4, 1.0
-# What huggingface_hub's versions reach the network with.
+# The HTTP packages of huggingface_hub's versions.
 _CLIENTS = ("requests", "urllib3", "httpx", "httpcore", "httpx2", "httpcore2")
 
 
@@ -55,8 +55,8 @@ def fetch(reference: Reference, library: Library, listener: Listener) -> Fetched
         listener: receives revision, licence, size, and each file's sha256.
 
     Raises:
-        InputError: there is no such model, it may not be fetched, or there is no way to the hub.
-        BundleError: a file is not what the hub says it is.
+        InputError: the model does not exist, access is denied, or the hub cannot be reached.
+        BundleError: a file's size or hash is not the hub's.
         RuntimeUnavailable: the extra ``hub`` is not installed.
 
     """
@@ -158,7 +158,7 @@ def _fetch(
 def _download(
     client: ModuleType, repo: str, commit: str, name: str, library: Library, listener: Listener
 ) -> Path:
-    """Return a file's path once it is there; a connection that breaks is made again."""
+    """Download a file and return its path; a broken connection is retried."""
     for tries_left in reversed(range(_TRIES)):
         try:
             path = client.hf_hub_download(
@@ -180,7 +180,7 @@ def _broke(error: Exception) -> bool:
 
 
 def _checked(path: Path, name: str, remote: RemoteFile) -> str:
-    """Return a file's sha256; one that is not what the hub says is removed and refused."""
+    """Return a file's sha256; a file that differs from the hub's facts is removed and refused."""
     sha256, sha1, size = hashlib.sha256(), hashlib.sha1(usedforsecurity=False), 0
     with open_regular(path) as stream:
         sha1.update(b"blob %d\0" % os.fstat(stream.fileno()).st_size)
@@ -206,7 +206,7 @@ def _checked(path: Path, name: str, remote: RemoteFile) -> str:
 
 @contextmanager
 def _explained(reference: Reference, library: Library) -> Iterator[None]:
-    """Turn what goes wrong between here and the hub into one line that says what to do."""
+    """Turn errors of the hub and the network into one line that says what to do."""
     try:
         yield
     except (InputError, BundleError):

@@ -120,7 +120,7 @@ def _fetched(
 
 
 def _unknown(word: str, library: Library) -> str:
-    """Return the line for a word that means no model."""
+    """Return the error line for a word that names no model."""
     names = [model.name for model in library.models()]
     near = difflib.get_close_matches(word, [DEMO, *names], 1)
     meant = f": did you mean {near[0]}?" if near else ""

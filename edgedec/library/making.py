@@ -21,7 +21,7 @@ from edgedec.library.records import Form, Model, Origin, Record
 from edgedec.library.store import Library
 
 _VETTED = "checkpoints"
-# Forms that are tried if none is asked for: the next one if the one before fails parity.
+# Forms to try if none is requested: each one if the form before fails parity.
 _MADE = (Form(), Form("int8"), Form("fp32"))
 _PREFERRED = (Form(calibration=records.CALIBRATED), *_MADE)
 

@@ -67,7 +67,7 @@ class Record:
         name: what the user calls it: a folder's name, or a hub's.
         kind: ``bundle`` or ``gguf``.
         path: of the bundle or the GGUF file, relative to the library's folder.
-        form: how its weights are stored; of a GGUF file only ``weights`` means something.
+        form: how its weights are stored; of a GGUF file only ``weights`` applies.
         architecture: its ``model_type``.
         parameters: numbers in it.
         tokenizer: a hash of its tokenizer; equal ones are of the same tokenizer.

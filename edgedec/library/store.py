@@ -86,7 +86,7 @@ class Library:
         return begun[0] if len(begun) == 1 else None
 
     def matching(self, word: str) -> list[Model]:
-        """Return every form of a name, or the one model whose id begins so; may be none."""
+        """Return all forms of a name, or the one model whose id begins so; can be empty."""
         named = [one for one in self.models() if _called(one, word)]
         found = None if named else self.find(word)
         return named if found is None else [found]
@@ -186,7 +186,7 @@ class Library:
             self._drop_fetched({one.record.origin.where for one in self.models()})
 
     def clean(self) -> None:
-        """Remove what no model needs to run.
+        """Remove files that no model needs to run.
 
         Removes files left by killed processes, damaged models, files that belong to no model, and
         fetched checkpoints that were made into bundles; another form would fetch them again.
@@ -199,7 +199,7 @@ class Library:
         self._drop_fetched({m.record.origin.where for m in self.models() if m.record.kind == GGUF})
 
     def clear(self) -> None:
-        """Remove everything but the models that other processes are making or fetching."""
+        """Remove everything except models that other processes are making or fetching."""
         for name in _names(self._models):
             if _ID.fullmatch(name):
                 _remove(self._models / name)

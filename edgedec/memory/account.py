@@ -1,4 +1,4 @@
-"""The memory model: everything that decoding holds, part by part, in bytes.
+"""The memory model: the bytes that decoding uses, part by part.
 
 SpecMemo's formula (2506.01206) for a target with a cache of C tokens and n drafted tokens a round::
 
@@ -73,7 +73,7 @@ class ModelCosts:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The decoding whose memory is estimated.
+    """The decoding configuration whose memory is estimated.
 
     Attributes:
         context: tokens of prompt and output together.
@@ -154,10 +154,10 @@ def account(
     workspace = target.workspace(_read(shape))
     drafted_kv = 0
     if draft is not None:
-        # A draft model reads and drafts nothing beyond its own context.
+        # A draft model computes nothing beyond its own context.
         drafted = min(context + shape.drafted, draft.max_context)
         drafted_kv = drafted * draft.kv_bytes_per_token
-        # It reads whatever was decoded while it rested, in chunks as large as a prompt's.
+        # After a pause it prefills the tokens decoded meanwhile, in chunks as large as a prompt's.
         workspace += draft.workspace(context)
     return Account(
         target=target.weights(context),

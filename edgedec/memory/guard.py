@@ -24,7 +24,7 @@ from edgedec.memory.account import Account, ModelCosts
 from edgedec.memory.levels import Costs, Level
 
 _log = logging.getLogger("edgedec")
-# Rounds between two checks of the process's memory.
+# Number of rounds between two checks of the process's memory.
 EVERY = 16
 # Measured memory may exceed the grant by this share before plain decoding is refused as well.
 _TOLERANCE = 0.03
@@ -63,7 +63,7 @@ class MemoryGuard:
         self._target, self._fixed, self._read = target, fixed, read
         self.notes: list[str] = []
         self._granted = grant()
-        # The most that the process was expected to hold so far; memory beyond it is not ours.
+        # The most that the process was expected to hold so far; more was not allocated by decoding.
         self._expected = read()
         self._context, self._sampled = 0, False
         self._at = self._first = 0
@@ -162,7 +162,7 @@ class MemoryGuard:
             more = tokens - growing.allocated + 2 * session.length
             if self._read() + more * costs.kv_bytes_per_token > self._granted:
                 if drafts:
-                    continue  # its drafter tracks what it has cached
+                    continue  # its drafter tracks the cached tokens
                 session.rollback(0)
             growing.reserve(tokens)
             release_free()
@@ -246,7 +246,7 @@ class MemoryGuard:
                 f", or take a text of {fits} tokens, its prompt included (--max-new-tokens, a"
                 " shorter prompt)"
             )
-        if self._levels[-1].weights:  # else they are gone already
+        if self._levels[-1].weights:  # otherwise they were released before
             advice += self._costs.without_draft(needed, self._granted)
         return MemoryBudgetError(
             f"a text of {self._context} tokens, decoded plainly, needs {megabytes(needed)} MB, and"

@@ -32,7 +32,7 @@ class Unloadable(Protocol):
     def unload(self) -> None: ...
 
     def load(self) -> None:
-        """Load it unless it is loaded; RuntimeUnavailable if that is no longer possible."""
+        """Load the weights if needed; RuntimeUnavailable if that is no longer possible."""
         ...
 
 

@@ -33,7 +33,7 @@ class Place:
 
     @classmethod
     def of(cls, format: str, load: LoadOptions) -> Place:
-        """Return the place where these options put a model of this format."""
+        """Return the place that these load options select for a model of this format."""
         provider = next(iter(load.providers), None)
         held = load.own.get("weight_memory")
         return cls(format, load.device or CPU, load.threads or 0, load.cores, provider, held)

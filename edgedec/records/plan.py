@@ -1,4 +1,4 @@
-"""Plans: where target and draft run, what drafts and how much, with predictions."""
+"""Plans: where target and draft run, the drafter and its lengths, with predictions."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _check_measured(one: Measured) -> None:
     _within("weight_memory", one.place.weight_memory or 1, 1, _MOST_BYTES)
     if one.place.cores == ():
         raise ProfileError("cores: expected one or more")
-    # A failed place has no other figures.
+    # A place that failed has no other figures.
     least = 1 if one.parity.usable else 0
     _within("max_context", one.max_context, least, _MOST_TOKENS)
     _within("vocab_size", one.vocab_size, least, _MOST_TOKENS)

@@ -45,7 +45,7 @@ class Workload:
                 f" {_MOST_TOKENS}, since tokens/s are counted after the first"
             )
         if not math.isfinite(self.temperature) or self.temperature < 0:
-            raise InputError(f"temperature is {self.temperature}: expected a number from 0 on")
+            raise InputError(f"temperature is {self.temperature}: expected 0 or more")
         if self.max_context is None:
             return
         if not LEAST_CONTEXT <= self.max_context <= _MOST_TOKENS:

@@ -57,10 +57,10 @@ def check(task: Mapping[str, Any]) -> int:
 
 
 def _check_growth(normalizer: tokenizers.normalizers.Normalizer | None) -> None:
-    """Refuse replacements that can make a long text of a short one."""
+    """Refuse replacements that can turn a short text into a long one."""
     growth = 1.0 if normalizer is None else _growth(json.loads(normalizer.__getstate__()))
     if growth > MOST_GROWTH:
-        raise ValueError(f"its normalizer may make {growth:.0f} characters of one")
+        raise ValueError(f"its normalizer may turn one character into {growth:.0f}")
 
 
 def _growth(step: Mapping[str, Any]) -> float:

@@ -35,7 +35,7 @@ class Tokenizer:
     Attributes:
         vocab_size: one more than the largest token id. A model may have more rows.
         special_ids: tokens that are never part of the text.
-        special_names: what ``encode`` takes for one of them in a text.
+        special_names: spellings that ``encode`` turns into one of them.
         bos_token, eos_token: as ``tokenizer_config.json`` names them, or None.
 
     """
@@ -63,7 +63,7 @@ class Tokenizer:
         ``tokenizer_config.json`` and ``chat_template.jinja`` are read if they are next to it.
 
         Raises:
-            BundleError: missing, too large, not a tokenizer, or a decoder unknown here.
+            BundleError: missing, too large, not a tokenizer, or with an unsupported decoder.
 
         """
         path = Path(path)

@@ -40,7 +40,7 @@ def heldout_prompts(count: int, *, seed: int = 0) -> list[Prompt]:
     prompts = [prompt for path in heldout_files() for prompt in _heads(path)]
     if not prompts:
         raise InputError(
-            "none of the held-out standard library files is here: install Python with its "
+            "none of the held-out standard library files is installed: install Python with its "
             "library sources"
         )
     random.Random(seed).shuffle(prompts)

@@ -73,7 +73,7 @@ def programs_of(bundle: str) -> dict[str, Path]:
 
 
 def check_sample(on_progress: OnProgress = lambda *step: None) -> CoremlCheck:
-    """Check small decoders with random weights in each form, which are written for it.
+    """Write small decoders with random weights in each form, and check them.
 
     Raises:
         RuntimeUnavailable: the extra ``export`` is not installed.
@@ -90,7 +90,7 @@ def check(programs: Mapping[str, Path], on_progress: OnProgress) -> CoremlCheck:
 
     Args:
         programs: their packages by name.
-        on_progress: called with what is done next, the number done and the total.
+        on_progress: called with the next step, the number done and the total.
 
     Raises:
         BundleError: a package is damaged.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from edgedec.doctor.coreml.records import CoremlCheck, DeviceCheck, FunctionCheck, ProgramCheck
 
-# What no other machine can show.
+# Figures that only this machine can give.
 NEEDS_A_MAC = (
     "that CoreML compiles and loads the programs",
     "on which unit operations run (MLComputePlan)",

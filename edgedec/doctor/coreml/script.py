@@ -18,9 +18,9 @@ from edgedec.errors import EdgedecError
 from edgedec.runtimes.coreml.model import CoremlModel
 
 _SEED = 0
-# Tokens that remain for steps after the prompt, at least.
+# Least number of tokens left for the steps after the prompt.
 _AFTER = 8
-# What a text is cut to. Among few tokens a single wrong one shows; among many it would not.
+# Tokens that a text is cut to: among few tokens a single wrong one shows, among many it would not.
 _FEW = 3
 OnStep = Callable[[int, int], None]
 
@@ -79,7 +79,7 @@ class Script:
             on_step(done, len(self.steps))
             try:
                 step(session, scores, name)
-            except Exception as error:  # a device may do anything wrong, which is to be shown
+            except Exception as error:  # any error of a device is a result to report
                 kind = "" if isinstance(error, EdgedecError) else f"{type(error).__name__}: "
                 scores.problems[name] = kind + one_line(str(error))
         on_step(len(self.steps), len(self.steps))
@@ -100,19 +100,19 @@ class Script:
         scores.top[name] = found.top_logits, found.top_ids
 
     def _fork(self, session: Session, scores: Scores, name: str) -> None:
-        """The state is read, and written into that of another session."""
+        """Read the state, and write it into another session."""
         session.rollback(self._prompt)
         other = session.fork(self._prompt)
         scores.logits[name] = self._scored(other, TokenTree(self._tokens[self._prompt]))
         other.close()
 
     def _rollback(self, session: Session, scores: Scores, name: str) -> None:
-        """The text is cut, and goes on with other tokens."""
+        """Cut the text, and continue it with other tokens."""
         session.rollback(min(self._prompt, _FEW + 1))
         scores.logits[name] = self._scored(session, TokenTree.chain(self._tokens[-2:]))
 
     def _branch(self, session: Session, scores: Scores, name: str) -> None:
-        """A branch is accepted, whose tokens do not stand together: they are moved, or noted."""
+        """Accept a branch whose tokens are not adjacent, so that they are moved."""
         session.rollback(min(self._prompt, _FEW))
         tokens = self._tokens[-6:]
         tree = TokenTree(tokens[0])
@@ -131,8 +131,8 @@ class Script:
 def differences(found: Scores, expected: Mapping[str, FloatArray]) -> dict[str, float]:
     """Return each step's difference, relative to the spread of the expected logits.
 
-    The numbers of ``top_n`` are held against the expected logits of the tokens that they name, and
-    against the largest ones.
+    The numbers of ``top_n`` are compared with the expected logits of the tokens that they name, and
+    with the largest ones.
     """
     every = np.concatenate([np.asarray(each) for each in expected.values()])
     spread = float(np.std(every)) or 1.0

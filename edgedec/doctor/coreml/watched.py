@@ -1,4 +1,4 @@
-"""An executor that notes what passes through it."""
+"""An executor that records its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEWEST = 3
 
 
 class Watched:
-    """Computes with another executor, and notes inputs and the order of the best tokens.
+    """Computes with another executor, and records the inputs and the order of the best tokens.
 
     Args:
         inner: computes.

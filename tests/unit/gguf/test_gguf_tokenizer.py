@@ -239,14 +239,14 @@ PIECES = gguf_files.pieces()
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        (changed(BYTES, model=None), "there is none"),
+        (changed(BYTES, model=None), "the file has none"),
         (changed(BYTES, model="bert\nx"), "'bert?x' is unknown here"),
         (changed(BYTES, pre="nobody's"), 'pre-tokenizer "nobody\'s" is unknown'),
         (changed(BYTES, merges=None), "lists no merges"),
         (changed(BYTES, merges=np.zeros(3, np.int32)), "lists no merges"),
         (changed(BYTES, tokens=None), "holds no tokens"),
         (changed(BYTES, tokens=[]), "holds no tokens"),
-        (changed(BYTES, tokens=["a", "b", "a"]), "'a' stands there twice"),
+        (changed(BYTES, tokens=["a", "b", "a"]), "'a' appears twice"),
         (changed(BYTES, tokens=[b"\xff", b"x"]), "not UTF-8"),
         (changed(BYTES, token_type=np.zeros(3, np.int32)), "token types"),
         (
