@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgedec._support import _confined_child
+from edgedec._support import _sandbox_child
 from edgedec.errors import RuntimeUnavailable
 from edgedec.profiling.children import LOGITS
 
@@ -36,4 +36,4 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

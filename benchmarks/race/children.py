@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.child import MAX_OUTPUT_BYTES, last_line, signal_name
 from edgedec._support.fields import json_object
 from edgedec._support.files import last_bytes
-from edgedec._support.isolated import MAX_OUTPUT_BYTES, last_line, signal_name
 
 _CHILD = Path(__file__).with_name("_child.py")
 CRASH, HANG, GARBAGE = "crash", "hang", "garbage"

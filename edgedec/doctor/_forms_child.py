@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec._support import _confined_child
+from edgedec._support import _sandbox_child
 from edgedec._support.fields import from_json
 from edgedec.doctor.forms import load_probe
 from edgedec.errors import ProfileError
@@ -18,4 +18,4 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

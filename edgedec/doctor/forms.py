@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from edgedec._support import installation
-from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import to_json
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.hardware.device import Device

@@ -7,7 +7,7 @@ import re
 from importlib import metadata
 from typing import Any
 
-from edgedec._support import installation, kept_folders
+from edgedec._support import disk_cache, installation
 from edgedec._version import __version__
 from edgedec.decoding import drafting
 from edgedec.errors import EdgedecError
@@ -137,7 +137,7 @@ def demo() -> dict[str, Any]:
 def kept_bytes() -> dict[str, int]:
     """Return the bytes of large files in the user's cache, by kind: see ``edgedec cache``."""
     found: dict[str, int] = {}
-    for one in kept_folders.kept():
+    for one in disk_cache.entries():
         found[one.kind] = found.get(one.kind, 0) + one.size_bytes
     return found
 

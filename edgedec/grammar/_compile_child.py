@@ -12,8 +12,8 @@ from typing import Any
 
 import llguidance
 
-from edgedec._support import _confined_child
-from edgedec._support._confined_child import Refusal
+from edgedec._support import _sandbox_child
+from edgedec._support._sandbox_child import Refusal
 from edgedec.grammar import llg
 
 _STACK_BYTES = 512 << 10
@@ -67,4 +67,4 @@ def compiled(task: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(compiled)
+    _sandbox_child.serve(compiled)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from edgedec._support.confined import Confined, Limits, Refused, Stopped
+from edgedec._support.sandbox import Limits, Refused, Sandbox, Stopped
 from edgedec.errors import InputError
 from edgedec.grammar import llg
 from edgedec.grammar.matching import Compiled, GrammarConstraint
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A large schema compiles in a tenth of a second and a few megabytes.
 _LIMITS = Limits(memory_bytes=1 << 30, cpu_s=2.0, wall_s=30.0, answer_bytes=4 << 20)
-_COMPILER = Confined("edgedec.grammar._compile_child", idle_s=30.0)
+_COMPILER = Sandbox("edgedec.grammar._compile_child", idle_s=30.0)
 _KEPT = 16
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgedec._support.vetted import Vetted
+from edgedec._support.opened_before import OpenedBefore
 from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError, ParityError
@@ -117,15 +117,15 @@ def _what(source: str, form: Form) -> str:
 def _origin(folder: Path) -> Origin:
     """Describe a checkpoint's folder; files that were hashed before are not read again."""
     files = source_files(folder)
-    vetted = Vetted(_VETTED, __version__)
+    known = OpenedBefore(_VETTED, __version__)
     try:
-        digests = {file.name: vetted.digest([file]) for file in files}
+        digests = {file.name: known.digest([file]) for file in files}
         size = sum(file.stat().st_size for file in files)
     except OSError as error:
         raise CheckpointError(
             f"{error.filename or folder} cannot be read: {error.strerror}"
         ) from None
-    vetted.save()
+    known.save()
     return Origin(str(folder.resolve()), None, digests, size)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from edgedec._support import kept_folders, user_folders
+from edgedec._support import disk_cache, user_folders
 from edgedec._support.fields import printable
 from edgedec._support.files import open_regular
 from edgedec.errors import PlanError
@@ -63,7 +63,7 @@ class Kept:
 def kept() -> list[Kept]:
     """Return everything in this user's cache, by kind and then newest first."""
     found = [one for folder in _folders() for one in _in(folder)]
-    found += [_large(one) for one in kept_folders.kept()]
+    found += [_large(one) for one in disk_cache.entries()]
     return sorted(found, key=lambda one: (_place(one.kind), one.kind, -one.written.timestamp()))
 
 
@@ -74,7 +74,7 @@ def _place(kind: str) -> int:
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
-def _large(one: kept_folders.KeptFolder) -> Kept:
+def _large(one: disk_cache.Entry) -> Kept:
     used = datetime.fromtimestamp(one.used)
     if not one.what:
         return Kept(LEFTOVER, one.path, one.size_bytes, used, "a folder that was not finished")
@@ -91,7 +91,7 @@ def clear() -> list[Kept]:
     found = kept()
     for one in found:
         if one.path.is_dir() and not one.path.is_symlink():
-            kept_folders.remove(one.path)
+            disk_cache.remove(one.path)
         else:
             one.path.unlink(missing_ok=True)
     return found

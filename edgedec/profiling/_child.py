@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedec._support import _confined_child
+from edgedec._support import _sandbox_child
 from edgedec._support.fields import from_json, to_json
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.errors import ProfileError
@@ -113,4 +113,4 @@ def _at_contexts(
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from edgedec._support import _confined_child
+from edgedec._support import _sandbox_child
 from edgedec._support.fields import from_json, to_json
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
@@ -108,4 +108,4 @@ def _both(one: _Looper, two: _Looper, clock: Clock) -> tuple[list[float], list[f
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

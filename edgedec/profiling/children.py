@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import from_json, to_json
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.profiling.parity import Rows
 from edgedec.records.place import Place

@@ -13,8 +13,8 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
-from edgedec._support import _confined_child
-from edgedec._support._confined_child import Exhausted, Refusal
+from edgedec._support import _sandbox_child
+from edgedec._support._sandbox_child import Exhausted, Refusal
 
 SOURCE, MESSAGES = "source", "messages"
 _KEPT = 4
@@ -119,4 +119,4 @@ def _line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(Renderer().render)
+    _sandbox_child.serve(Renderer().render)

@@ -17,8 +17,8 @@ from typing import Any
 
 import tokenizers
 
-from edgedec._support import _confined_child
-from edgedec._support._confined_child import Refusal
+from edgedec._support import _sandbox_child
+from edgedec._support._sandbox_child import Refusal
 
 RUN = 64
 WORDS = (
@@ -91,4 +91,4 @@ def _longest_mapped(charsmap: bytes) -> int:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(check)
+    _sandbox_child.serve(check)

@@ -1,6 +1,6 @@
 """Renders chat templates, untrusted Jinja programs that come with a model.
 
-A child process with limits on its memory and time (see ``confined``) renders them; it starts with
+A child process with limits on its memory and time (see ``sandbox``) renders them; it starts with
 the first conversation and stays for the next turns.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgedec._support.confined import Confined, Limits, Refused, Stopped
+from edgedec._support.sandbox import Limits, Refused, Sandbox, Stopped
 from edgedec.errors import BundleError, InputError
 
 MAX_SOURCE = 256 << 10
@@ -19,7 +19,7 @@ MAX_CHARS = 4_000_000
 # turn takes a millisecond or two; on a slow device and in a long conversation perhaps fifty.
 LIMITS = Limits(memory_bytes=160 << 20, cpu_s=1.0, wall_s=10.0, answer_bytes=5 * MAX_CHARS)
 _IDLE_S = 600.0
-_CHILD = Confined("edgedec.text._template_child", idle_s=_IDLE_S)
+_CHILD = Sandbox("edgedec.text._template_child", idle_s=_IDLE_S)
 
 
 class ChatTemplate:

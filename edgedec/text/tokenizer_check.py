@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedec._support.confined import Confined, Limits, Refused, Stopped
-from edgedec._support.vetted import Vetted
+from edgedec._support.opened_before import OpenedBefore
+from edgedec._support.sandbox import Limits, Refused, Sandbox, Stopped
 from edgedec.errors import BundleError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 160 << 20, 40
 BASE_CPU_S, BYTES_PER_SECOND = 1.0, 1 << 20
 CHECK_VERSION = 3
-CHECKER = Confined("edgedec.text._tokenizer_child", idle_s=5.0)
+CHECKER = Sandbox("edgedec.text._tokenizer_child", idle_s=5.0)
 
 
 def load(text: str, file: Path) -> tokenizers.Tokenizer:
@@ -40,12 +40,12 @@ def load(text: str, file: Path) -> tokenizers.Tokenizer:
     import tokenizers
 
     expected = f"{file}: expected a Hugging Face tokenizer.json"
-    vetted = Vetted("tokenizers", f"{tokenizers.__version__} {CHECK_VERSION}")
+    known = OpenedBefore("tokenizers", f"{tokenizers.__version__} {CHECK_VERSION}")
     digest = hashlib.sha256(text.encode()).hexdigest()
-    if not vetted.opened(digest):
+    if not known.opened(digest):
         try_in_child(text, expected)
-        vetted.remember(digest)
-        vetted.save()
+        known.remember(digest)
+        known.save()
     return parse(text, expected)
 
 

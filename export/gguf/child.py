@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgedec._support import _confined_child
-from edgedec._support.confined import Limits, Refused, Stopped, ask_once
-from edgedec._support.isolated import last_line
+from edgedec._support import _sandbox_child
+from edgedec._support.child import last_line
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import ExportError
 
 # A large model on a slow device may take hours; the user interrupts a run that hangs.
@@ -54,4 +54,4 @@ def main(request: Mapping[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

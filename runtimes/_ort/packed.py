@@ -10,7 +10,7 @@ result of the search for a padding takes no space, so the first load stores it
 
 The key of a packed file consists of its bundle's bytes, the processor's features, the version of
 ONNX Runtime and the options of the graph. The bytes are hashed once, and again when a file's
-length, times or inode change (``edgedec._support.vetted``).
+length, times or inode change (``edgedec._support.opened_before``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from edgedec._support.disk_cache import DiskCache, NoRoom, Unusable
 from edgedec._support.fields import one_line
-from edgedec._support.kept_folders import NoRoom, Shelf
-from edgedec._support.stated_folder import Unusable
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.machine import cpu_fields, cpu_name
@@ -68,17 +67,17 @@ def open_kept(
     """
     if device not in (None, PROCESSOR) or not set(providers) <= {CPU}:
         return None
-    shelf = Shelf(KIND)
+    cache = DiskCache(KIND)
     try:
         prefix = _prefix(file, stored)
-        if not shelf.any(prefix):
+        if not cache.any(prefix):
             return None
         key = prefix + _digest(file, stored)
-        found = shelf.find(key)
+        found = cache.find(key)
         return None if found is None else open_packed(found, threads)
     except (OSError, Unusable, SessionFailed) as error:
         if not isinstance(error, OSError):
-            shelf.remove(key)
+            cache.remove(key)
         reason = one_line(str(error))
         _log.warning(f"{file}: its packed weights are not used ({reason}): loading without them")
         return None
@@ -101,10 +100,10 @@ def kept_bytes(file: Path) -> int | None:
     """Return the size of a graph's packed form on the disk; None if there is none."""
     try:
         stored = read_model_file(file)
-        prefix, shelf = _prefix(file, stored), Shelf(KIND)
-        if not shelf.any(prefix):
+        prefix, cache = _prefix(file, stored), DiskCache(KIND)
+        if not cache.any(prefix):
             return None
-        found = shelf.find(prefix + _digest(file, stored))
+        found = cache.find(prefix + _digest(file, stored))
     except (OSError, Unusable):
         return None
     return None if found is None else sum(part.stat().st_size for part in found.iterdir())
@@ -126,20 +125,20 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
     stored = read_model_file(file)
     if stored.weight_bytes < LEAST_BYTES:
         return Prepared(f"not worth packing: below {LEAST_BYTES / 1e6:.0f} MB", 0, 0.0)
-    shelf = Shelf(KIND)
+    cache = DiskCache(KIND)
     try:
         key = _prefix(file, stored) + _digest(file, stored)
         try:
-            found = shelf.find(key)
+            found = cache.find(key)
         except Unusable:
-            shelf.remove(key)
+            cache.remove(key)
             found = None
         if found is None:
             expected = int(_GROWTH * stored.weight_bytes)
-            with shelf.writing(key, f"{file.parent.name} of {file.parent.parent}", expected) as new:
+            with cache.writing(key, f"{file.parent.name} of {file.parent.parent}", expected) as new:
                 pack(str(file), new / GRAPH, new / WEIGHTS)
                 check(new)
-            found = shelf.folder / key
+            found = cache.folder / key
             what = "packed"
         else:
             what = "packed before"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec._support.files import open_regular, sampled
-from edgedec._support.vetted import Vetted
+from edgedec._support.opened_before import OpenedBefore
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.decoding import snapshot
 from edgedec.errors import SnapshotError
@@ -43,15 +43,15 @@ def content_digest(file: Path, stored: ModelFile, kind: str, version: str) -> st
     Args:
         file: the graph's file.
         stored: its contents from ``read_model_file``.
-        kind, version: key under which digests are stored; see ``Vetted``.
+        kind, version: key under which digests are stored; see ``OpenedBefore``.
 
     Raises:
         OSError: a file cannot be read, or changed while it was read.
 
     """
-    vetted = Vetted(kind, version)
-    found = vetted.digest([file, *(file.parent / name for name in locations(stored))])
-    vetted.save()
+    known = OpenedBefore(kind, version)
+    found = known.digest([file, *(file.parent / name for name in locations(stored))])
+    known.save()
     return found
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedec._support import _confined_child
-from edgedec._support._confined_child import Refusal
+from edgedec._support import _sandbox_child
+from edgedec._support._sandbox_child import Refusal
 from edgedec.runtimes.llamacpp import tiles
 
 # In addition to the file: Python, the libraries, and a context of few tokens.
@@ -81,4 +81,4 @@ def _decodes(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

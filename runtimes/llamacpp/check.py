@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from edgedec._support import installation
-from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import one_line
-from edgedec._support.vetted import Vetted
+from edgedec._support.opened_before import OpenedBefore
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.parts import decodable_parts
@@ -53,7 +53,7 @@ def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeade
     header = GgufHeader.read(path)
     files = decodable_parts(header)
     try:
-        remembered = Vetted("gguf", _version())
+        remembered = OpenedBefore("gguf", _version())
         digest = remembered.digest(files)
         if not remembered.opened(digest):
             size = sum(file.stat().st_size for file in files)

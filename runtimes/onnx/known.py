@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edgedec._support.vetted import Vetted
+from edgedec._support.opened_before import OpenedBefore
 from edgedec._version import __version__
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.hardware.machine import cpu_fields, cpu_name
@@ -42,14 +42,14 @@ class KnownOutcomes:
         """Return the stored one of these outcomes, or search for it and store it."""
         if self._facts is None:
             return search()
-        vetted = Vetted(self._kind, self._kernels)
+        known = OpenedBefore(self._kind, self._kernels)
         asked = f"{self._facts}|{'|'.join(outcomes)}"
         for outcome in outcomes:
-            if vetted.opened(_digest(asked, outcome)):
+            if known.opened(_digest(asked, outcome)):
                 return outcome
         found = search()
-        vetted.remember(_digest(asked, found))
-        vetted.save()
+        known.remember(_digest(asked, found))
+        known.save()
         return found
 
 

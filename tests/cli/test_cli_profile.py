@@ -9,8 +9,8 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 
-from edgedec._support.confined import Stopped
 from edgedec._support.fields import from_json
+from edgedec._support.sandbox import Stopped
 from edgedec.errors import ProfileError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.hardware.device import Device

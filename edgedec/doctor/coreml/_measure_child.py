@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedec._support import _confined_child
+from edgedec._support import _sandbox_child
 from edgedec._support.fields import to_json
 from edgedec.doctor.coreml.measure import measure
 
@@ -21,4 +21,4 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

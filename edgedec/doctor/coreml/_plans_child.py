@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgedec._support import _confined_child
+from edgedec._support import _sandbox_child
 from edgedec._support.fields import to_json
 from edgedec.doctor.coreml.plans import read_placements
 
@@ -17,4 +17,4 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    _confined_child.serve(main)
+    _sandbox_child.serve(main)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import from_json, to_json
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.coreml import Package

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import from_json, one_line
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.runtimes.coreml.compiled import CompiledProgram
 from edgedec.runtimes.coreml.devices import COMPUTE_UNITS, missing

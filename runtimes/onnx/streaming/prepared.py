@@ -16,9 +16,8 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from edgedec._support.disk_cache import DiskCache, Unusable
 from edgedec._support.fields import one_line
-from edgedec._support.kept_folders import Shelf
-from edgedec._support.stated_folder import Unusable
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.bundle.protobuf import message
 from edgedec.errors import BundleError, RuntimeUnavailable
@@ -52,13 +51,13 @@ def prepared(file: Path) -> list[BlockFiles]:
 
     """
     try:
-        shelf, key = Shelf(KIND), _key(file)
+        cache, key = DiskCache(KIND), _key(file)
         try:
-            where = shelf.find(key)
+            where = cache.find(key)
         except Unusable:
-            shelf.remove(key)
+            cache.remove(key)
             where = None
-        return _files(_write(file, shelf, key) if where is None else where)
+        return _files(_write(file, cache, key) if where is None else where)
     except OSError as error:
         raise RuntimeUnavailable(
             f"{file}: its blocks cannot be kept in the cache ({error.strerror or error}): streaming"
@@ -86,16 +85,16 @@ def _block(where: Path, at: int) -> BlockFiles:
     return BlockFiles(where / f"{at}.onnx", where / f"{at}.data")
 
 
-def _write(file: Path, shelf: Shelf, key: str) -> Path:
+def _write(file: Path, cache: DiskCache, key: str) -> Path:
     graph = CutGraph(file.read_bytes(), str(file))
     types: dict[str, bytes] = {}
     expected = int(_GROWTH * read_model_file(file).weight_bytes)
     what = f"{file.parent.name} of {file.parent.parent}"
     # The model cannot be loaded without them, so only free disk space limits their size.
-    with shelf.writing(key, what, expected, required=True) as partial:
+    with cache.writing(key, what, expected, required=True) as partial:
         for at, block in enumerate(graph.blocks):
             types |= _pack(graph.serialised(block, types), _block(partial, at), file)
-    return shelf.folder / key
+    return cache.folder / key
 
 
 def _pack(model: bytes, files: BlockFiles, source: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgedec._support import files, vetted
+from edgedec._support import files, opened_before
 from edgedec._support.files import open_inside, open_regular
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST
@@ -180,16 +180,16 @@ def test_a_file_written_to_while_it_is_hashed(
 ) -> None:
     file = tmp_path / "a.gguf"
     file.write_bytes(b"old")
-    real = vetted._sha256
+    real = opened_before._sha256
 
     def slowly(path: Path) -> str:
         found = real(path)
         path.write_bytes(b"newer")
         return found
 
-    known = vetted.Vetted("gguf", "1")
-    monkeypatch.setattr(vetted, "_sha256", slowly)
+    known = opened_before.OpenedBefore("gguf", "1")
+    monkeypatch.setattr(opened_before, "_sha256", slowly)
     with pytest.raises(OSError, match="changed while it was read"):
         known.digest([file])
-    monkeypatch.setattr(vetted, "_sha256", real)
+    monkeypatch.setattr(opened_before, "_sha256", real)
     assert known.digest([file]) == hashlib.sha256(b"newer").hexdigest()

@@ -211,12 +211,12 @@ def test_a_device_that_crashes_harms_no_other(
 ) -> None:
     lines = (
         "import os",
-        "from edgedec._support import _confined_child",
+        "from edgedec._support import _sandbox_child",
         "def main(task):",
         "    os.abort() if task['device'] == 'ane' else None",
         "    from edgedec.doctor.coreml import _measure_child",
         "    return _measure_child.main({**task, 'device': 'reference'})",
-        "_confined_child.serve(main)",
+        "_sandbox_child.serve(main)",
     )
     (tmp_path / "some_mac.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgedec._support.confined import Stopped
+from edgedec._support.sandbox import Stopped
 from edgedec.doctor import forms
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.device import Device

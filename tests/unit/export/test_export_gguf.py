@@ -19,7 +19,7 @@ from tiny_models import (
 )
 
 import edgedec
-from edgedec._support.confined import Limits
+from edgedec._support.sandbox import Limits
 from edgedec.bundle import Bundle
 from edgedec.errors import ExportError, InputError, ParityError, RuntimeUnavailable
 from edgedec.export import ExportOptions, export_bundle

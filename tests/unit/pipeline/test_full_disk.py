@@ -11,7 +11,7 @@ from packed_logits import logits
 from small_disk import fill
 from tiny_models import write_tiny_model
 
-from edgedec._support import kept_folders
+from edgedec._support import disk_cache
 from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
@@ -56,7 +56,7 @@ def folder(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def filled_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program fills the disk after the look at its room."""
-    monkeypatch.setattr(kept_folders, "_check_room", lambda *_: None)
+    monkeypatch.setattr(disk_cache, "_check_room", lambda *_: None)
 
 
 LEFT = [0, 4096, 65536, 300_000, 700_000, 1_200_000]
@@ -70,8 +70,8 @@ def test_weights_are_packed_whole_or_not_at_all(disk: Path, folder: Path, leave:
     with pytest.raises(RuntimeUnavailable, match="as before") as refused:
         prepare(folder)
     assert "\n" not in str(refused.value)
-    shelf = disk / "cache" / "packed"
-    assert not shelf.exists() or not [*shelf.iterdir()]
+    cache = disk / "cache" / "packed"
+    assert not cache.exists() or not [*cache.iterdir()]
     assert np.array_equal(logits(folder), expected)
     filling.unlink()
     assert prepare(folder).what == "packed"
@@ -85,8 +85,8 @@ def test_blocks_are_written_whole_or_not_at_all(disk: Path, folder: Path, leave:
     with pytest.raises(EdgedecError) as refused:
         block_sizes(folder / "model.onnx")
     assert "\n" not in str(refused.value)
-    shelf = disk / "cache" / "blocks"
-    assert not shelf.exists() or not [*shelf.iterdir()]
+    cache = disk / "cache" / "blocks"
+    assert not cache.exists() or not [*cache.iterdir()]
     filling.unlink()
     memory = int(0.7 * sum(block_sizes(folder / "model.onnx")))
     StreamedOnnxModel.stream(folder, memory, threads=1, batch_invariant=False).close()

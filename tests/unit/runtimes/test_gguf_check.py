@@ -12,7 +12,8 @@ import pytest
 from gguf_files import Tensor, gguf_bytes
 from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 
-from edgedec._support.vetted import cache_file
+from edgedec._support import opened_before
+from edgedec._support.opened_before import cache_file
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
@@ -51,11 +52,9 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were read whole, in order."""
-    from edgedec._support import vetted
-
     read: list[Path] = []
-    real = vetted._sha256
-    monkeypatch.setattr(vetted, "_sha256", lambda file: [read.append(file), real(file)][1])
+    real = opened_before._sha256
+    monkeypatch.setattr(opened_before, "_sha256", lambda file: [read.append(file), real(file)][1])
     return read
 
 
@@ -255,10 +254,10 @@ def as_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None
     lines = (
         "import os, sys, time",
         "from pathlib import Path",
-        "from edgedec._support import _confined_child",
+        "from edgedec._support import _sandbox_child",
         "def main(task):",
         f"    {source}",
-        "_confined_child.serve(main)",
+        "_sandbox_child.serve(main)",
     )
     (folder / "other_child.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(folder)
@@ -292,7 +291,7 @@ def test_what_a_child_says(
 def test_a_child_without_llama_cpp(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_child(monkeypatch, tmp_path, "raise _confined_child.Refusal('unavailable', 'no library')")
+    as_child(monkeypatch, tmp_path, "raise _sandbox_child.Refusal('unavailable', 'no library')")
     with pytest.raises(RuntimeUnavailable, match="no library"):
         first_open(good)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_models import write_tiny_model
 
-from edgedec._support.vetted import cache_file
+from edgedec._support.opened_before import cache_file
 from edgedec.runtimes.onnx import known
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.model import OnnxModel

@@ -16,7 +16,7 @@ from tokenizer_attacks import ATTACKS, backtracking, mapped, normalizing, replac
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from edgedec._support.vetted import cache_file
+from edgedec._support.opened_before import cache_file
 from edgedec.errors import BundleError
 from edgedec.text import _tokenizer_child, tokenizer_check
 from edgedec.text.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""Runs in the child process of ``confined``: limits itself, then runs tasks in turn.
+"""Runs in the child process of ``sandbox``: limits itself, then runs tasks in turn.
 
 Imports next to nothing, so that a child starts quickly.
 """
@@ -27,7 +27,7 @@ except ImportError:  # Windows
 
 
 class Refusal(Exception):
-    """The task is refused; the parent raises ``confined.Refused``."""
+    """The task is refused; the parent raises ``sandbox.Refused``."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Refusal(Exception):
 
 
 class Exhausted(Exception):
-    """The task meets a bound; the parent raises ``confined.Stopped``."""
+    """The task meets a bound; the parent raises ``sandbox.Stopped``."""
 
 
 def serve(handle: Callable[[Mapping[str, Any]], Any]) -> NoReturn:

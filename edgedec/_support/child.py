@@ -1,7 +1,7 @@
 """Runs a child process: starts it, limits its time, reads its answer, ends it and explains its end.
 
 It has the modules that this process has, whatever the current folder and the environment hold,
-and talks in lines of JSON: see ``_confined_child`` for its side.
+and talks in lines of JSON: see ``_sandbox_child`` for its side.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Child:
     """A process, and the thread that ends it when it is late.
 
     Args:
-        module: what runs in it; its ``__main__`` calls ``_confined_child.serve``.
+        module: what runs in it; its ``__main__`` calls ``_sandbox_child.serve``.
         environment: variables that it has in addition to those of this process.
         telling: picks, of what it wrote to its standard error, the line that says why it ended.
 
@@ -91,7 +91,7 @@ class Child:
         self._deadline = time.monotonic() + START_S
         self._changed = threading.Condition()
         try:
-            threading.Thread(target=self._watch, name="edgedec-confined", daemon=True).start()
+            threading.Thread(target=self._watch, name="edgedec-child", daemon=True).start()
         except RuntimeError:  # no more threads for this user
             self.end()
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None

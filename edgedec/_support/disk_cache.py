@@ -1,7 +1,8 @@
-"""Folders of large files in the user's cache: whole or absent, and bounded in size.
+"""Folders of large files in the user's cache: whole or absent, bounded in size, for one user only.
 
-Each states what it holds, and is not used if that differs: ``stated_folder`` says what is noticed.
-They belong to the user, and no one else can read them.
+Each has a file that states its key, and the length and a sampled hash of every other file; a folder
+that differs is not used. The samples notice a file that was cut short, replaced by another model's,
+or not written to the disk before the power went; not a single flipped bit between two of them.
 """
 
 from __future__ import annotations
@@ -11,19 +12,27 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from edgedec._support import amounts, stated_folder, user_folders
-from edgedec._support.atomic import PARTIAL, STALE_S, sync
-from edgedec._support.stated_folder import STATED, Unusable
+from edgedec._support import amounts, user_folders
+from edgedec._support.atomic import PARTIAL, STALE_S, sync, write_json
+from edgedec._support.fields import json_object
+from edgedec._support.files import open_regular, sampled
 
+STATED = "entry.json"
 # All folders together; beyond it the one that was not used for the longest time is removed.
 MAX_BYTES = 8 << 30
+_FORMAT = 1
+_MAX_STATED_BYTES = 1 << 16
+
+
+class Unusable(Exception):
+    """A folder is there and not what it states; says what differs."""
 
 
 class NoRoom(OSError):
@@ -31,7 +40,7 @@ class NoRoom(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFolder:
+class Entry:
     """One folder.
 
     Attributes:
@@ -50,7 +59,7 @@ class KeptFolder:
     what: str
 
 
-class Shelf:
+class DiskCache:
     """The folders of one kind.
 
     Args:
@@ -86,7 +95,7 @@ class Shelf:
                 return None
         except OSError:
             return None
-        stated_folder.check(path, key)
+        _check(path, key)
         with suppress(OSError):  # a folder that cannot be written can be read
             os.utime(path / STATED)
         return path
@@ -122,7 +131,7 @@ class Shelf:
         partial.mkdir(mode=0o700)
         try:
             yield partial
-            stated_folder.state(partial, key, what)
+            _state(partial, key, what)
             self._publish(partial, key)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -135,7 +144,7 @@ class Shelf:
             partial.rename(target)
         except OSError:
             try:
-                stated_folder.check(target, key)
+                _check(target, key)
             except Unusable:
                 _remove(target)
                 partial.rename(target)
@@ -144,33 +153,87 @@ class Shelf:
         sync(self.folder)
 
 
-def kept() -> list[KeptFolder]:
+def entries() -> list[Entry]:
     """Return all folders of this user, and those that were not finished."""
     found = []
-    for kind in _kinds():
-        for path in _subfolders(kind):
+    try:
+        kinds = [one for one in _folders(_root()) if re.fullmatch(r"[a-z]{1,20}", one.name)]
+    except OSError:  # no home
+        return []
+    for kind in kinds:
+        for path in _folders(kind):
             size, newest = _measure(path)
             if PARTIAL.fullmatch(path.name):
-                found.append(KeptFolder(kind.name, path, size, newest, ""))
+                found.append(Entry(kind.name, path, size, newest, ""))
                 continue
             with suppress(Unusable):
-                stated = stated_folder.read(path)
+                stated = _read(path)
                 used = (path / STATED).stat().st_mtime
-                found.append(KeptFolder(kind.name, path, size, used, str(stated.get("what", ""))))
+                found.append(Entry(kind.name, path, size, used, str(stated.get("what", ""))))
     return found
 
 
 def remove(path: Path) -> None:
-    """Remove a folder that ``kept`` listed."""
+    """Remove a folder that ``entries`` listed."""
     with suppress(FileNotFoundError):  # another process was quicker
         _remove(path)
 
 
 def clean() -> None:
     """Remove what processes that were killed left unfinished."""
-    for one in kept():
+    for one in entries():
         if not one.what and time.time() - one.used > STALE_S:
             shutil.rmtree(one.path, ignore_errors=True)
+
+
+# -- what a folder states -----------------------------------------------------------------------
+
+
+def _state(folder: Path, key: str, what: str) -> None:
+    """Write what a folder holds; its files are on the disk, for this user alone."""
+    files = {}
+    for file in sorted(folder.iterdir()):
+        file.chmod(0o600)
+        sync(file)
+        with open_regular(file) as stream:
+            files[file.name] = list(sampled(stream))
+    raw = {"format": _FORMAT, "key": key, "what": what, "files": files}
+    write_json(folder / STATED, raw)
+    (folder / STATED).chmod(0o600)
+    sync(folder)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        with open_regular(folder / STATED) as stream:
+            parsed = json_object(stream.read(_MAX_STATED_BYTES))
+    except OSError:
+        parsed = None
+    if parsed is None or parsed.get("format") != _FORMAT:
+        raise Unusable(f"{STATED} is missing or damaged")
+    return parsed
+
+
+def _check(folder: Path, key: str) -> None:
+    """Raise Unusable for a folder that is not as it states, of another key, or another user's."""
+    try:
+        # A cache may be named that others can write to; the administrator may have filled it.
+        if hasattr(os, "geteuid") and folder.stat().st_uid not in (0, os.geteuid()):
+            raise Unusable("it belongs to another user")
+        found = _read(folder)
+        if found.get("key") != key:
+            raise Unusable("it was made for something else")
+        files = found.get("files")
+        if not isinstance(files, dict) or not files:
+            raise Unusable(f"{STATED} is damaged")
+        if {file.name for file in folder.iterdir()} != {STATED, *files}:
+            raise Unusable("files are missing, or were added")
+        for name, facts in files.items():
+            with open_regular(folder / name) as stream:
+                if list(sampled(stream)) != facts:
+                    raise Unusable(f"{name} has another length or other bytes")
+    except OSError as error:
+        raise Unusable(error.strerror or str(error)) from None
 
 
 # -- the disk -----------------------------------------------------------------------------------
@@ -181,27 +244,12 @@ def _root() -> Path:
     return Path(own) if own else user_folders.folder()
 
 
-def _kinds() -> list[Path]:
-    """Return the folders that hold folders: those with names of edgedec's kinds."""
+def _folders(above: Path) -> list[Path]:
+    """Return the folders in a folder, without links to some."""
     try:
-        paths = sorted(_root().iterdir())
+        return [path for path in sorted(above.iterdir()) if path.is_dir() and not path.is_symlink()]
     except OSError:
         return []
-    return [path for path in paths if re.fullmatch(r"[a-z]{1,20}", path.name) and _real(path)]
-
-
-def _subfolders(kind: Path) -> list[Path]:
-    try:
-        return [path for path in sorted(kind.iterdir()) if _real(path)]
-    except OSError:
-        return []
-
-
-def _real(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(path.lstat().st_mode)
-    except OSError:
-        return False
 
 
 def _measure(path: Path) -> tuple[int, float]:
@@ -229,7 +277,7 @@ def _check_room(folder: Path, expected_bytes: int, required: bool) -> None:
 
 def _bound(new: Path) -> None:
     """Remove what was not used for the longest time until the rest is within the bound."""
-    found = sorted(kept(), key=lambda one: one.used)
+    found = sorted(entries(), key=lambda one: one.used)
     total = sum(one.size_bytes for one in found)
     for one in found:
         if total <= MAX_BYTES:

@@ -1,7 +1,7 @@
 """Work in a child process with bounds on memory, time and answer: what may crash, hang or grow.
 
 Data from elsewhere is looked at there, drivers are measured and libraries that abort are called.
-The child is a module whose ``main`` calls ``_confined_child.serve``. It starts at the first task,
+The child is a module whose ``main`` calls ``_sandbox_child.serve``. It starts at the first task,
 stays for the next ones and ends with this process. A task that meets a bound takes
 the child with it; the next task gets a new one.
 
@@ -23,10 +23,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from edgedec._support.child import Child, Limits, Stopped, last_line
 from edgedec._support.fields import one_line
-from edgedec._support.isolated import Child, Limits, Stopped, last_line
 
-__all__ = ["Confined", "Limits", "Refused", "Stopped", "ask_once"]
+__all__ = ["Limits", "Refused", "Sandbox", "Stopped", "ask_once"]
 
 _QUIET_AND_SMALL = {
     "MALLOC_ARENA_MAX": "1",
@@ -48,7 +48,7 @@ class Refused(Exception):
         self.kind = kind
 
 
-class Confined:
+class Sandbox:
     """A child process that does one task after the other.
 
     Args:
@@ -146,19 +146,19 @@ def ask_once(
     telling: Callable[[bytes], str] = last_line,
     on_wait: Callable[[], None] | None = None,
 ) -> Any:
-    """Have one task done in a child of its own; see ``Confined``."""
-    child = Confined(module, idle_s=limits.wall_s, environment=environment, telling=telling)
+    """Have one task done in a child of its own; see ``Sandbox``."""
+    child = Sandbox(module, idle_s=limits.wall_s, environment=environment, telling=telling)
     with closing(child):
         return child.ask(task, limits, on_wait)
 
 
-_ALL: weakref.WeakSet[Confined] = weakref.WeakSet()
+_ALL: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
     # An end of a child's pipe that stays open in a fork would keep that child alive.
-    for confined in list(_ALL):
-        confined.forget()
+    for sandbox in list(_ALL):
+        sandbox.forget()
 
 
 if hasattr(os, "register_at_fork"):

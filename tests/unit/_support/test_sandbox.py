@@ -16,16 +16,16 @@ import pytest
 from peak_memory import environment, measured
 
 from benchmarks.sections.untrusted import ATTACKS
-from edgedec._support import isolated
-from edgedec._support.confined import Confined, Limits, Refused, Stopped, ask_once
+from edgedec._support.child import last_line, signal_name
+from edgedec._support.sandbox import Limits, Refused, Sandbox, Stopped, ask_once
 from edgedec.text.chat import LIMITS
 
 SMALL = Limits(memory_bytes=100 << 20, cpu_s=0.5, wall_s=20.0, answer_bytes=1 << 20)
 POSIX = pytest.mark.skipif(os.name != "posix", reason="bounds as POSIX systems keep them")
 MODULE = """
 import os, sys, time
-from edgedec._support import _confined_child
-from edgedec._support._confined_child import Refusal
+from edgedec._support import _sandbox_child
+from edgedec._support._sandbox_child import Refusal
 from edgedec.errors import RuntimeUnavailable
 
 def handle(task):
@@ -58,7 +58,7 @@ def handle(task):
     return task
 
 if __name__ == "__main__":
-    _confined_child.serve(handle)
+    _sandbox_child.serve(handle)
 """
 
 
@@ -66,12 +66,12 @@ if __name__ == "__main__":
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "some_child.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    made = Confined("some_child", idle_s=60)
+    made = Sandbox("some_child", idle_s=60)
     yield made
     made.close()
 
 
-def test_one_child_does_task_after_task(child: Confined) -> None:
+def test_one_child_does_task_after_task(child: Sandbox) -> None:
     assert child.ask("pid", SMALL) == child.ask("pid", SMALL)
     assert child.ask({"a": ["é\n", None]}, SMALL) == {"a": ["é\n", None]}
     assert child.ask("print", SMALL) == "print"
@@ -88,7 +88,7 @@ def test_one_child_does_task_after_task(child: Confined) -> None:
     ],
 )
 def test_a_bound_ends_the_task_and_the_next_one_is_done(
-    child: Confined, task: Any, reason: str
+    child: Sandbox, task: Any, reason: str
 ) -> None:
     if task == "grow" and not sys.platform.startswith("linux"):
         pytest.skip("only Linux obeys RLIMIT_AS")
@@ -98,14 +98,14 @@ def test_a_bound_ends_the_task_and_the_next_one_is_done(
     assert child.ask("pid", SMALL) != first
 
 
-def test_elapsed_time_is_bounded(child: Confined) -> None:
+def test_elapsed_time_is_bounded(child: Sandbox) -> None:
     child.ask("pid", SMALL)
     with pytest.raises(Stopped, match=r"it took longer than 0\.3 s"):
         child.ask("sleep", Limits(100 << 20, 5.0, 0.3, 1 << 20))
 
 
 @POSIX
-def test_processor_time_is_counted_for_each_task(child: Confined) -> None:
+def test_processor_time_is_counted_for_each_task(child: Sandbox) -> None:
     """Many tasks of one child may take more together than one of them may."""
     limits = Limits(100 << 20, 0.2, 20.0, 1 << 20)
     pid = child.ask("pid", limits)
@@ -114,7 +114,7 @@ def test_processor_time_is_counted_for_each_task(child: Confined) -> None:
         assert child.ask("pid", limits) == pid
 
 
-def test_a_refusal_leaves_the_child_as_it_is(child: Confined) -> None:
+def test_a_refusal_leaves_the_child_as_it_is(child: Sandbox) -> None:
     pid = child.ask("pid", SMALL)
     with pytest.raises(Refused, match=r"^not this$") as refused:
         child.ask("refuse", SMALL)
@@ -122,7 +122,7 @@ def test_a_refusal_leaves_the_child_as_it_is(child: Confined) -> None:
     assert child.ask("pid", SMALL) == pid
 
 
-def test_an_exception_ends_the_child_and_a_refusal_of_ours_does_not(child: Confined) -> None:
+def test_an_exception_ends_the_child_and_a_refusal_of_ours_does_not(child: Sandbox) -> None:
     pid = child.ask("pid", SMALL)
     with pytest.raises(Refused, match=r"^no such device$") as refused:
         child.ask("unavailable", SMALL)
@@ -133,7 +133,7 @@ def test_an_exception_ends_the_child_and_a_refusal_of_ours_does_not(child: Confi
     assert child.ask("pid", SMALL) != pid
 
 
-def test_one_task_without_bounds_on_memory_and_processor(child: Confined) -> None:
+def test_one_task_without_bounds_on_memory_and_processor(child: Sandbox) -> None:
     """As models are measured and files quantised: the caller hears that it is waited for."""
     heard: list[bool] = []
     answer = ask_once(
@@ -147,7 +147,7 @@ def test_one_task_without_bounds_on_memory_and_processor(child: Confined) -> Non
     assert len(heard) > 1
 
 
-def test_who_waits_may_end_it(child: Confined) -> None:
+def test_who_waits_may_end_it(child: Sandbox) -> None:
     child.ask("pid", SMALL)
     assert child._child is not None
     process = child._child._process
@@ -163,7 +163,7 @@ def test_who_waits_may_end_it(child: Confined) -> None:
 def test_an_idle_child_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some_child.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    child = Confined("some_child", idle_s=0.1)
+    child = Sandbox("some_child", idle_s=0.1)
     pid = child.ask("pid", SMALL)
     for _ in range(200):
         if child._child is not None and child._child._process.poll() is not None:
@@ -175,7 +175,7 @@ def test_an_idle_child_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @POSIX
 def test_without_a_folder_for_temporary_files(
-    child: Confined, monkeypatch: pytest.MonkeyPatch
+    child: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none() -> None:
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -186,13 +186,13 @@ def test_without_a_folder_for_temporary_files(
         child.ask("crash", SMALL)
 
 
-def test_no_process_can_be_started(child: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_can_be_started(child: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(Stopped, match=r"^no process for it can be started: No such file"):
         child.ask("pid", SMALL)
 
 
-def test_threads_take_turns(child: Confined) -> None:
+def test_threads_take_turns(child: Sandbox) -> None:
     found: list[Any] = []
     threads = [
         threading.Thread(target=lambda n=n: found.append((n, child.ask(n, SMALL))))
@@ -207,7 +207,7 @@ def test_threads_take_turns(child: Confined) -> None:
 
 @POSIX
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_a_forked_process_starts_its_own(child: Confined) -> None:
+def test_a_forked_process_starts_its_own(child: Sandbox) -> None:
     mine = child.ask("pid", SMALL)
     reading, writing = os.pipe()
     if os.fork() == 0:
@@ -226,7 +226,7 @@ def test_a_forked_process_starts_its_own(child: Confined) -> None:
 
 @POSIX
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_a_process_forked_during_a_task_does_its_own(child: Confined) -> None:
+def test_a_process_forked_during_a_task_does_its_own(child: Sandbox) -> None:
     """A thread that the fork does not have held the lock."""
     child.ask("pid", SMALL)
 
@@ -253,7 +253,7 @@ def test_a_process_forked_during_a_task_does_its_own(child: Confined) -> None:
 
 @POSIX
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_a_fork_keeps_no_child_of_its_parent_alive(child: Confined) -> None:
+def test_a_fork_keeps_no_child_of_its_parent_alive(child: Sandbox) -> None:
     child.ask("pid", SMALL)
     opened = child._child
     assert opened is not None
@@ -279,7 +279,7 @@ def test_an_idle_child_that_ended_leaves_no_zombie(
 ) -> None:
     (tmp_path / "some_child.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    child = Confined("some_child", idle_s=0.1)
+    child = Sandbox("some_child", idle_s=0.1)
     stat = Path(f"/proc/{child.ask('pid', SMALL)}/stat")
     for _ in range(200):
         if not stat.exists():
@@ -289,7 +289,7 @@ def test_an_idle_child_that_ended_leaves_no_zombie(
     child.close()
 
 
-def test_no_thread_can_be_started(child: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_can_be_started(child: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -312,8 +312,8 @@ def script(source: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 ASKING = """
     import sys
-    from edgedec._support.confined import Confined, Limits
-    child = Confined("some_child", idle_s=60)
+    from edgedec._support.sandbox import Sandbox, Limits
+    child = Sandbox("some_child", idle_s=60)
     limits = Limits(100 << 20, 60.0, 120.0, 1 << 20)
     print(child.ask("pid", limits), flush=True)
     try:
@@ -413,7 +413,7 @@ def test_a_harmless_template_of_the_same_kind_passes() -> None:
 
 
 def test_signals_have_names() -> None:
-    assert isolated.signal_name(11) == "SIGSEGV"
-    assert isolated.signal_name(9999) == "signal 9999"
-    assert isolated.last_line(b"a\n\x1b[31mb\n\n") == "?[31mb"
-    assert isolated.last_line(b"") == "it gave no reason"
+    assert signal_name(11) == "SIGSEGV"
+    assert signal_name(9999) == "signal 9999"
+    assert last_line(b"a\n\x1b[31mb\n\n") == "?[31mb"
+    assert last_line(b"") == "it gave no reason"

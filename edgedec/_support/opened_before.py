@@ -28,7 +28,7 @@ def cache_file(kind: str) -> Path:
     return user_folders.folder() / f"opened-{kind}.json"
 
 
-class Vetted:
+class OpenedBefore:
     """The files that opened with one version of a library.
 
     Args:
