@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("coverage")
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
+RECORDS = "build/mutants/records.jsonl"
 SOURCE = '''"""Three functions."""
 
 
@@ -56,53 +57,52 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
-    """One of the modules beside the script."""
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(TOOLS))
-    return importlib.import_module(request.param)
+    return importlib.import_module("mutations")
 
 
 def mutants(root: Path, *more: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """What is printed, and the records so far by what stands there after the mutation."""
-    out = root / "out"
-    command = [sys.executable, str(TOOLS / "mutants.py"), "--root", str(root), "--out", str(out)]
+    command = [sys.executable, str(TOOLS / "mutants.py"), "--paths", "small", "--tests", "tests"]
     done = subprocess.run(
-        [*command, "--paths", "small", "--tests", "tests", *more],
+        [*command, *more],
+        cwd=root,
         capture_output=True,
         text=True,
         timeout=170,
     )
     assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (root / RECORDS).read_text().splitlines()]
     return done.stdout.splitlines(), {record["after"]: record for record in records}
 
 
 @pytest.mark.slow
 def test_survivors_are_told_from_what_is_killed_and_a_second_run_goes_on(tree: Path) -> None:
     printed, first = mutants(tree, "--count", "2")
-    assert printed[0].startswith("map  tests/test_small.py: 4 passed")
+    assert printed[0].startswith("map  tests/test_small.py: passed")
     assert len(first) == 2
     printed, records = mutants(tree)
     assert not any(line.startswith("map") for line in printed), "nothing has changed since"
     assert {after: record["verdict"] for after, record in records.items()} == {
-        "(a >= b)": "killed",
-        "(number - 1)": "survived",
-        "(2)": "survived",
-        "(number)": "uncovered",
+        "a >= b": "killed",
+        "number - 1": "survived",
+        "2": "survived",
+        "number": "uncovered",
     }
-    assert records["(a >= b)"]["why"] == "tests/test_small.py::test_larger[1-1-False]"
+    assert records["a >= b"]["why"] == "tests/test_small.py::test_larger[1-1-False]"
     assert all(records[after] == record for after, record in first.items())
     assert (tree / "small/__init__.py").read_text() == SOURCE, "only copies are changed"
-    assert len((tree / "out/records.jsonl").read_text().splitlines()) == 4, "each is run once"
-    # A test that notices: its file is mapped anew, and what survived is run again.
+    assert len((tree / RECORDS).read_text().splitlines()) == 4, "each is run once"
+    # A test that notices: its file is mapped anew.
     (tree / "tests/test_small.py").write_text(TESTS.replace("unseen(1) != 1", "unseen(1) == 2"))
-    printed, records = mutants(tree, "--again")
+    (tree / RECORDS).unlink()
+    printed, records = mutants(tree)
     assert printed[0].startswith("map  tests/test_small.py")
-    assert [record["verdict"] for record in records.values()].count("killed") == 3
     assert "3 killed, 1 uncovered" in printed
 
 
-EVERYTHING = b'''
+EVERYTHING = '''
 """Words."""
 import typing
 LIMIT: int = 3 - 1
@@ -123,45 +123,42 @@ def f(a, b=1, *, c: int = 2):
             continue
         print(x % 2)
     d = "text" + a
-    return g(a, b) if all(c) else "\xc3\xbc" and a << b
+    return g(a, b) if all(c) else "ü" and a << b
 
 lambda: [x for x in y if x]
 '''
 
 
-@pytest.mark.parametrize("tool", ["mutations"], indirect=True)
 def test_every_mutation_is_another_program(tool: ModuleType) -> None:
     found = tool.mutations("some.py", EVERYTHING)
-    original = ast.dump(ast.parse(EVERYTHING))
-    dumps = [ast.dump(ast.parse(mutation.apply(EVERYTHING))) for mutation in found]
-    assert original not in dumps
+    dumps = [ast.dump(ast.parse(tool.mutated(EVERYTHING, one.number))) for one in found]
+    assert ast.dump(ast.parse(EVERYTHING)) not in dumps
     assert len(set(dumps)) == len(dumps)
     assert len({mutation.name for mutation in found}) == len(found)
     changes = {(mutation.before, mutation.after) for mutation in found}
     assert changes >= {
-        ("3 - 1", "(3 + 1)"),
-        ("-2.5", "(2.5)"),
-        ("a is None", "(a is not None)"),
-        ("a is None or not b", "(a is None and (not b))"),
+        ("3 - 1", "3 + 1"),
+        ("-2.5", "2.5"),
+        ("a is None", "a is not None"),
+        ("a is None or not b", "a is None and (not b)"),
         ("a.b = min(a, b)", "pass"),
-        ("min(a, b)", "(max(a, b))"),
-        ("a += 4", "a -= 4"),
-        ("range(a, b)", "(range(b, a))"),
+        ("min(a, b)", "max(a, b)"),
+        ("a += 4", "pass"),
+        ("range(a, b)", "range(b, a)"),
         ("continue", "break"),
-        ("x % 2", "(x // 2)"),
-        ("g(a, b)", "(g(b, a))"),
-        ("all(c)", "(not all(c))"),
-        ("a << b", "(a >> b)"),
+        ("x % 2", "x // 2"),
+        ("g(a, b)", "g(b, a)"),
+        ("all(c)", "not all(c)"),
+        ("a << b", "a >> b"),
     }
     # Words, types and what helps a type checker decide nothing.
-    for text in ("a + 1", "isinstance(a, int)", "True", '"text" + a'):
+    for text in ("a + 1", "isinstance(a, int)", "True", "'text' + a"):
         assert text not in {before for before, _ in changes}
 
 
-@pytest.mark.parametrize("tool", ["mutations"], indirect=True)
 def test_what_must_run_to_notice(tool: ModuleType) -> None:
     found = {(m.before, m.line): m for m in tool.mutations("some.py", EVERYTHING)}
-    lines = EVERYTHING.decode().splitlines()
+    lines = EVERYTHING.splitlines()
     line = lines.index("        print(x % 2)") + 1
     assert found["x % 2", line].lines == (line, line)
     # A default is made at import: whoever calls the function notices.
@@ -170,43 +167,3 @@ def test_what_must_run_to_notice(tool: ModuleType) -> None:
     assert lines[last - 1].startswith("    return g(a, b)")
     _, last = found["-2.5", lines.index("    size = -2.5") + 1].lines
     assert last > len(lines), "any test that runs a line of the file"
-
-
-ENDS = [
-    # The runs with the mutation (m) and without (c), and what is made of them.
-    ("m:passed", "survived"),
-    ("m:broken", "killed"),
-    ("m:failed m:failed c:passed", "killed"),
-    ("m:failed m:passed m:passed", "survived"),  # fails by chance
-    ("m:failed m:failed c:failed m:passed", "survived"),  # fails without it as well
-    ("m:slow c:slow", "unknown"),  # the machine is busy
-    ("m:slow c:passed m:slow", "killed"),
-    ("m:slow c:passed m:passed", "survived"),
-]
-
-
-@pytest.mark.parametrize(("ends", "verdict"), ENDS)
-@pytest.mark.parametrize("tool", ["mutant_runs"], indirect=True)
-def test_neither_chance_nor_a_busy_machine_kills(
-    tool: ModuleType, ends: str, verdict: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed, clean, script = Path("m"), Path("c"), iter(ends.split())
-
-    def run(tree: Path, tests: dict[str, float], patience: int = 1) -> Any:
-        where, end = next(script).split(":")
-        assert where == tree.name
-        assert tests
-        return tool._Run(end, "one" if end == "failed" else "")
-
-    monkeypatch.setattr(tool, "_run", run)
-    assert tool.Runner(changed, clean).judge({"one": 1.0, "two": 2.0}).verdict == verdict
-    assert next(script, None) is None
-
-
-@pytest.mark.parametrize("tool", ["coverage_store"], indirect=True)
-def test_quick_tests_of_many_files_are_picked_first(tool: ModuleType) -> None:
-    tests = {"a::1": 1.0, "a::2": 0.1, "b::1": 5.0, "b::2": 9.0, "c::1": 100.0}
-    assert list(tool.pick(tests, 10)) == ["a::2", "b::1", "a::1"]
-    assert list(tool.pick(tests, 1000)) == ["a::2", "b::1", "c::1", "a::1", "b::2"]
-    assert list(tool.pick({"c::1": 100.0}, 10)) == ["c::1"]
-    assert tool.pick({}, 10) == {}
