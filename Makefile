@@ -2,6 +2,7 @@
 #
 #   make demo        set up once, then decode held-out code with the pair that ships
 #   make test        set up once (with the development tools), then run the tests
+#   make test-changed  the tests of files that differ from main: CHANGED_ARGS="--base COMMIT"
 #   make gguf        add the runtime llama.cpp (built from source: minutes, needs a C++ compiler)
 #   make check       formatting, lint, types, import rules, help pages
 #   make bench       measure, raw records under bench-out/
@@ -19,7 +20,9 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-PYTEST_ARGS ?= -n auto --maxprocesses 4
+# worksteal keeps a file's tests together, so that few workers build the same fixtures.
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
+CHANGED_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 MUTANTS_ARGS ?=
@@ -36,7 +39,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test check bench peers mutants format help-pages train-demo captures docs clean
+.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -79,6 +82,9 @@ demo: $(RUNTIME)
 
 test: $(DEV)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-changed: $(DEV)
+	$(BIN)/python tools/changed_tests.py $(CHANGED_ARGS) $(PYTEST_ARGS)
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

@@ -7,15 +7,19 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import kinds
 import pytest
+import suites
 from hypothesis import settings
 
-# A loaded machine is no failure: no deadline for an example.
-settings.register_profile("edgedec", deadline=None)
-settings.load_profile("edgedec")
+# No deadline for an example: a loaded machine is no failure. `.ci/run` takes the profile full.
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.load_profile("quick")
 
 # What a developer measured on this machine must not decide how a test decodes.
 os.environ["EDGEDEC_CACHE"] = tempfile.mkdtemp(prefix="edgedec-tests-")
@@ -93,9 +97,13 @@ NEEDS = {
 }
 
 
+# First, because pytest's own hook deselects by markers.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons: dict[str, str | None] = {}
     for item in items:
+        if suites.left_out(item.path.relative_to(REPOSITORY)) or kinds.only_in_full_runs(item):
+            item.add_marker(pytest.mark.full)
         for need, missing in NEEDS.items():
             if item.get_closest_marker(need) is None:
                 continue
@@ -104,6 +112,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             reason = reasons[need]
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the reasons of all skipped tests in one line."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.getreports("skipped")
+        if isinstance(report.longrepr, tuple)
+    )
+    if reasons:
+        said = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"skipped: {said}")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from edgedec.testing._misuse import Misuse
 from edgedec.testing._reading import Reading
 from edgedec.testing._saving import Saving
 from edgedec.testing._threads import Threads
+from edgedec.testing._walking import Walking
 from edgedec.testing.constraint import TableConstraint
 from edgedec.testing.fake import FakeModel, FakeSession
 from edgedec.testing.paced import PacedModel, PacedSession
@@ -31,5 +32,5 @@ __all__ = [
 ]
 
 
-class SessionContract(Reading, Committing, Saving, Misuse, Threads):
+class SessionContract(Reading, Committing, Walking, Saving, Misuse, Threads):
     """Base class of a runtime's tests: give a ``model`` fixture and the runtime's ``tolerance``."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import click.testing
 import pytest
+import tiny_bundles
 from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.cli import main
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -30,13 +31,20 @@ def checkpoint(folder: Path, *, noise: float, template: bool) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Target and draft, fp32; the draft is the target with some noise."""
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``target`` and ``draft``, which is the target with some noise."""
     folder = tmp_path_factory.mktemp("pair")
-    target = checkpoint(folder / "target", noise=0, template=True)
-    draft = checkpoint(folder / "draft", noise=0.01, template=True)
-    options = ExportOptions(target, folder / "bundle", draft, weights="fp32", parity=False)
-    return export_bundle(options).path
+    checkpoint(folder / "target", noise=0, template=True)
+    checkpoint(folder / "draft", noise=0.01, template=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bundle(checkpoints: Path) -> Path:
+    """Target and draft, fp32."""
+    target, draft = checkpoints / "target", checkpoints / "draft"
+    options = ExportOptions(target, checkpoints / "bundle", draft, weights="fp32", parity=False)
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +52,7 @@ def plain_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target alone, int4, without a chat template."""
     folder = tmp_path_factory.mktemp("alone")
     target = checkpoint(folder / "target", noise=0, template=False)
-    return export_bundle(ExportOptions(target, folder / "bundle", parity=False)).path
+    return tiny_bundles.kept(ExportOptions(target, folder / "bundle", parity=False))
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +62,7 @@ def exact_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = checkpoint(folder / "target", noise=0, template=False)
     draft = checkpoint(folder / "draft", noise=0.01, template=False)
     options = ExportOptions(target, folder / "bundle", draft, batch_invariant=True, parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture

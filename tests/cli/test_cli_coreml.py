@@ -8,10 +8,11 @@ from pathlib import Path
 
 import fake_coremltools
 import pytest
+import tiny_bundles
 from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.doctor.coreml import check, measure, plans, sample, watched
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.runtimes.coreml import devices
 
 SMALL = {"vocab_size": 128, "hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 1,
@@ -26,7 +27,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ExportOptions(
         source, folder / "bundle", source, formats=("coreml",), weights="fp16", parity=False
     )
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture

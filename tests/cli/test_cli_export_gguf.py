@@ -11,8 +11,8 @@ pytest.importorskip("gguf")
 pytest.importorskip("llama_cpp")
 
 
-def test_both_formats(run, bundle, tmp_path):
-    source, out = bundle.parent, tmp_path / "both"
+def test_both_formats(run, checkpoints, tmp_path):
+    source, out = checkpoints, tmp_path / "both"
     weights = "onnx=int8,gguf=q8_0"
     pair = [source / "target", "--draft", source / "draft", "--out", out]
     result = run("export", *pair, "--format", "onnx,gguf", "--weights", weights)
@@ -25,9 +25,9 @@ def test_both_formats(run, bundle, tmp_path):
     assert "onnx, weights int8" in shown
 
 
-def test_as_json(run, bundle, tmp_path):
+def test_as_json(run, checkpoints, tmp_path):
     """The draft may be stored otherwise than the target."""
-    source, out = bundle.parent, tmp_path / "made"
+    source, out = checkpoints, tmp_path / "made"
     options = ["--format", "gguf", "--weights", "f32", "--draft-weights", "f16", "--json"]
     pair = [source / "target", "--draft", source / "draft", "--out", out]
     report = json.loads(run("export", *pair, *options).stdout)
@@ -46,14 +46,14 @@ def test_as_json(run, bundle, tmp_path):
         (["--imatrix-text", __file__], "--format gguf"),
     ],
 )
-def test_refusals(run, bundle, one_line, tmp_path, options, words):
+def test_refusals(run, checkpoints, one_line, tmp_path, options, words):
     out = tmp_path / "out"
-    assert words in one_line(run("export", bundle.parent / "target", "--out", out, *options))
+    assert words in one_line(run("export", checkpoints / "target", "--out", out, *options))
     assert not out.exists()
 
 
-def test_a_tokenizer_without_a_name(run, bundle, one_line, tmp_path):
-    source = shutil.copytree(bundle.parent / "target", tmp_path / "odd")
+def test_a_tokenizer_without_a_name(run, checkpoints, one_line, tmp_path):
+    source = shutil.copytree(checkpoints / "target", tmp_path / "odd")
     file = source / "tokenizer.json"
     parsed = json.loads(file.read_text("utf-8"))
     parsed["pre_tokenizer"]["use_regex"] = False

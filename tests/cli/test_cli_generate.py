@@ -127,8 +127,12 @@ def test_logprobs_of_the_tokens_and_of_the_best(generate, best) -> None:
 
 
 def test_a_timeout_keeps_what_there_is(generate) -> None:
-    found = generate(PROMPT, "--max-new-tokens", 4000, "--timeout", 0.05, "--logit-bias", "0=-1e5")
-    assert found["finish_reason"] == "timeout"
+    ask = [PROMPT, "--max-new-tokens", 4000, "--logit-bias", "0=-1e5"]
+    for seconds in (0.05, 0.5, 5):  # on a busy machine a short one ends before the first token
+        found = generate(*ask, "--timeout", seconds)
+        assert found["finish_reason"] == "timeout"
+        if found["token_ids"]:
+            break
     assert 0 < len(found["token_ids"]) < 4000
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_bundles
 import tiny_models
 import tiny_tokenizers
 
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.models.registry import spec_for
 
 pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
@@ -36,7 +37,7 @@ def checkpoint(folder: Path, tokenizer: Any, *, noise: float = 0.0, **sizes: int
 
 def exported(folder: Path, source: Path) -> Path:
     options = ExportOptions(source, folder, formats=("gguf",), weights="f32", parity=False)
-    (file,) = (export_bundle(options).path / "target").glob("*.gguf")
+    (file,) = (tiny_bundles.kept(options) / "target").glob("*.gguf")
     return file
 
 
@@ -53,7 +54,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "target": exported(folder / "a", target),
         "draft": exported(folder / "b", draft),
         "foreign": exported(folder / "c", foreign),
-        "onnx": export_bundle(onnx).path,
+        "onnx": tiny_bundles.kept(onnx),
     }
 
 

@@ -68,8 +68,8 @@ def test_verify(ask: Callable, named: str) -> None:
     assert "holds" in out
 
 
-def test_export(ask: Callable, bundle: Path, tmp_path: Path) -> None:
-    shutil.copytree(bundle.parent / "target", tmp_path / "chéck-名")
+def test_export(ask: Callable, checkpoints: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoints / "target", tmp_path / "chéck-名")
     code, _, err = ask("export", "chéck-名", "--out", "aüs-名", "--weights", "fp32")
     assert code == 0, err
     assert ask("generate", "aüs-名", "é", "-n", 2)[0] == 0

@@ -162,8 +162,8 @@ def test_inspect(run, bundle, plain_bundle) -> None:
 # -- export ------------------------------------------------------------
 
 
-def test_export_and_use(run, bundle, tmp_path: Path) -> None:
-    source = bundle.parent
+def test_export_and_use(run, checkpoints, tmp_path: Path) -> None:
+    source = checkpoints
     out = tmp_path / "new"
     ask = ["export", source / "target", "--draft", source / "draft", "--out", out, "--no-parity"]
     result = run(*ask, "--weights", "int8", "--max-context", 128, "--json")
@@ -177,8 +177,8 @@ def test_export_and_use(run, bundle, tmp_path: Path) -> None:
     assert run("generate", "--bundle", out, "a", "--max-new-tokens", 4).exit_code == 0
 
 
-def test_export_refusals(run, bundle, one_line, tmp_path: Path) -> None:
-    source = bundle.parent / "target"
+def test_export_refusals(run, checkpoints, bundle, one_line, tmp_path: Path) -> None:
+    source = checkpoints / "target"
     out = tmp_path / "out"
     assert "Missing option '--out'" in one_line(run("export", source))
     assert str(tmp_path / "none") in one_line(run("export", tmp_path / "none", "--out", out))

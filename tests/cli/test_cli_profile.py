@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tiny_bundles
 import tiny_models
 import tiny_tokenizers
 
 from edgedec._support.fields import from_json
 from edgedec._support.sandbox import Stopped
 from edgedec.errors import ProfileError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.hardware.device import Device
 from edgedec.models.registry import spec_for
 from edgedec.profiling import children, measuring, store
@@ -131,7 +132,7 @@ def other_draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     tiny_tokenizers.save(backend, folder / "draft")
     options = ExportOptions(folder / "draft", folder / "bundle", weights="fp32", parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 def test_a_draft_of_another_vocabulary(

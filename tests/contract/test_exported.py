@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kinds import again
 from tiny_models import MemoryTensors, needs_int8_cache, random_tensors, tiny_config
 from tiny_variants import VARIANTS
 
@@ -22,7 +23,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=again(CASES), ids="-".join)
 def exported(request, tmp_path_factory):
     name, kv = request.param
     spec = spec_for(tiny_config(**VARIANTS[name]))

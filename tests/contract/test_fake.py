@@ -93,6 +93,8 @@ TWINS = [
     # The tree that is still pending makes the session itself refuse the next one.
     (KeepsPendingOnRollback, "test_rollback_drops_a_pending_tree", StateError),
 ]
+# A random walk alone notices each of them too.
+TWINS += [(twin, "test_a_random_walk", error) for twin, _, error in TWINS]
 
 
 @pytest.mark.parametrize(("twin", "test", "error"), TWINS)

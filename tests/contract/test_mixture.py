@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from kinds import again
 from tiny_models import needs_quantised_experts, tiny_checkpoint, tiny_config, write_tiny_model
 
 from edgedec.bundle import Bundle
@@ -49,7 +50,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=again(CASES), ids="-".join)
 def written(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, OnnxModel]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import again, first
 from test_exported import VARIANTS
 from tiny_models import write_tiny_model
 
@@ -48,8 +49,8 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     return load
 
 
-@pytest.mark.parametrize("own_rows", [False, True])
-@pytest.mark.parametrize("weights", ["fp32", "int4", "int8"])
+@pytest.mark.parametrize("own_rows", first([False, True]))
+@pytest.mark.parametrize("weights", first(["fp32", "int4", "int8"]))
 class TestOpenVino(SessionContract):
     @pytest.fixture
     def model(self, load: Load, weights: str, own_rows: bool) -> OpenVinoModel:
@@ -57,7 +58,7 @@ class TestOpenVino(SessionContract):
         return load(weights, own_rows)
 
 
-@pytest.fixture(scope="module", params=["window", "gemma3", "qwen3", "phi3", "gpt2"])
+@pytest.fixture(scope="module", params=again(["window", "gemma3", "qwen3", "phi3", "gpt2"]))
 def variant(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> OpenVinoModel:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from kinds import first
 from tiny_optimum import write_tiny_graph
 
 from edgedec.decoding.session import OnChunk, Pass, Want
@@ -22,7 +23,7 @@ VARIANTS = {
 }
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(scope="module", params=first(VARIANTS))
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_graph(tmp_path_factory.mktemp("graph"), **VARIANTS[request.param])
 

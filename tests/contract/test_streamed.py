@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kinds import first
 from test_exported import VARIANTS
 from tiny_models import write_tiny_model
 
@@ -53,7 +54,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     return load
 
 
-@pytest.mark.parametrize("weights", ["fp32", "int4", "int8"])
+@pytest.mark.parametrize("weights", first(["fp32", "int4", "int8"]))
 class TestStreamed(SessionContract):
     @pytest.fixture
     def model(self, load: Load, weights: str) -> OnnxModel:

@@ -51,6 +51,7 @@ def test_reference(case):
     assert case.off(Reference(case.spec, case.tensors).logits(case.tokens)) < TOLERANCE
 
 
+@pytest.mark.full
 def test_fp32_graph(case, tmp_path):
     assert case.off(graph_logits(case, tmp_path, weights="fp32")) < TOLERANCE
 
@@ -69,6 +70,7 @@ def path_to(node):
     return [] if node < 0 else [*path_to(TREE[node][1]), TREE[node][0]]
 
 
+@pytest.mark.full
 def test_a_tree_in_the_fp32_graph(case, tmp_path):
     """Every node sees its own path only, through windows too."""
     write_model(case.spec, case.tensors, tmp_path, GraphOptions("tiny", weights="fp32"))
@@ -81,6 +83,7 @@ def test_a_tree_in_the_fp32_graph(case, tmp_path):
 
 
 @needs_int8_cache
+@pytest.mark.full
 def test_keys_and_values_in_int8(case, tmp_path):
     """Close to the recorded logits, in parts as in one, and through a tree."""
     scales = kv_scales(case.spec, case.tensors, case.tokens)

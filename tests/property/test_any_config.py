@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -80,7 +81,7 @@ def decoder(config):
     return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(configs())
 @example({**CONFIGS[0], "num_attention_heads": 10**9})
 @example(yarn(beta_slow=None))

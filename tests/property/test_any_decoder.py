@@ -6,6 +6,7 @@ from pathlib import Path
 
 import graph_runner
 import numpy as np
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import MemoryTensors, random_tensors
@@ -104,20 +105,20 @@ def path_to(node):
     return [] if node < 0 else [*path_to(TREE[node][1]), TREE[node][0]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(specs())
 def test_any_decoder(spec):
     assert distance(spec, spec) < 1e-3
 
 
 # The same ones each time: where two experts are as good to the last bit, each may choose another.
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=examples(30), derandomize=True)
 @given(mixtures())
 def test_any_mixture(spec):
     assert distance(spec, spec) < 1e-3
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(15), derandomize=True)
 @given(mixtures())
 def test_a_forgotten_expert_is_seen(spec):
     """The control: one expert fewer for each token."""
@@ -126,7 +127,7 @@ def test_a_forgotten_expert_is_seen(spec):
     assert distance(spec, dataclasses.replace(spec, experts=fewer)) > 1e-3
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(specs())
 def test_a_forgotten_window_is_seen(spec):
     """The control: the same check, with a graph that sees one token too many."""

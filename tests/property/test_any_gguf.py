@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import MemoryTensors, random_tensors, tiny_config
@@ -47,7 +48,7 @@ def configs(draw):
     return tiny_config(**changes)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(configs(), st.integers(0, 9))
 def test_any_decoder(config, seed):
     spec = spec_for(config)

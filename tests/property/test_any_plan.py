@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ def _place(model: Measured) -> Place:
     return model.place
 
 
-few = settings(max_examples=25)
+few = settings(max_examples=examples(25))
 
 
 def within(profile: Profile, workload: Workload, memory: int | None):
@@ -198,7 +199,7 @@ def test_the_smallest_budget_that_is_named_is_enough_and_less_is_not(profile, wo
     assert within(profile, workload, (int(named) - 1) * 10**6) is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.floats(0, 1), st.integers(1, 60), st.integers(1, 16), st.sampled_from(["model", "hybrid"])
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import damage
 import pytest
 import tiny_program
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,8 @@ from edgedec.coreml.package import MANIFEST, MODEL, WEIGHTS
 from edgedec.errors import BundleError
 
 fuzz = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(80),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import damage
 import pytest
 import tiny_tokenizers
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,8 @@ from edgedec.text.tokenizer import Tokenizer
 SOURCES = [kind().to_str() for kind in (tiny_tokenizers.byte_level, tiny_tokenizers.llama)]
 LONG = ("vocab", "merges")
 fuzz = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

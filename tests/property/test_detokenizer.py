@@ -2,6 +2,7 @@
 
 import pytest
 import tiny_tokenizers
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def ids(kind: str) -> st.SearchStrategy[list[int]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_pieces_joined_are_the_decoded_whole(kind: str, data: st.DataObject) -> None:
     tokens = data.draw(ids(kind))
     assert joined(kind, tokens) == TOKENIZERS[kind].decode(tokens)
@@ -40,7 +41,7 @@ def test_pieces_joined_are_the_decoded_whole(kind: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_what_follows_a_prompt_continues_it(kind: str, data: st.DataObject) -> None:
     own = TOKENIZERS[kind]
     prompt = own.encode(data.draw(st.text("abc é", min_size=1)))
@@ -53,7 +54,7 @@ def test_what_follows_a_prompt_continues_it(kind: str, data: st.DataObject) -> N
 @pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma"])
 @given(text=st.text())
 @example("😀👩‍👩‍👧 naïve\u0301 \x00 ▁")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_no_piece_holds_half_a_character(kind: str, text: str) -> None:
     own = TOKENIZERS[kind]
     tokens = own.encode(text.replace("\ufffd", ""))

@@ -14,6 +14,7 @@ import damage
 import gguf_files
 import numpy as np
 import pytest
+from examples import examples
 from gguf_files import Raw, Tensor, f32, gguf_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,8 @@ from edgedec.gguf.parts import decodable_parts
 from edgedec.runtimes.llamacpp.check import first_open
 
 fuzz = settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(250),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 SIZES = st.sampled_from(damage.SIZES)
 HEADER = gguf_bytes(gguf_files.pieces(), (f32("a", 8), f32("b", 4, 4)))
@@ -226,7 +228,7 @@ def models(draw: st.DrawFn) -> bytes:
 
 
 @given(data=models())
-@settings(fuzz, max_examples=10)
+@settings(fuzz, max_examples=examples(10))
 def test_llama_cpp_cannot_end_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
@@ -246,7 +248,7 @@ def test_llama_cpp_cannot_end_this_process_with_many(
     found: Counter[str] = Counter()
 
     @given(data=models())
-    @settings(fuzz, max_examples=150)
+    @settings(fuzz, max_examples=examples(150))
     def survives(data: bytes) -> None:
         (tmp_path / "a.gguf").write_bytes(data)
         found[outcome(tmp_path / "a.gguf")] += 1

@@ -36,6 +36,9 @@ def handle(task):
             pass
     if task == "sleep":
         time.sleep(60)
+    if isinstance(task, dict) and "begun" in task:
+        open(task["begun"], "x").close()
+        time.sleep(60)
     if task == "grow":
         return len(bytes(1 << 30))
     if task == "crash":
@@ -340,10 +343,13 @@ def gone(pid: int) -> bool:
 def test_ctrl_c_ends_at_once_and_a_child_never_outlives_its_parent(
     tmp_path: Path, ending: signal.Signals
 ) -> None:
-    process = script(ASKING.replace("spin", "sleep"), str(tmp_path))
+    begun = tmp_path / "begun"
+    process = script(ASKING.replace('"spin"', repr({"begun": str(begun)})), str(tmp_path))
     assert process.stdout is not None
     pid = int(process.stdout.readline())
-    time.sleep(0.2)  # the task is under way
+    while not begun.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(ending)
     try:
         output, said = process.communicate(timeout=30)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_bundles
 from tiny_models import tiny_checkpoint
 
 from edgedec.decoding.acceptance import RULES, SampleAndMatch
@@ -39,8 +40,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ExportOptions(
         DEMO / "target", out, DEMO / "draft", weights="int4", batch_invariant=True, parity=False
     )
-    export_bundle(options)
-    return out
+    return tiny_bundles.kept(options)
 
 
 def text(bundle: Path, draft: str, sampling: str, **opened: Any) -> tuple[Text, dict[str, object]]:

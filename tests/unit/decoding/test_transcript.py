@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tiny_tokenizers
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -274,7 +275,7 @@ def everything() -> None:
         test_it_holds_the_text_whatever_happens(kind, other)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(text=st.text(min_size=1, max_size=40), cut=st.integers(0, 3))
 def test_any_text(text: str, cut: int) -> None:
     for kind, other in PAIRS:

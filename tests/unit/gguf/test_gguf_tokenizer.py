@@ -7,6 +7,7 @@ from typing import Any
 import gguf_files
 import numpy as np
 import pytest
+from examples import examples
 from gguf_files import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -40,7 +41,8 @@ texts = st.lists(
 # Characters that every table of Unicode from version 12 on knows alike.
 any_text = st.text(st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs", "Cn"]))
 many = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 # One name of every way to cut; the others share it.
 CUTS = sorted({cut: name for name, cut in sorted(PRESPLITS.items())}.values())
@@ -134,7 +136,7 @@ def made_alike(tokens: list[str]) -> bool:
 
 
 @given(metadata=random_pieces(), text=st.text("abé ", max_size=24))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_scores_stand_for_merges(folder: Path, metadata: dict[str, Any], text: str) -> None:
     tokens = metadata["tokenizer.ggml.tokens"][263:]
     file = folder / "random.gguf"

@@ -78,6 +78,7 @@ def share_of(seconds: float) -> tuple[float, Usage, Usage]:
     return found, before, after
 
 
+@pytest.mark.slow
 @needs_ticks
 def test_a_real_busy_loop_is_seen_and_ones_own_is_not():
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tiny_bundles
 import tiny_models
 import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
@@ -13,7 +14,7 @@ from edgedec import GenerateOptions, Pipeline
 from edgedec.decoding.session import Model, Session
 from edgedec.decoding.session_abilities import Rehearsing, Reserving, Trimmable
 from edgedec.errors import BundleError, RuntimeUnavailable, StateError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.hardware.resident import keep_heap_small, release_free, resident_bytes
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.models.registry import spec_for
@@ -145,7 +146,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ExportOptions(
         folder / "target", folder / "pair", folder / "draft", weights="fp32", parity=False
     )
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 def given_back(pipeline: Pipeline) -> float:

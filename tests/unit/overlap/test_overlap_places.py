@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import tiny_bundles
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy import Fixed
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import every_format
 from edgedec.profiling.opened import opened
@@ -45,8 +46,8 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (DRAFT / "config.json").is_file():
         pytest.skip("the checkpoints are not in the wheel: needs a clone")
     out = tmp_path_factory.mktemp("draft") / "bundle"
-    export_bundle(ExportOptions(DRAFT, out, formats=("gguf",), weights="q8_0", parity=False))
-    (file,) = (out / "target").glob("*.gguf")
+    options = ExportOptions(DRAFT, out, formats=("gguf",), weights="q8_0", parity=False)
+    (file,) = (tiny_bundles.kept(options) / "target").glob("*.gguf")
     return file
 
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_bundles
 from tiny_checkpoints import noisy_checkpoint
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding.emission import Emission
 from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.generation.stream import Stream
 from edgedec.runtimes.onnx.session import OnnxSession
 
@@ -36,7 +37,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = noisy_checkpoint(folder / "target", noise=0, context=CONTEXT)
     draft = noisy_checkpoint(folder / "draft", noise=0.01, context=DRAFT_CONTEXT)
     options = ExportOptions(target, folder / "bundle", draft, weights="fp32", parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_bundles
 import tiny_models
 import tiny_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.cli._output import _figures
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx.session import OnnxSession
 
@@ -36,7 +37,7 @@ def export(folder: Path, backend: Backend, seed: int, **changes: Any) -> Path:
     tiny_models.save_checkpoint(folder / "checkpoint", config, tensors)
     tiny_tokenizers.save(backend, folder / "checkpoint")
     options = ExportOptions(folder / "checkpoint", folder / "bundle", weights="fp32", parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture(scope="module", params=["byte-level", "llama"])

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_bundles
 import tiny_models
 import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.errors import BundleError, MemoryBudgetError, StateError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory import guard as guarding
 from edgedec.models.registry import spec_for
@@ -35,7 +36,7 @@ def export(folder: Path, seed: int, **changes: Any) -> Path:
     tiny_models.save_checkpoint(folder / "checkpoint", config, tensors)
     tiny_tokenizers.save(backend, folder / "checkpoint")
     options = ExportOptions(folder / "checkpoint", folder / "bundle", weights="fp32", parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture(scope="module", params=["onnx", "gguf"])

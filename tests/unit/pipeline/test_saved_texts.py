@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_bundles
 import tiny_models
 import tiny_tokenizers
 
@@ -18,7 +19,7 @@ from edgedec.decoding import snapshot
 from edgedec.decoding.drafting.base import states_of
 from edgedec.decoding.session_base import SessionBase
 from edgedec.errors import CapacityExceeded, SnapshotError, StateError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.models.registry import spec_for
 
 PROMPT = [5 + n % 80 for n in range(150)]
@@ -47,7 +48,7 @@ def exported(folder: Path, seed: int, format: str = "onnx", weights: str = "fp32
         weights=weights,
         parity=False,
     )
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture(scope="module")

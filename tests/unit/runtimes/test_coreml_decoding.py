@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tiny_bundles
 from pair_texts import DEMO, drafted, overlapped, prompts, texts
 
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.runtimes.coreml.slicing import SliceSession
 
 REFERENCE = {"format": "coreml", "device": "reference"}
@@ -20,8 +21,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         DEMO / "target", out, DEMO / "draft", formats=("onnx", "coreml"), parity=False,
         weights="onnx=fp32,coreml=fp16", max_context=256,
     )  # fmt: skip
-    export_bundle(options)
-    return out
+    return tiny_bundles.kept(options)
 
 
 def compare(bundle: Path, count: int, tokens: int) -> None:

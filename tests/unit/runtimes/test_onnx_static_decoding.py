@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import tiny_bundles
 from pair_texts import DEMO, drafted, overlapped, prompts, texts
 
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.runtimes._static.executor import Array
 from edgedec.runtimes.onnx_static.session import StaticSession
 
@@ -22,8 +23,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         DEMO / "target", out, DEMO / "draft", formats=("onnx", "onnx-static"), parity=False,
         weights="onnx=fp32,onnx-static=fp32", static_rows=(1, 4, 8), static_context=512,
     )  # fmt: skip
-    export_bundle(options)
-    return out
+    return tiny_bundles.kept(options)
 
 
 def test_greedy_texts_are_those_of_the_dynamic_graph(bundle: Path) -> None:

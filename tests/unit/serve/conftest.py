@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_bundles
 from serving import TEMPLATE, Server, checkpoint, serving
 
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = checkpoint(folder / "target", 0, TEMPLATE)
     draft = checkpoint(folder / "draft", 0.01, TEMPLATE)
     options = ExportOptions(target, folder / "tiny", draft, weights="fp32", parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture(scope="session")

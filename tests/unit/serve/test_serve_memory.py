@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_bundles
 import tiny_models
 import tiny_tokenizers
 
@@ -16,7 +17,7 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 from serving import Server, serving
 
 from edgedec import Pipeline
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 from edgedec.models.registry import spec_for
 
 pytestmark = [
@@ -37,7 +38,7 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_models.save_checkpoint(folder / "target", config, tensors)
     tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder / "target")
     options = ExportOptions(folder / "target", folder / "tiny", weights="fp32", parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 def prompt(client: int, count: int) -> list[int]:

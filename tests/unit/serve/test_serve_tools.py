@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_bundles
 
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
@@ -16,7 +17,7 @@ import openai
 from serving import CONTEXT, Server, checkpoint, serving
 from tiny_checkpoints import scripted_checkpoint
 
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions
 
 # As Hermes and Qwen have it.
 TEMPLATE = """\
@@ -53,7 +54,7 @@ FORCED: list[Any] = ["required", {"type": "function", "function": {"name": "stop
 
 def exported(folder: Path, make: Callable[[Path], Path]) -> Path:
     options = ExportOptions(make(folder / "target"), folder / "tiny", weights="fp32", parity=False)
-    return export_bundle(options).path
+    return tiny_bundles.kept(options)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import functools
 import pytest
 import tiny_tokenizers
 from cross_vocabulary import reduced
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
@@ -181,7 +182,7 @@ def test_few_common_tokens_are_drafted_as_text() -> None:
     assert levels == ["token", "string"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @example(text="<unk>", first=True)
 @given(text=st.text(min_size=1, max_size=60), first=st.booleans())
 def test_spelling_says_the_text(text: str, first: bool) -> None:
@@ -204,7 +205,7 @@ def test_spelling_says_the_text(text: str, first: bool) -> None:
                 assert b"".join(said[:end]).lstrip(b" ") == part.lstrip(b" ")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=st.text(min_size=1, max_size=40), cut=st.integers(0, 40))
 def test_what_was_drafted_is_written_as_the_target_would(text: str, cut: int) -> None:
     """As far as the text so far allows; the bytes are the draft's in any case."""

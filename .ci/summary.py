@@ -1,0 +1,45 @@
+"""Print the slowest test files, and how many tests passed, from pytest's reports.
+
+Usage: summary.py FAILED_STEPS REPORT.xml ...; the exit code is 1 unless everything holds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+SLOWEST = 30
+
+
+def file_of(case: ElementTree.Element) -> str:
+    """Return a test's file: its class name is the path with dots, and then classes."""
+    parts = case.get("classname", "").split(".")
+    ends = [place for place, part in enumerate(parts, 1) if part.startswith("test_")]
+    return "/".join(parts[: ends[0]]) + ".py" if ends else case.get("name", "?")
+
+
+def main(failed_steps: int, reports: list[Path]) -> int:
+    """Print it all; return the exit code."""
+    suites = [ElementTree.parse(report).find("testsuite") for report in reports if report.exists()]
+    seconds, count = Counter[str](), Counter[str]()
+    for suite in suites:
+        assert suite is not None
+        for key in ("tests", "failures", "errors", "skipped"):
+            count[key] += int(suite.get(key, 0))
+        for case in suite.iter("testcase"):
+            seconds[file_of(case)] += float(case.get("time", 0))
+    print(f"The slowest {SLOWEST} files of {len(seconds)}, {sum(seconds.values()):.0f} s in all:")
+    for file, taken in seconds.most_common(SLOWEST):
+        print(f"{taken:7.1f} s  {file}")
+    failed = count["failures"] + count["errors"]
+    passed = count["tests"] - failed - count["skipped"]
+    if failed_steps:
+        print(f"{failed_steps} step(s) failed, see above")
+    print(f"{passed} passed, {failed or failed_steps} failed, {count['skipped']} skipped")
+    return int(bool(failed_steps or failed or not passed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), [Path(report) for report in sys.argv[2:]]))

@@ -1,0 +1,82 @@
+"""Which tests belong to which files: what `make test` leaves out, what `make test-changed` runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
+
+# Tests of these run when their files change, and in the full run: `make test` leaves them out.
+LEFT_OUT = (
+    "tests/benchmarks/*",
+    "tests/*coreml*",
+    "tests/*onnx_static*",
+    "tests/unit/export/test_export_ranges.py",
+    "tests/*optimum*",
+    "tests/contract/test_traced.py",
+)
+# A changed file, and the tests to run; files of tests stand for themselves. Every row that fits
+# counts, and a file of a folder ROOM of the package has the tests of tests/unit/ROOM as well.
+TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("*coreml*", ("tests/*coreml*",)),
+    ("*onnx_static*", ("tests/*onnx_static*",)),
+    ("*optimum*", ("tests/*optimum*", "tests/contract/test_traced.py")),
+    ("runtimes/_fixed/*", ("tests/*coreml*", "tests/*onnx_static*")),
+    ("runtimes/onnx/openvino/*", ("tests/*openvino*",)),
+    ("runtimes/onnx/streaming/*", ("tests/*stream*",)),
+    ("runtimes/llamacpp/*", ("tests/*llamacpp*", "tests/*gguf*")),
+    ("runtimes/*", ("tests/contract/*", "tests/unit/pipeline/*")),
+    ("export/*", ("tests/golden/*", "tests/contract/test_exported.py")),
+    ("models/*", ("tests/golden/*", "tests/contract/test_exported.py", "tests/property/*decoder*")),
+    ("edgedec/testing/*", ("tests/contract/*",)),
+    ("edgedec/decoding/*", ("tests/contract/test_fake.py", "tests/property/test_any_*")),
+    ("edgedec/text/*", ("tests/property/*token*",)),
+    ("edgedec/bundle/*", ("tests/property/*bundle*",)),
+    ("edgedec/gguf/*", ("tests/property/*gguf*",)),
+    ("edgedec/planning/*", ("tests/property/*plan*", "tests/cli/test_cli_plan.py")),
+    ("edgedec/profiling/*", ("tests/property/*profile*", "tests/cli/test_cli_profile.py")),
+    ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),
+    ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
+    ("edgedec/generation/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
+    ("edgedec/pipeline.py", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
+    ("edgedec/loading/*", ("tests/unit/pipeline/*",)),
+    ("edgedec/cli/*", ("tests/cli/*", "tests/packaging/*")),
+    ("edgedec/errors.py", ("tests/cli/*",)),
+    ("benchmarks/*", ("tests/benchmarks/*",)),
+    ("tools/*", ("tests/unit/tools/*",)),
+    ("*.md", ("tests/packaging/*", "tests/cli/test_examples*", "tests/cli/test_error_page.py")),
+    ("pyproject.toml", ("tests/packaging/*", "tests/unit/test_no_circles.py")),
+    ("tests/golden/*", ("tests/golden/*",)),
+)
+
+
+def left_out(test: PurePath) -> bool:
+    """Whether `make test` leaves a test file out; its path is relative to the repository."""
+    return any(fnmatch(test.as_posix(), pattern) for pattern in LEFT_OUT)
+
+
+def tests_of(changed: Iterable[str], repository: Path) -> list[str]:
+    """Return the test files to run for changed files; paths are relative to the repository."""
+    files = {
+        file.relative_to(repository).as_posix(): file.read_text("utf-8")
+        for file in sorted((repository / "tests").rglob("test_*.py"))
+    }
+    wanted: set[str] = set()
+    for name in changed:
+        rows = [tests for row, tests in TESTS_OF if fnmatch(name, row)]
+        patterns, path = [name, *itertools.chain(*rows)], PurePath(name)
+        room = path.parts[path.parts[0] == "edgedec" and len(path.parts) > 1]
+        patterns.append(f"tests/unit/{room}/*")
+        wanted |= {file for file in files for pattern in patterns if fnmatch(file, pattern)}
+        if path.parts[0] == "tests" and path.suffix == ".py":
+            wanted |= _users(path, files)
+    return sorted(wanted)
+
+
+def _users(helper: PurePath, files: dict[str, str]) -> set[str]:
+    """Return the test files that a helper is for: those that import it, or its folder."""
+    if helper.name == "conftest.py":
+        return {file for file in files if PurePath(file).is_relative_to(helper.parent)}
+    imports = (f"import {helper.stem}", f"from {helper.stem} import")
+    return {file for file, text in files.items() if any(words in text for words in imports)}
