@@ -29,6 +29,12 @@ def first(kinds: Iterable[Any]) -> list[Any]:
     return [one, *again(others)]
 
 
+def in_full(values: Iterable[Any]) -> list[Any]:
+    """Leave the first value as it is: tests with the others wait for the full run."""
+    one, *others = values
+    return [one, *(pytest.param(value, marks=pytest.mark.full) for value in others)]
+
+
 def only_in_full_runs(item: pytest.Item) -> bool:
     """Whether a test of another kind waits for the full run."""
     if item.get_closest_marker("another_kind") is None:

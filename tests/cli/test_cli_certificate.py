@@ -102,6 +102,7 @@ def test_it_holds_and_says_for_what_and_what_was_run(ask, tmp_path: Path, bundle
     assert counts == dict.fromkeys({"auto", *able, *others}, 5)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("no_matrix")
 def test_it_goes_through_the_devices_of_a_runtime_as_well(ask, tmp_path: Path) -> None:
     pytest.importorskip("openvino", reason="openvino is not installed: extra openvino")
@@ -187,7 +188,11 @@ def overlapped_noise(patch: Patch) -> None:
 
 @pytest.mark.parametrize(
     ("breaks", "where"),
-    [(accepts_one_more, "texts"), (stops_late, "matrix"), (overlapped_noise, "overlapped")],
+    [
+        (accepts_one_more, "texts"),
+        pytest.param(stops_late, "matrix", marks=pytest.mark.full),
+        pytest.param(overlapped_noise, "overlapped", marks=pytest.mark.full),
+    ],
 )
 def test_a_broken_engine_fails(ask, tmp_path: Path, monkeypatch: Patch, breaks, where) -> None:
     breaks(monkeypatch)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import kinds
 import pytest
 
 from edgedec import Pipeline
@@ -27,7 +28,7 @@ LOCALES = {
 PROMPT = "def é名():"
 
 
-@pytest.fixture(params=list(LOCALES))
+@pytest.fixture(params=kinds.in_full(LOCALES))
 def ask(request: pytest.FixtureRequest, start: Callable, tmp_path: Path) -> Callable:
     """Run the command line under a locale; exit code, standard output and standard error."""
 

@@ -3,6 +3,7 @@
 import json
 import re
 
+import kinds
 import pytest
 
 pytest.importorskip("pty")
@@ -46,7 +47,7 @@ def shown(*arguments: str, columns: int = 80) -> str:
     return narrow.run(_PROGRAM % json.dumps(arguments), columns)
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", kinds.in_full([80, 120]))
 @pytest.mark.parametrize(
     "arguments",
     [("profile", "demo"), ("plan", "demo", "--forget"),
