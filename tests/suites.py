@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 LEFT_OUT = (
     "tests/benchmarks/*",
     "tests/*coreml*",
-    "tests/*onnx_static*",
+    "tests/*static*",
     "tests/unit/export/test_export_ranges.py",
     "tests/*optimum*",
     "tests/contract/test_traced.py",
@@ -20,9 +20,10 @@ LEFT_OUT = (
 # counts, and a file of a folder ROOM of the package has the tests of tests/unit/ROOM as well.
 TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("*coreml*", ("tests/*coreml*",)),
-    ("*onnx_static*", ("tests/*onnx_static*",)),
+    ("*onnx_static*", ("tests/*static*",)),
     ("*optimum*", ("tests/*optimum*", "tests/contract/test_traced.py")),
-    ("runtimes/_fixed/*", ("tests/*coreml*", "tests/*onnx_static*")),
+    ("runtimes/_static/*", ("tests/*coreml*", "tests/*static*")),
+    ("export/static_shapes.py", ("tests/*coreml*", "tests/*static*")),
     ("runtimes/onnx/openvino/*", ("tests/*openvino*",)),
     ("runtimes/onnx/streaming/*", ("tests/*stream*",)),
     ("runtimes/llamacpp/*", ("tests/*llamacpp*", "tests/*gguf*")),
