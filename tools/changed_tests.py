@@ -34,7 +34,7 @@ def changed(base: str) -> list[str]:
 
 def main() -> int:
     """Run pytest on the tests of changed files; return its exit code."""
-    parser = argparse.ArgumentParser(description="Run the tests of the files that changed.")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--base", default="main", help="a branch or commit to compare with")
     parser.add_argument("--list", action="store_true", help="print the test files and run nothing")
     chosen, further = parser.parse_known_args()
