@@ -29,10 +29,14 @@ def first(kinds: Iterable[Any]) -> list[Any]:
     return [one, *again(others)]
 
 
-def in_full(values: Iterable[Any]) -> list[Any]:
-    """Leave the first value as it is: tests with the others wait for the full run."""
-    one, *others = values
-    return [one, *(pytest.param(value, marks=pytest.mark.full) for value in others)]
+def in_full(values: Iterable[Any], kept: int = 1) -> list[Any]:
+    """Leave the first values as they are: tests with the others wait for the full run."""
+    found = [value if isinstance(value, tuple) else (value,) for value in values]
+    full = pytest.mark.full
+    return [
+        pytest.param(*value, marks=full if place >= kept else ())
+        for place, value in enumerate(found)
+    ]
 
 
 def only_in_full_runs(item: pytest.Item) -> bool:

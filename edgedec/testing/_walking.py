@@ -49,9 +49,9 @@ class Walk:
         """Return the logits after ``tokens`` from a fresh session, which prefills all but one."""
         session = self._model.open(len(tokens))
         session.prefill(tokens[:-1])
-        logits = self._contract.logits(session, TokenTree(tokens[-1]))
+        logits: FloatArray = self._contract.logits(session, TokenTree(tokens[-1]))[0]
         session.close()
-        return logits[0]
+        return logits
 
     def _tokens(self, count: int) -> list[int]:
         found = self._rng.integers(0, self._model.info.vocab_size, count)

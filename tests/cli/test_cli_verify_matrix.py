@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import kinds
 import numpy as np
 import pytest
 
@@ -321,7 +322,7 @@ TWINS: list[tuple[Callable[[Patch], None], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("twin", "columns"), TWINS)
+@pytest.mark.parametrize(("twin", "columns"), kinds.in_full(TWINS, kept=4))
 def test_a_broken_engine_fails_in_its_column(
     bundle, monkeypatch: Patch, twin: Callable[[Patch], None], columns: set[str]
 ) -> None:
@@ -334,13 +335,16 @@ def test_every_column_has_a_twin(bundle) -> None:
     assert cases == {column for _, columns in TWINS for column in columns}
 
 
-@pytest.mark.parametrize("rule", ["typical", "bild"])
+@pytest.mark.parametrize("rule", kinds.in_full(["typical", "bild"]))
 def test_a_lossy_rule_fails(bundle, rule: str) -> None:
     assert failing(matrix(bundle, accept=rule)) >= {"sampled", "hot"}
 
 
 @pytest.mark.parametrize(
-    ("rule", "cold"), [(SampleAndMatch, True), (SampleAndMatch, False), (SpeculativeSampling, True)]
+    ("rule", "cold"),
+    kinds.in_full(
+        [(SampleAndMatch, True), (SampleAndMatch, False), (SpeculativeSampling, True)], kept=2
+    ),
 )
 def test_a_broken_rule_fails_in_its_way(
     bundle, monkeypatch: Patch, rule: type[SampleAndMatch], cold: bool
@@ -351,7 +355,9 @@ def test_a_broken_rule_fails_in_its_way(
     assert {one.way for one in found.divergences} == {f"auto, --accept {rule.name}"}
 
 
-@pytest.mark.parametrize("name", sorted({*drafting.names()} - {"none", "hybrid", "strings"}))
+@pytest.mark.parametrize(
+    "name", kinds.in_full(sorted({*drafting.names()} - {"none", "hybrid", "strings"}))
+)
 def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
     bundle, monkeypatch: Patch, name: str
 ) -> None:

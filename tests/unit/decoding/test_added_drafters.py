@@ -102,6 +102,7 @@ def test_it_is_planned_and_replayed(echo: None) -> None:
     assert [one for one in of(decision, drafter="echo") if one.plan.draft_length is None]
 
 
+@pytest.mark.full
 def test_it_is_profiled_and_decodes(
     echo: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
