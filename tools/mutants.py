@@ -102,6 +102,7 @@ def run(tree: Path, arguments: list[str], **more: str) -> str | None:
     path = os.pathsep.join([str(tree), str(Path(__file__).parent)])
     environment = {**os.environ, **more, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    command += ["-m", "not slow and not statistical"]  # those of the full run too
     # Into a file: what a test leaves running would keep a pipe open.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(

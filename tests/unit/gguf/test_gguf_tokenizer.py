@@ -7,7 +7,6 @@ from typing import Any
 import gguf_files
 import numpy as np
 import pytest
-from examples import examples
 from gguf_files import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.presplit import PRESPLITS
 from edgedec.gguf.tokenizer import load_tokenizer
 from edgedec.text.tokenizer import Tokenizer
+from examples import examples
 
 TEXTS = [
     "",
