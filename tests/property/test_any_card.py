@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgedec.errors import InputError
 from edgedec.simulation import cards
-from examples import examples
 
 WHOLE = (Path(cards.__file__).parent / "cards" / "jetson-orin-nx.toml").read_bytes()
 quick = settings(

@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
+from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.registry import spec_for
-from examples import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CONFIGS = [json.loads(file.read_text("utf-8")) for file in sorted(GOLDEN.glob("*.json"))]

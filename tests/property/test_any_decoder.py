@@ -6,6 +6,7 @@ from pathlib import Path
 
 import graph_runner
 import numpy as np
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import MemoryTensors, random_tensors
@@ -15,7 +16,6 @@ from edgedec.export.reference import Reference
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 from edgedec.models.traits import Experts, Norm, Scales
-from examples import examples
 
 TOKENS = 14
 # A root after the text, two children, and a grandchild under the second.

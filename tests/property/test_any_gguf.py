@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import MemoryTensors, random_tensors, tiny_config
@@ -14,7 +15,6 @@ from edgedec.export.gguf.metadata import model_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.reference import Reference
 from edgedec.models.registry import spec_for
-from examples import examples
 
 # It imports llama_cpp, which is an extra.
 evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")

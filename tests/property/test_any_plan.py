@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from example_counts import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
 from edgedec.records.workload import Workload
-from examples import examples
 from tests.profiles import MACHINE
 from tests.simulated import WIDTHS, measured, trace
 

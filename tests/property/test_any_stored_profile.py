@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from edgedec.records import soundness
 from edgedec.records.place import Place
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
-from examples import examples
 from tests.profiles import CPU, FIRST, SECOND, draft, profile, target
 from tests.simulated import trace
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import damage
 import pytest
 import tiny_program
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgedec.coreml.package import MANIFEST, MODEL, WEIGHTS
 from edgedec.errors import BundleError
-from examples import examples
 
 fuzz = settings(
     max_examples=examples(80),

@@ -7,12 +7,12 @@ from pathlib import Path
 import damage
 import pytest
 import tiny_tokenizers
+from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgedec.errors import BundleError
 from edgedec.text.tokenizer import Tokenizer
-from examples import examples
 
 SOURCES = [kind().to_str() for kind in (tiny_tokenizers.byte_level, tiny_tokenizers.llama)]
 LONG = ("vocab", "merges")

@@ -2,11 +2,11 @@
 
 import pytest
 import tiny_tokenizers
+from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgedec.text.tokenizer import Tokenizer
-from examples import examples
 
 KINDS = sorted(tiny_tokenizers.KINDS)
 

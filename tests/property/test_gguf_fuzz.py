@@ -14,6 +14,7 @@ import damage
 import gguf_files
 import numpy as np
 import pytest
+from example_counts import examples
 from gguf_files import Raw, Tensor, f32, gguf_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,6 @@ from edgedec.gguf import GgufHeader, describe, load_tokenizer
 from edgedec.gguf.describe import as_json
 from edgedec.gguf.parts import decodable_parts
 from edgedec.runtimes.llamacpp.check import first_open
-from examples import examples
 
 fuzz = settings(
     max_examples=examples(250),

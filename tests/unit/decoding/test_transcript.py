@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tiny_tokenizers
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from edgedec.testing import FakeModel, FakeSession
 from edgedec.text.spelling import Encoder
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
-from examples import examples
 
 PAIRS = [("byte-level", "llama"), ("llama", "byte-level"), ("gemma", "llama")]
 WORDS = [

@@ -7,6 +7,7 @@ from typing import Any
 import gguf_files
 import numpy as np
 import pytest
+from example_counts import examples
 from gguf_files import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.presplit import PRESPLITS
 from edgedec.gguf.tokenizer import load_tokenizer
 from edgedec.text.tokenizer import Tokenizer
-from examples import examples
 
 TEXTS = [
     "",

@@ -7,6 +7,7 @@ import functools
 import pytest
 import tiny_tokenizers
 from cross_vocabulary import reduced
+from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
@@ -17,7 +18,6 @@ from edgedec.errors import InputError
 from edgedec.models.demo import BUNDLE
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
-from examples import examples
 
 KINDS = ["byte-level", "llama", "gemma", "demo"]
 BOTH = {"bos_token": "<s>", "eos_token": "</s>"}
