@@ -14,8 +14,8 @@ from edgedec.decoding.drafting.base import Drafter, DraftLimits, RoundFeedback
 from edgedec.decoding.emission import Emission, emissions_of
 from edgedec.decoding.metrics import Metrics, RoundLog
 from edgedec.decoding.policy import DraftPolicy
+from edgedec.decoding.prefill import in_turns, prefill
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.reading import in_turns, read
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.session_pool import PooledSession, SessionPool
@@ -184,11 +184,11 @@ class Engine:
         log = RoundLog(self._clock, policy, metrics)
         with self.around_round(metrics):
             metrics.reused_tokens = self._start(request)
-        unread = request.prompt[self.target.length : -1]
-        metrics.unread_tokens = len(unread)
-        for part in in_turns(unread, by_turns=request.by_turns):
+        left = request.prompt[self.target.length : -1]
+        metrics.unread_tokens = len(left)
+        for part in in_turns(left, by_turns=request.by_turns):
             with self.around_round(metrics):
-                if not read(self.target, part, partial(self._ended, request)):
+                if not prefill(self.target, part, partial(self._ended, request)):
                     break
             metrics.unread_tokens -= len(part)
             if metrics.unread_tokens:

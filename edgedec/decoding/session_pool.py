@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgedec.decoding.reading import go_back, shared_length
+from edgedec.decoding.prefill import go_back, shared_length
 from edgedec.decoding.session import Session
 from edgedec.errors import CannotRollback, StateError
 

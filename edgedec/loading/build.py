@@ -15,7 +15,7 @@ from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import READ_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
-from edgedec.decoding.reading import TURN
+from edgedec.decoding.prefill import TURN
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError

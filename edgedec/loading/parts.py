@@ -10,7 +10,7 @@ from typing import Any
 
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.reading import shared_length
+from edgedec.decoding.prefill import shared_length
 from edgedec.decoding.session import Model
 from edgedec.loading.sources import Pair
 from edgedec.memory.guard import MemoryGuard, Restrained

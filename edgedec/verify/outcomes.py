@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgedec.decoding.constraint import Constraint
 from edgedec.decoding.emission import Emission
-from edgedec.decoding.reading import shared_length
+from edgedec.decoding.prefill import shared_length
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.pipeline import Generation
 from edgedec.verify.near_ties import NearTies

@@ -12,8 +12,8 @@ from edgedec.decoding import drafting, snapshot
 from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.drafting._window_choice import SCORED, Window, WindowChoice, try_out
 from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.prefill import go_back, shared_length
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.reading import go_back, shared_length
 from edgedec.decoding.sampling import Rows, Sampler, filters
 from edgedec.decoding.session import Pass
 from edgedec.decoding.session_abilities import Trimmable

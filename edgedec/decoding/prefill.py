@@ -1,4 +1,4 @@
-"""Reads a prompt into a session: keeps a shared prefix, and reads the rest at once or by turns."""
+"""Prefills a prompt: keeps a shared prefix, and computes the rest at once or by turns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from edgedec.decoding.session import Session
 from edgedec.errors import CannotRollback, Interrupted
 
-# Tokens of a prompt that one turn reads, equal to the chunk that runtimes compute in one pass.
+# Tokens of a prompt that one turn prefills, equal to the chunk that runtimes compute in one pass.
 TURN = 128
 
 
@@ -38,8 +38,8 @@ def in_turns(tokens: Sequence[int], *, by_turns: bool) -> list[Sequence[int]]:
     return [tokens[start : start + size] for start in range(0, max(1, len(tokens)), size)]
 
 
-def read(session: Session, tokens: Sequence[int], ended: Callable[[], bool]) -> bool:
-    """Prefill tokens until ``ended()`` is true; return whether all were read.
+def prefill(session: Session, tokens: Sequence[int], ended: Callable[[], bool]) -> bool:
+    """Prefill tokens until ``ended()`` is true; return whether all were prefilled.
 
     Raises:
         Interrupted: the session was interrupted although the request has not ended.
@@ -50,7 +50,7 @@ def read(session: Session, tokens: Sequence[int], ended: Callable[[], bool]) -> 
 
     def between_chunks(done: int, total: int) -> None:
         if ended():
-            raise Interrupted("ended while reading the prompt")
+            raise Interrupted("ended while prefilling the prompt")
 
     try:
         session.prefill(tokens, between_chunks)
