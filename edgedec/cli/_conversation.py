@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgedec._support.locks import alone
-from edgedec.decoding import snapshot
 from edgedec.errors import InputError, SessionError
 
 if TYPE_CHECKING:
@@ -172,6 +171,8 @@ def load(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
 
 def save(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
     """Write a conversation to a new file or over an earlier conversation; else InputError."""
+    from edgedec.decoding import snapshot
+
     path = _followed(path)
     try:
         if path.exists() and not snapshot.begins(path):
