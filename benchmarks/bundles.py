@@ -170,8 +170,8 @@ class Suite:
 
     def plain(self) -> OpenOptions:
         """Return the baseline's options: plain decoding without padding, its fastest form."""
-        return self.options(draft="none", batch_invariant=False)
+        return self.options(drafter="none", batch_invariant=False)
 
     def on_openvino(self, draft: str) -> OpenOptions:
         """Return options with the target on OpenVINO's kernels."""
-        return self.options(draft=draft, providers=("OpenVINO",))
+        return self.options(drafter=draft, providers=("OpenVINO",))

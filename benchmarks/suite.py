@@ -130,7 +130,7 @@ _ALL = ("auto", "model", "tree", "lookup", "recycle", "auto padded", "model 3")
 _OPENED: dict[str, dict[str, Any]] = {
     "auto padded": {"batch_invariant": True},
     "auto unpadded": {"batch_invariant": False},
-    "model 3": {"draft": "model", "draft_length": 3},
+    "model 3": {"drafter": "model", "draft_length": 3},
 }
 
 

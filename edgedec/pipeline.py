@@ -25,15 +25,16 @@ from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import PassFailed, PromptTooLong, RuntimeUnavailable, StateError
 from edgedec.generation import saved
-from edgedec.generation.keywords import OpenChanges, TextOptions, replaced, with_changes
+from edgedec.generation.keywords import TextOptions, with_changes
 from edgedec.generation.options import GenerateOptions, Message, Prompt, token_ids
-from edgedec.generation.result import Generation, Plan, plan_of
+from edgedec.generation.result import Generation, Setup, setup_of
 from edgedec.generation.stream import Stream
 from edgedec.hardware.contention import longest_wait, waiting_times
-from edgedec.loading import build
-from edgedec.loading.build import OpenOptions
 from edgedec.loading.capacity import too_long
-from edgedec.planning.fallback import Opener, opener
+from edgedec.loading.open_pair import OpenPair
+from edgedec.loading.opening import Configurations, configurations
+from edgedec.loading.options import OpenOptions
+from edgedec.planning.follow import plan_to_follow
 from edgedec.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from edgedec.grammar.grammars import Grammars
 
-__all__ = ["GenerateOptions", "Generation", "Message", "Pipeline", "Plan", "Prompt", "Stream"]
+__all__ = ["GenerateOptions", "Generation", "Message", "Pipeline", "Prompt", "Setup", "Stream"]
 
 
 class Pipeline:
@@ -61,14 +62,14 @@ class Pipeline:
 
     """
 
-    def __init__(self, opener: Opener) -> None:
-        self._opener = opener
-        self._use(opener.open())
+    def __init__(self, ways: Configurations) -> None:
+        self._ways = ways
+        self._use(ways.open())
 
     @property
     def notes(self) -> list[str]:
         """One line for each failure after which the pipeline changed its configuration."""
-        return [*self._opener.notes, *self._parts.notes]
+        return [*self._ways.notes, *self._parts.notes]
 
     @property
     def engine(self) -> Engine:
@@ -79,7 +80,7 @@ class Pipeline:
     def engine(self, engine: Engine) -> None:
         self._parts.engine = engine
 
-    def _use(self, parts: build.Parts) -> None:
+    def _use(self, parts: OpenPair) -> None:
         self.pair = parts.pair
         self.tokenizer: Tokenizer = parts.tokenizer
         self.plan = parts.plan
@@ -92,29 +93,27 @@ class Pipeline:
         cls,
         bundle: str | Path,
         options: OpenOptions | None = None,
-        **changes: Unpack[OpenChanges],
+        **changes: Any,
     ) -> Pipeline:
         """Load a target and, if there is one, a draft.
 
         Args:
             bundle: a bundle's folder, ``"demo"`` for the pair that ships, or a GGUF file.
-            options: how to open it; ``changes`` overrides single options by name, as in
-                ``Pipeline.open("demo", draft="lookup", threads=2)``.
+            options: how to open it; ``changes`` overrides single options by name, including load
+                options, as in ``Pipeline.open("demo", drafter="lookup", threads=2)``.
 
         Raises:
             BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
             TypeError: ``options`` is something else, or an option is unknown.
 
         """
-        if isinstance(path := changes.get("draft_model"), str):
-            changes["draft_model"] = Path(path)
         options = OpenOptions() if options is None else options
         if not isinstance(options, OpenOptions):
             raise TypeError(
                 f"options is {options!r:.60}: expected OpenOptions, or single options by name, as"
                 " threads=2"
             )
-        return cls(opener(bundle, replaced(options, changes)))
+        return cls(configurations(bundle, options.changed(**changes), plan_to_follow))
 
     def stream(
         self,
@@ -143,7 +142,9 @@ class Pipeline:
         options = with_changes(options or GenerateOptions(), changes)
         request = self._request(self._tokens(prompt), options)
         return Stream(
-            self._rounds, request, lambda: plan_of(self.plan, options.draft, options.draft_length)
+            self._rounds,
+            request,
+            lambda: setup_of(self.plan, options.drafter, options.draft_length),
         )
 
     def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
@@ -171,9 +172,9 @@ class Pipeline:
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         by_turns = bool(self._parts.parallel_engines)
         request = Request(tokens, sampler, stop, options.logprobs, deadline, by_turns=by_turns)
-        if options.draft is not None or options.draft_length is not None:
+        if options.drafter is not None or options.draft_length is not None:
             # A composite drafter's name allows all of its parts.
-            only = None if options.draft == self.engine.drafter.name else options.draft
+            only = None if options.drafter == self.engine.drafter.name else options.drafter
             request.policy = for_request(
                 self.engine.policy, drafter=only, draft_length=options.draft_length
             )
@@ -285,7 +286,7 @@ class Pipeline:
                     metrics.slowdown = (request.policy or engine.policy).slowdown
                     return
             except (PassFailed, RuntimeUnavailable) as error:
-                self._use(self._opener.reopen(parts, error))
+                self._use(self._ways.reopen(parts, error))
             asked = dataclasses.replace(asked, prompt=list(request.sampler.history))
 
     def _check_alone(self, call: str) -> None:

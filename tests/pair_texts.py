@@ -28,7 +28,7 @@ def texts(bundle: Path, prompts: Sequence[str], tokens: int, **options: object) 
 
 def drafted(bundle: Path, drafter: str, **options: object) -> list[str]:
     """A greedy text and one with a seed, with six tokens a draft."""
-    with Pipeline.open(bundle, plan="none", draft=drafter, draft_length=6, **options) as pipeline:
+    with Pipeline.open(bundle, plan="none", drafter=drafter, draft_length=6, **options) as pipeline:
         return [
             pipeline.generate(_PROMPT, max_new_tokens=48, ignore_eos=True, **each).text
             for each in ({}, {"temperature": 0.8, "seed": 3})
@@ -38,6 +38,6 @@ def drafted(bundle: Path, drafter: str, **options: object) -> list[str]:
 def overlapped(bundle: Path, **options: object) -> str:
     """The greedy text of ``drafted``, by a draft that works while the target verifies."""
     with Pipeline.open(
-        bundle, plan="none", draft="model", schedule="overlapped", **options
+        bundle, plan="none", drafter="model", schedule="overlapped", **options
     ) as pipeline:
         return pipeline.generate(_PROMPT, max_new_tokens=48, ignore_eos=True).text

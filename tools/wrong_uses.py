@@ -62,12 +62,15 @@ edgedec generate "Hi" --top-p 2
 edgedec generate "Hi" --logit-bias hello
 edgedec generate "Hi" --logit-bias 99999=1
 edgedec generate "Hi" --stop ""
+edgedec generate "Hi" --drafter magic
 edgedec generate "Hi" --draft magic
 edgedec generate "Hi" --draft lokup
 edgedec generate "Hi" --draft Qwen/Qwen3-0.6B
 edgedec generate "Hi" --draft missing.gguf
 edgedec generate "Hi" --draft lookup --drafter model
 edgedec generate "Hi" --draft-length many
+edgedec generate "Hi" --runtime-option mlok=on
+edgedec generate "Hi" --runtime-option mlock=maybe
 edgedec generate "Hi" --accept magic
 edgedec generate "Hi" --max-context 1000000
 edgedec generate "Hi" --draft-context 1
@@ -143,7 +146,7 @@ PYTHON = """
 Pipeline.open("missing")
 Pipeline.open("Qwen/Qwen3-0.6B")
 Pipeline.open("demo", n_threads=2)
-Pipeline.open("demo", draft="magic")
+Pipeline.open("demo", drafter="magic")
 Pipeline.open("demo", conversations=0)
 pipeline.restore("notes.txt")
 pipeline.generate("")
@@ -153,7 +156,7 @@ pipeline.generate("Hi", 10)
 pipeline.generate("Hi", max_tokens=10)
 pipeline.generate("Hi", max_new_tokens=0)
 pipeline.generate("Hi", temperature=-1)
-pipeline.generate("Hi", draft="magic")
+pipeline.generate("Hi", drafter="magic")
 pipeline.generate("Hi", stop="")
 pipeline.generate("Hi" * 9000)
 pipeline.chat([])

@@ -66,9 +66,9 @@ def _open(request: Request) -> Any:
         opened,
         OpenOptions(
             plan="none",
-            draft="none" if plain else "auto",
+            drafter="none" if plain else "auto",
             batch_invariant=False if plain else None,
-            draft_model=None if plain or Path(opened).is_dir() else Path(draft),
+            draft=None if plain or Path(opened).is_dir() else Path(draft),
             providers=("OpenVINO",) if request["weights"].endswith(_OPENVINO) else (),
             threads=request["threads"],
             max_context=request.get("context", 1024),

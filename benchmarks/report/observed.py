@@ -47,14 +47,14 @@ def record_more(
     """
     for curve in _curves(bundle, common):
         recorder.add(kind="curve", **curve)
-    for prediction in _predictions(bundle, common.draft_model):
+    for prediction in _predictions(bundle, common.draft):
         recorder.add(kind="prediction", **prediction)
     name = _typical(found)
     prompt = dict(prompts)[name]
     sides = {}
     for draft in (PLAIN, SHOWN):
-        batch_invariant = False if draft == PLAIN else common.batch_invariant
-        opened = replace(common, draft=draft, batch_invariant=batch_invariant)
+        batch_invariant = False if draft == PLAIN else common.load.batch_invariant
+        opened = common.changed(drafter=draft, batch_invariant=batch_invariant)
         with Pipeline.open(bundle, opened) as pipeline:
             pipeline.generate(prompt, replace(options, max_new_tokens=8))  # warms caches
             sides[draft] = watch(pipeline, prompt, options)
@@ -69,8 +69,8 @@ def _curves(bundle: str | Path, common: OpenOptions) -> Iterator[dict[str, Any]]
         if common.format not in ("auto", source.format) or not registry.installed(runtime):
             continue
         # Plain decoding at its fastest, whose passes have an unpadded single row.
-        opened = replace(common, draft=PLAIN, draft_model=None, draft_load=None)
-        opened = replace(opened, format=source.format, batch_invariant=False)
+        opened = common.changed(drafter=PLAIN, draft=None, draft_load=None)
+        opened = opened.changed(format=source.format, batch_invariant=False)
         try:
             with Pipeline.open(bundle, opened) as pipeline:
                 curve = calibrate(pipeline.engine.target, _WIDTHS, _CURVE_S)

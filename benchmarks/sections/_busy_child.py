@@ -20,7 +20,7 @@ def main(bundle: str, tokens: str, spin_us: str) -> None:
         opening._SPIN_US = int(spin_us)
     busy = machine_is_busy()
     prompt = heldout_prompts(1)[0].text
-    with Pipeline.open(bundle, draft="none", plan="none") as pipeline:
+    with Pipeline.open(bundle, drafter="none", plan="none") as pipeline:
         pipeline.generate(prompt, GenerateOptions(_WARM_UP, ignore_eos=True))
         done = pipeline.generate(prompt, GenerateOptions(int(tokens), ignore_eos=True))
     metrics = done.metrics

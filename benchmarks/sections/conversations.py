@@ -23,7 +23,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 _LONG, _NEW, _REPEATS = 2000, 16, 3
 # Plain decoding, so that no draft length, which follows measured time, decides a near-tie.
 _OPTIONS = GenerateOptions(
-    32, SamplingParams(temperature=0.8, seed=1), ignore_eos=True, draft="none"
+    32, SamplingParams(temperature=0.8, seed=1), ignore_eos=True, drafter="none"
 )
 
 

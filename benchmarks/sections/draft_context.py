@@ -41,10 +41,10 @@ def _of_pair(suite: Suite, draft: Path | None, recorder: Recorder) -> list[dict[
         def opened(**chosen: Any) -> Pipeline:
             return stack.enter_context(Pipeline.open(bundle, suite.options(**chosen)))
 
-        pipelines = {PLAIN: opened(draft="none", batch_invariant=False)}
+        pipelines = {PLAIN: opened(drafter="none", batch_invariant=False)}
         for tokens in _CONTEXTS:
             pipelines[str(tokens or "all")] = opened(
-                draft="model", draft_model=draft, draft_length=4, draft_context=tokens
+                drafter="model", draft=draft, draft_length=4, draft_context=tokens
             )
         text = long_text(pipelines[PLAIN].tokenizer, _PROMPT_TOKENS)
         prompts: list[tuple[str, Prompt]] = [

@@ -40,11 +40,11 @@ def exact(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure the cost of batch-invariant passes, and how many texts are identical without them."""
     ways = {
         PLAIN: suite.plain(),
-        EXACT_PLAIN: suite.options(draft="none", batch_invariant=True),
+        EXACT_PLAIN: suite.options(drafter="none", batch_invariant=True),
         AUTO: suite.options(batch_invariant=False),
         EXACT: suite.options(batch_invariant=True),
         # If nothing else is worth drafting, the most likely successor fills the padding.
-        EXACT_FILLED: suite.options(draft="adaptive", batch_invariant=True),
+        EXACT_FILLED: suite.options(drafter="adaptive", batch_invariant=True),
     }
     rows: list[Row] = []
     for pair, bundle in _bundles(suite):

@@ -170,7 +170,7 @@ def _measured(
     suite: Suite, path: Path, samples: Iterable[Sample]
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """Return the bytes of a model's weights, and its divergence on each text."""
-    with Pipeline.open(path, suite.options(draft="none", max_context=WINDOW)) as pipeline:
+    with Pipeline.open(path, suite.options(drafter="none", max_context=WINDOW)) as pipeline:
         model = pipeline.target
         found = {one.name: divergence(model, one.ids, one.source) for one in samples}
         return model.info.weight_bytes - angle_bytes(pipeline.pair.target.path), found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -33,20 +33,18 @@ def identity_formats(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare greedy texts of fp32 in every format, plain and speculative."""
     bundles, threads = suite.bundles, suite.threads
     onnx, draft = bundles.bundle("fp32"), bundles.gguf("draft", "f32")
-    plain = OpenOptions(plan="none", draft="none", threads=threads)
-    speculative = OpenOptions(
-        plan="none", draft_model=draft, threads=threads, kv="f32", max_context=1024
-    )
+    plain = OpenOptions(plan="none", drafter="none", threads=threads)
+    speculative = OpenOptions(plan="none", draft=draft, threads=threads, kv="f32", max_context=1024)
     models = {
         "onnx plain": (onnx, plain),
         "onnx speculative": (onnx, OpenOptions(plan="none", threads=threads)),
-        "gguf plain": (bundles.gguf("target", "f32"), replace(plain, kv="f32", max_context=1024)),
+        "gguf plain": (bundles.gguf("target", "f32"), plain.changed(kv="f32", max_context=1024)),
         "gguf speculative": (bundles.gguf("target", "f32"), speculative),
     }
     with suppress(RuntimeUnavailable):  # this export needs torch
         optimum = bundles.alone("optimum", "target", "fp32")
         models["optimum plain"] = (optimum, plain)
-        models["optimum speculative"] = (optimum, replace(plain, draft="lookup"))
+        models["optimum speculative"] = (optimum, plain.changed(drafter="lookup"))
     texts: dict[str, list[list[int]]] = {}
     for name, (path, options) in models.items():
         with Pipeline.open(path, options) as pipeline:
@@ -73,7 +71,7 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
         loop = bare_llamacpp.Loop(path, threads)
         # On, as in the loop; our default, chosen for verification, is off.
         options = OpenOptions(
-            plan="none", draft="none", threads=threads, max_context=1024, flash_attention=True
+            plan="none", drafter="none", threads=threads, max_context=1024, flash_attention=True
         )
         with Pipeline.open(path, options) as pipeline:
             ratios, ours_s, same = [], [], 0
@@ -118,7 +116,7 @@ class _Contender:
     def options(self, draft: str, threads: int | None) -> OpenOptions:
         return OpenOptions(
             plan="none",
-            draft=draft, draft_model=self.draft, threads=threads, max_context=1024,
+            drafter=draft, draft=self.draft, threads=threads, max_context=1024,
             batch_invariant=False,
         )  # fmt: skip
 

@@ -70,7 +70,7 @@ def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool
     plain: Texts = {}
     for drafter in ("model", "lookup", "recycle", "hybrid") + (() if invariant else ("tree",)):
         options = OpenOptions(
-            draft=drafter, threads=suite.threads, batch_invariant=invariant, plan="none"
+            drafter=drafter, threads=suite.threads, batch_invariant=invariant, plan="none"
         )
         found = verify(suite.bundles.bundle(weights), suite.code(), options=options, plain=plain)
         names = {"weights": weights, "batch_invariant": invariant, "drafter": drafter}

@@ -88,7 +88,7 @@ def _speeds(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[
         "openvino plain": suite.on_openvino("none"),
         "openvino auto": suite.on_openvino("auto"),
         "onnxruntime plain": suite.plain(),
-        "onnxruntime auto": suite.options(draft="auto"),
+        "onnxruntime auto": suite.options(drafter="auto"),
     }
     asked = GenerateOptions(_TOKENS, sampling, ignore_eos=True)
     bundle = suite.bundles.bundle("int4", target=GROWN)

@@ -36,12 +36,12 @@ def kv_types(suite: Suite, recorder: Recorder) -> list[Row]:
     bundles = suite.bundles
     draft = bundles.alone("onnx", "draft", "int4")
     onnx = {
-        kind: (bundles.bundle("int4", kv=kind), {"draft_model": draft}) for kind in _ONNX
+        kind: (bundles.bundle("int4", kv=kind), {"draft": draft}) for kind in _ONNX
     }  # fmt: skip
     draft = bundles.gguf("draft", "q8_0")
     target = bundles.gguf("target", "q4_0")
     own = LoadOptions(threads=suite.threads)  # the draft's keys and values stay f16
-    gguf = {kind: (target, {"draft_model": draft, "draft_load": own, "kv": kind}) for kind in _GGUF}
+    gguf = {kind: (target, {"draft": draft, "draft_load": own, "kv": kind}) for kind in _GGUF}
     return [
         row
         for runtime, ways in (("onnx", onnx), ("llamacpp", gguf))
@@ -61,7 +61,7 @@ def _compared(
                 Pipeline.open(
                     path,
                     suite.options(
-                        draft="model", draft_length=4, max_context=_TOKENS + 256, **chosen
+                        drafter="model", draft_length=4, max_context=_TOKENS + 256, **chosen
                     ),
                 )
             )

@@ -108,9 +108,9 @@ def run(
 def _task(pair: Pair, threads: int | None, memory: int) -> dict[str, Any]:
     return {
         "path": str(pair.path),
-        "draft_model": None if pair.draft is None else str(pair.draft),
+        "draft": None if pair.draft is None else str(pair.draft),
         "open": {
-            "draft": "adaptive",
+            "drafter": "adaptive",
             "draft_length": 16,
             "draft_context": None,  # a large cache, so that the guard can release something
             "max_context": pair.prompt + pair.new + 20,
@@ -148,15 +148,13 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
     """Decode according to the task.
 
     Args:
-        task: ``path``, ``draft_model``, ``open`` (options), ``prompt_tokens``, ``new_tokens``,
+        task: ``path``, ``draft``, ``open`` (options), ``prompt_tokens``, ``new_tokens``,
             ``temperature``, and ``ballast``: bytes that the process allocates for other purposes
             in the middle half of the text.
 
     """
-    draft = task["draft_model"]
-    options = OpenOptions(
-        plan="none", draft_model=None if draft is None else Path(draft), **task["open"]
-    )
+    draft = task["draft"]
+    options = OpenOptions(plan="none", draft=None if draft is None else Path(draft), **task["open"])
     sampling = SamplingParams(temperature=task["temperature"], seed=1)
     asked = GenerateOptions(task["new_tokens"], sampling, ignore_eos=True)
     with Pipeline.open(task["path"], options) as pipeline:

@@ -71,7 +71,7 @@ def never_slower(suite: Suite, recorder: Recorder) -> list[Row]:
             extra = {} if work.accept is None else {"accept": work.accept}
             ways = {PLAIN: suite.plain(), AUTO: suite.options(**extra)}
             if work.accept is not None and acceptance.rule(work.accept).seeds_text:
-                ways[_SAME_TEXT] = suite.options(draft="none", **extra)
+                ways[_SAME_TEXT] = suite.options(drafter="none", **extra)
             rows.append({"pair": pair, **_race(bundle, ways, work, recorder, pair)})
     return rows
 
@@ -86,7 +86,7 @@ def best_fixed(suite: Suite, recorder: Recorder) -> list[Row]:
         first = sorted(once, key=lambda setting: once[setting])[:_FINALISTS]
         ways = {AUTO: suite.options()}
         for drafter, length in first:
-            ways[f"{drafter} {length}"] = suite.options(draft=drafter, draft_length=length)
+            ways[f"{drafter} {length}"] = suite.options(drafter=drafter, draft_length=length)
         spent = in_turn(bundle, ways, replace(work, name=_AGAIN), recorder, pair).spent
         seconds = {name: sum(each) for name, each in spent.items()}
         fixed = [name for name in seconds if name != AUTO]
@@ -205,7 +205,7 @@ def _search(
     """Measure the seconds of decoding with every drafter at every length, once."""
     options = GenerateOptions(_TOKENS, ignore_eos=True)
     spent: dict[tuple[str, int], float] = {}
-    ways = {name: suite.options(draft=name) for name in _DRAFTERS}
+    ways = {name: suite.options(drafter=name) for name in _DRAFTERS}
     with opened(bundle, ways) as pipelines:
         for pipeline in pipelines.values():
             pipeline.generate(work.prompts[0][1], options)

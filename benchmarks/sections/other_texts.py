@@ -11,11 +11,11 @@ from statistics import fmean, median
 from benchmarks.bundles import Suite
 from edgedec.compare.records import Recorder, Row
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.configurations import placed
 from edgedec.loading.sources import every_format
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
-from edgedec.planning.configurations import placed
 from edgedec.planning.predict import predict
 from edgedec.planning.spread import LEVEL, WeighedCandidate, between_texts
 from edgedec.profiling import run

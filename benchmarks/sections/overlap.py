@@ -67,7 +67,7 @@ class ModelAlone:
     def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
         options = options or GenerateOptions()
         return self.pipeline.generate(
-            prompt, replace(options, draft="model", draft_length=self.length)
+            prompt, replace(options, drafter="model", draft_length=self.length)
         )
 
 
@@ -87,17 +87,17 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
     with ExitStack() as stack:
 
         def enter(**chosen: Any) -> Pipeline:
-            chosen = {"threads": suite.threads, "draft": "hybrid", "plan": "none", **chosen}
+            chosen = {"threads": suite.threads, "drafter": "hybrid", "plan": "none", **chosen}
             return stack.enter_context(Pipeline.open(bundle, OpenOptions(**chosen)))
 
-        plain = enter(draft="none", batch_invariant=False)
+        plain = enter(drafter="none", batch_invariant=False)
         curve = policy.calibrate(plain.engine.target)
         worlds = {"sequential": enter()}
         worlds["paced"] = stack.enter_context(_beside(suite, bundle, curve))
         if available_cores() > 1:
             worlds["shared"] = enter(**_shared())
         entrants: dict[str, Candidate[Prompt]] = {"plain": plain}
-        entrants["sequential adaptive auto"] = enter(draft="adaptive")
+        entrants["sequential adaptive auto"] = enter(drafter="adaptive")
         for world, pipeline in worlds.items():
             entrants[f"{world} hybrid auto"] = pipeline
             for length in (None, *_LENGTHS):
@@ -135,7 +135,7 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
     clock = WallClock()
     with ExitStack() as stack:
         pipeline = stack.enter_context(
-            Pipeline.open(bundle, OpenOptions(plan="none", draft="none", threads=suite.threads))
+            Pipeline.open(bundle, OpenOptions(plan="none", drafter="none", threads=suite.threads))
         )
         (source,) = every_format(small, None)["draft"]
         own = stack.enter_context(

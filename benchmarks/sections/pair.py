@@ -20,7 +20,7 @@ def pair(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure perplexity on held-out code and repetition of greedy texts, both models in fp32."""
     rows = []
     for role in ("target", "draft"):
-        options = OpenOptions(draft="none", threads=suite.threads, plan="none")
+        options = OpenOptions(drafter="none", threads=suite.threads, plan="none")
         with Pipeline.open(suite.bundles.alone("onnx", role, "fp32"), options) as pipeline:
             shares = []
             for name, prompt in suite.code():
@@ -47,9 +47,9 @@ def vocabularies(suite: Suite, recorder: Recorder) -> list[Row]:
         suite,
         recorder,
         {
-            "own vocabulary": OpenOptions(draft="model"),
-            "2,048 pieces, by tokens": OpenOptions(draft="model", draft_model=other),
-            "2,048 pieces, by text": OpenOptions(draft="strings", draft_model=other),
+            "own vocabulary": OpenOptions(drafter="model"),
+            "2,048 pieces, by tokens": OpenOptions(drafter="model", draft=other),
+            "2,048 pieces, by text": OpenOptions(drafter="strings", draft=other),
         },
     )
 
@@ -63,10 +63,10 @@ def draft_rounding(suite: Suite, recorder: Recorder) -> list[Row]:
         suite,
         recorder,
         {
-            "fp16": OpenOptions(draft="model", draft_model=source),
-            "rounded plainly, blocks of 32": OpenOptions(draft="model", draft_model=plain),
-            "calibrated on its own text": OpenOptions(draft="model", draft_model=own),
-            "calibrated on the target's text": OpenOptions(draft="model"),
+            "fp16": OpenOptions(drafter="model", draft=source),
+            "rounded plainly, blocks of 32": OpenOptions(drafter="model", draft=plain),
+            "calibrated on its own text": OpenOptions(drafter="model", draft=own),
+            "calibrated on the target's text": OpenOptions(drafter="model"),
         },
     )
 

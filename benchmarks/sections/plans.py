@@ -14,10 +14,10 @@ from edgedec._support.fields import to_json
 from edgedec.compare.records import Recorder, Row
 from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.configurations import placed
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
-from edgedec.planning.configurations import placed
 from edgedec.planning.predict import predict
 from edgedec.profiling import run
 from edgedec.profiling.prompts import CalibrationPrompt
@@ -76,7 +76,7 @@ def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
     usable = _some([one for one in decision.candidates if not one.refused], pair.most)
     found: dict[str, MeasuredPlan] = {}
     predicted: dict[str, Prediction] = {}
-    with Pipeline.open(pair.bundle, plan="none", draft="none") as plain:
+    with Pipeline.open(pair.bundle, plan="none", drafter="none") as plain:
         for candidate in usable:
             measured = _measure(pair, candidate, plain, [text for _, text in texts])
             found[candidate.plan.label] = measured
@@ -121,7 +121,7 @@ def _options(texts: Sequence[tuple[str, str]]) -> ProfileOptions:
 
 
 def _workload(pair: _Pair, texts: Sequence[str]) -> Workload:
-    with Pipeline.open(pair.bundle, plan="none", draft="none") as pipeline:
+    with Pipeline.open(pair.bundle, plan="none", drafter="none") as pipeline:
         lengths = [len(pipeline.tokenizer.encode(text)) for text in texts]
     return Workload(round(mean(lengths)), _TOKENS, 0.0, _CONTEXT)
 

@@ -100,7 +100,9 @@ def _texts(suite: Suite, recorder: Recorder) -> list[Row]:
         texts: dict[tuple[str, str], list[list[int]]] = {}
         for form in FORMS:
             for draft in ("none", "model", "auto"):
-                options = OpenOptions(format=form, draft=draft, plan="none", threads=suite.threads)
+                options = OpenOptions(
+                    format=form, drafter=draft, plan="none", threads=suite.threads
+                )
                 with Pipeline.open(bundle, options) as pipeline:
                     texts[form, draft] = [
                         pipeline.generate(text, asked).token_ids for _, text in suite.code()
@@ -128,7 +130,7 @@ def _costs(
         for form in FORMS:
             release_free()
             before = resident_bytes()
-            options = OpenOptions(format=form, draft="none", plan="none", threads=suite.threads,
+            options = OpenOptions(format=form, drafter="none", plan="none", threads=suite.threads,
                                   batch_invariant=None if form != "onnx" else False)  # fmt: skip
             pipeline = stack.enter_context(Pipeline.open(bundle, options))
             models[form] = pipeline.target

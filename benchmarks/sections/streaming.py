@@ -76,7 +76,7 @@ def streaming(suite: Suite, recorder: Recorder) -> list[Row]:
 def streaming_gguf(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure the grown target under llama.cpp's own mapping, in memory for 60% and 35% of it."""
     target, draft = suite.bundles.gguf("target", "q4_0", GROWN), suite.bundles.gguf("draft", "q8_0")
-    options = {"draft_model": str(draft), "mmap": True}
+    options = {"draft": str(draft), "mmap": True}
     repacked = Runs(suite, recorder, target, [target, draft], options)
     runs = Runs(suite, recorder, target, [target, draft], {**options, "repack": False})
     resident = {
@@ -137,9 +137,9 @@ class Runs:
     def run(self, name: str, limit: int | None, held: int | None, *, draft: str) -> dict[str, Any]:
         """Decode in a process of its own, with ``held`` bytes of weights in memory at once."""
         cool(self._files)
-        options = {**self._options, "draft": draft}
+        options = {**self._options, "drafter": draft}
         if draft == PLAIN:
-            options.pop("draft_model", None)
+            options.pop("draft", None)
         task = {
             "bundle": str(self._model),
             "options": options | ({} if held is None else {"weight_memory": held}),

@@ -14,11 +14,11 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.session import Model, Session
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.configurations import placed
 from edgedec.loading.engine import build_engine, planned_policy
 from edgedec.loading.sources import every_format
 from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.planning.configurations import placed
 from edgedec.planning.predict import contention, tokens_per_second
 from edgedec.profiling import run
 from edgedec.profiling.opened import opened

@@ -26,13 +26,13 @@ class Job:
     Attributes:
         id: as given, or the line's number from 1, as text.
         prompt: text, or a list of chat messages.
-        draft, draft_length: as ``GenerateOptions``; None is the run's own.
+        drafter, draft_length: as ``GenerateOptions``; None is the run's own.
 
     """
 
     id: str
     prompt: str | list[dict[str, Any]]
-    draft: str | None = None
+    drafter: str | None = None
     draft_length: int | None = None
 
     def stream(self, pipeline: Pipeline, options: GenerateOptions) -> Stream:
@@ -48,8 +48,8 @@ class Job:
             self.id.encode("utf-8")
         except UnicodeEncodeError:
             raise InputError(f"the id {self.id!r} is not valid UTF-8: give another") from None
-        if self.draft is not None or self.draft_length is not None:
-            own = {"draft": self.draft, "draft_length": self.draft_length}
+        if self.drafter is not None or self.draft_length is not None:
+            own = {"drafter": self.drafter, "draft_length": self.draft_length}
             options = dataclasses.replace(options, **own)  # type: ignore[arg-type]
         if isinstance(self.prompt, str):
             return pipeline.stream(self.prompt, options)
@@ -92,10 +92,10 @@ def _job(path: Path, number: int, line: str) -> Job:
         raise InputError(
             f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'
         )
-    draft, length = entry.get("draft"), entry.get("draft_length")
-    if not isinstance(draft, (str, type(None))) or type(length) not in (int, type(None)):
+    drafter, length = entry.get("drafter", entry.get("draft")), entry.get("draft_length")
+    if not isinstance(drafter, (str, type(None))) or type(length) not in (int, type(None)):
         raise InputError(
-            f'{path}:{number}: expected "draft" to be a drafter\'s name, "draft_length" a number'
+            f'{path}:{number}: expected "drafter" to be a drafter\'s name, "draft_length" a number'
         )
     known = entry.get("id")
-    return Job(str(number if known is None else known), prompt, draft, length)
+    return Job(str(number if known is None else known), prompt, drafter, length)

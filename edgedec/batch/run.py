@@ -25,7 +25,7 @@ from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 _BEGINS = b'{"id": "'
 
 # Options that do not decide the text, or do so under another name.
-_ELSEWHERE = {"draft", "draft_length", "json_mode", "json_schema", "regex", "grammar"}
+_ELSEWHERE = {"drafter", "draft_length", "json_mode", "json_schema", "regex", "grammar"}
 
 
 def record(result: Generation) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +26,15 @@ def issue(
     from edgedec.verify.certificate.job import Job
     from edgedec.verify.certificate.run import certify
 
-    if isinstance(chosen["draft"], str) and chosen["draft"] != "auto":
-        raise click.UsageError("--certificate compares all drafters: leave --draft NAME out")
+    options = _options.open_options(chosen)
+    if options.drafter != "auto":
+        raise click.UsageError("--certificate compares all drafters: leave --drafter NAME out")
     texts, source = _texts(prompts, count)
     job = Job(
         bundle,
         texts,
         source,
-        replace(_options.open_options(chosen), plan="none"),
+        options.changed(plan="none"),
         tokens=chosen["max_new_tokens"],
         temperature=chosen["temperature"],
         seed=chosen["seed"],

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from edgedec.decoding import drafting
+
 COMMANDS = ("chat", "generate", "run")
 _MAX_BYTES = 1 << 16
 
@@ -27,6 +29,7 @@ def _memory(value: Any) -> bool:
 SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model": ("the default model, such as demo or a name in the library", _text),
     "draft": ("--draft", _text),
+    "drafter": ("--drafter", _text),
     "threads": ("--threads, 1 to 1024", _threads),
     "memory": ('--memory, such as "2GB" or "auto"', _memory),
 }
@@ -76,4 +79,9 @@ def _check(file: str, name: str, value: Any) -> None:
 
 def options() -> dict[str, Any]:
     """Return the defaults of options, as click takes them."""
-    return {name: value for name, value in read().items() if name != "model"}
+    found = {name: value for name, value in read().items() if name != "model"}
+    if "draft" in found and drafting.known(
+        found["draft"]
+    ):  # as before there was a setting of that name
+        found["drafter"] = found.pop("draft")
+    return found

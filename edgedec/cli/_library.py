@@ -121,21 +121,24 @@ def draft_for(target: str | Path) -> Model | None:
 
     found = drafts.find(target, _library())
     if found is not None:
-        note(f"draft: {found.name}, from the library; --draft text drafts without a model")
+        note(f"draft: {found.name}, from the library; --drafter text drafts without a model")
     return found
 
 
-def draft(value: str, target: str | Path, wanted: Form | None) -> str | Path:
-    """Return a drafter's name or a draft model's path, as ``_options.open_options`` takes it.
+def draft(
+    value: str, drafter: str | None, target: str | Path, wanted: Form | None
+) -> str | Path | None:
+    """Return a draft model's path, as ``_options.open_options`` takes it, or a drafter's name.
 
-    ``value`` is the name of a drafter, or of a model as for MODEL; ``auto`` finds a draft for the
-    target.
+    ``value`` is a model as for MODEL; ``auto`` finds a draft for the target, unless ``drafter``
+    needs none.
     """
     from edgedec.decoding import drafting
 
     if value == drafting.AUTO:
-        found = draft_for(target)
-        return value if found is None else found.path
+        alone = drafter not in (None, value) and not drafting.info(str(drafter)).needs_model
+        found = None if alone else draft_for(target)
+        return None if found is None else found.path
     if drafting.known(value):
         return value
     near = difflib.get_close_matches(value, drafting.names(), 1)

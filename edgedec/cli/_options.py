@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Collection
@@ -14,27 +13,44 @@ from edgedec.cli import _values
 from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
-    from edgedec.loading.build import OpenOptions
+    from edgedec.loading.options import OpenOptions
     from edgedec.records.adapter import LoadOption
 
+_DRAFT = "draft_"
+_SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 F = TypeVar("F", bound=Callable[..., Any])
-_OPEN_FIELDS = ("draft_length", "threads", "max_context", "draft_context", "kv_memory", "accept",
-                "batch_invariant", "plan", "memory")  # fmt: skip
 
 
-class _DraftOption(click.Option):
-    """``--draft``, whose help lists the drafters when it is shown."""
+class _RuntimeOption(click.Option):
+    """``--runtime-option``, whose help lists the options when it is shown."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "type": _parsed})
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        known = [f"{name}: {option.help}" for name, option in _declared().items() if option.help]
         self.help = (
-            f"Drafter: {', '.join(_values.drafts())}; or a draft model's file, or a bundle (or"
-            " demo) whose target drafts. auto is hybrid if there is a draft model, else text."
+            f"An option of a runtime; repeatable. {' '.join(known)} With {_DRAFT} in front, for"
+            " the draft alone."
         )
         return super().get_help_record(ctx)
 
 
-DRAFT = click.option("--draft", cls=_DraftOption, type=_values.draft, default="auto",
-                     show_default=True, metavar="NAME|FILE.gguf")  # fmt: skip
+class _DrafterOption(click.Option):
+    """``--drafter``, whose help lists the drafters when it is shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        self.help = (
+            f"Way of drafting: {', '.join(_values.drafters())}; default: auto, which is hybrid if"
+            " there is a draft model, else text; none is plain decoding."
+        )
+        return super().get_help_record(ctx)
+
+
+# A drafter's name is accepted as well, as before there was --drafter.
+DRAFT = click.option("--draft", type=_values.draft, metavar="FILE",
+                     help="Draft model: a GGUF file, or a bundle (or demo) whose target drafts; "
+                     "default: the draft that comes with MODEL.")  # fmt: skip
 
 # A draft model alone, for commands that choose drafters themselves.
 DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="FILE",
@@ -46,8 +62,7 @@ THREADS = click.option("--threads", type=click.IntRange(1, 1024),
 
 # The options for opening a pipeline, except DRAFT.
 SETTINGS = [
-    click.option("--drafter", type=_values.Listed(_values.drafts), metavar="NAME",
-                 help="Drafter to use with a draft model given as a file; default: auto."),
+    click.option("--drafter", cls=_DrafterOption, type=_values.drafter, metavar="NAME"),
     click.option("--draft-length", type=_values.draft_length, default="auto", show_default=True,
                  metavar="auto|N",
                  help="Tokens to draft per round; auto decides by measured cost."),
@@ -77,7 +92,7 @@ SETTINGS = [
                  "including near-ties; refused if no padding achieves that. Default: on for ONNX "
                  "with 200 MB of weights or more on the processor, if padding achieves it, for "
                  "bundles exported with it, and on openvino, which needs no padding; never with "
-                 "--draft tree, or with a rule for --accept that does not give a seed's text. A "
+                 "--drafter tree, or with a rule for --accept that does not give a seed's text. A "
                  "smaller target would lose more time than it gains. fp32 weights hardly need it."),
 ]  # fmt: skip
 
@@ -92,6 +107,8 @@ LOAD = [
                  "200 MB or more runs on openvino if that is installed and computes its rounds "
                  "faster."),
     click.option("--draft-device", metavar="NAME", help="A device for the draft only."),
+    click.option("--runtime-option", cls=_RuntimeOption, multiple=True,
+                 metavar="NAME=VALUE"),
     click.option("-v", "--verbose", is_flag=True, help="Show the runtime's own log."),
 ]  # fmt: skip
 
@@ -106,49 +123,65 @@ WORKLOAD = [
 ]  # fmt: skip
 
 
-class LoadCommand(click.Command):
-    """A command with ``LOAD``, which also takes the options that runtimes declare."""
+def _declared() -> dict[str, LoadOption]:
+    from edgedec.runtimes import registry
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return all options, with the runtimes' before ``--verbose``, which ends ``LOAD``."""
-        own = super().get_params(ctx)
-        names = {name for parameter in own for name in parameter.opts}
-        runtimes = [option for option in _of_runtimes() if not names & {*option.opts}]
-        here = next(index for index, one in enumerate(own) if one.name == "verbose")
-        return [*own[:here], *runtimes, *own[here:]]
+    return registry.options()
+
+
+def _parsed(text: str | tuple[str, object]) -> tuple[str, object]:
+    """Parse ``NAME=VALUE``; the value is checked when the model is opened."""
+    if isinstance(text, tuple):
+        return text
+    name, separator, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    option = _declared().get(name.removeprefix(_DRAFT))
+    if option is None or not separator:
+        raise click.BadParameter(
+            f"{text!r:.60}: expected NAME=VALUE, with a name of {', '.join(_declared())}"
+        )
+    if option.type is bool:
+        if value.lower() not in _SWITCH:
+            raise click.BadParameter(f"{text!r:.60}: expected {name}=on or {name}=off")
+        return name, _SWITCH[value.lower()]
+    if option.in_bytes:
+        return name, _values.size(value)
+    return name, click.INT(value) if option.type is int else value
 
 
 @functools.cache
-def _of_runtimes() -> list[click.Option]:
-    """Import the runtimes, for a command's help and run, but not for the list of commands."""
+def runtime_flags() -> list[click.Option]:
+    """Return a flag for each option; hidden unless many people set it."""
     from edgedec.runtimes import registry
 
     found: dict[str, click.Option] = {}
     for info in registry.infos().values():
         formats = "/".join(info.formats).upper()
         for option in info.options:
-            found[option.name] = _of_runtime(option, option.name, f"{formats}: {option.help}")
+            found[option.name] = _flag(option, option.name, f"{formats}: {option.help}")
             if option.draft_help:
-                name = f"draft_{option.name}"
-                found[name] = _of_runtime(option, name, f"{formats}: {option.draft_help}")
+                name = f"{_DRAFT}{option.name}"
+                found[name] = _flag(option, name, f"{formats}: {option.draft_help}")
     return list(found.values())
 
 
-def _of_runtime(option: LoadOption, name: str, help: str) -> click.Option:
+def _flag(option: LoadOption, name: str, help: str) -> click.Option:
     draft = name != option.name
+    hidden = not option.common or draft
     flag = option.as_given(None, draft=draft)
+    kind: Any = None
     if option.type is bool:
         if option.default is None:
             flag = f"{flag}/{option.as_given(False, draft=draft)}"
-        return click.Option([flag, name], is_flag=True, default=None, help=help)
+        return click.Option([flag, name], is_flag=True, default=None, help=help, hidden=hidden)
     if option.choices:
-        return click.Option([flag, name], type=click.Choice(option.choices), help=help)
-    if option.in_bytes:
-        return click.Option([flag, name], type=_values.size, metavar="SIZE", help=help)
-    if option.type is int:
-        bounds = click.IntRange(option.least, option.most)
-        return click.Option([flag, name], type=bounds, metavar="N", help=help)
-    return click.Option([flag, name], help=help)
+        kind = click.Choice(option.choices)
+    elif option.in_bytes:
+        kind = _values.size
+    elif option.type is int:
+        kind = click.IntRange(option.least, option.most)
+    metavar = "SIZE" if option.in_bytes else "N" if option.type is int else None
+    return click.Option([flag, name], type=kind, metavar=metavar, help=help, hidden=hidden)
 
 
 def alone(option: str, allowed: Collection[str], advice: str) -> None:
@@ -197,51 +230,41 @@ def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 
 def open_options(chosen: dict[str, Any]) -> OpenOptions:
-    """Return ``OpenOptions`` from the values of ``OPEN``; notes a lossy rule on stderr."""
+    """Return ``OpenOptions`` from the values of ``OPEN`` and ``LOAD``; notes a lossy rule."""
     from edgedec.decoding.acceptance import rule
-    from edgedec.loading.build import OpenOptions
 
     if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
-    named = isinstance(chosen["draft"], str)
-    if named and chosen["drafter"] is not None:
-        raise click.UsageError("--drafter goes with --draft FILE; give the drafter to --draft")
-    drafter = chosen["draft"] if named else chosen["drafter"] or "auto"
-    unused = [] if named else ["--draft FILE"]
-    unused += [f"--draft-{name.replace('_', '-')}" for name in _of_draft(chosen)]
-    if unused and drafter != "auto" and not drafting.info(drafter).needs_model:
+    draft, drafter = chosen["draft"], chosen["drafter"]
+    named = isinstance(draft, str)
+    if named and drafter not in (None, draft):
+        raise click.UsageError(f"--draft {draft} names a drafter as --drafter does: give one")
+    options = load_options(chosen)
+    unused = [] if named or draft is None else ["--draft FILE"]
+    unused += [registry_flag(name) for name in options.given_for_draft]
+    drafter = options.drafter
+    if unused and drafter != drafting.AUTO and not drafting.info(drafter).needs_model:
         raise click.UsageError(
             f"the drafter {drafter} takes no draft model: leave {' and '.join(unused)} out"
         )
-    options = OpenOptions(
-        draft=drafter,
-        draft_model=None if named else chosen["draft"],
-        providers=tuple(chosen["providers"]),
-        **{name: chosen[name] for name in _OPEN_FIELDS},
-    )
-    return load_options(options, chosen)
+    return options
 
 
-def load_options(options: OpenOptions, chosen: dict[str, Any]) -> OpenOptions:
-    """Return ``options`` with the values of ``LOAD`` and of the runtimes' options."""
-    from edgedec.runtimes import registry
+def load_options(chosen: dict[str, Any], **more: Any) -> OpenOptions:
+    """Return ``OpenOptions`` from the values of a command that have the names of its options."""
+    from edgedec.loading.options import OpenOptions
 
     if chosen.get("verbose"):
         logging.basicConfig(format="%(message)s")  # standard error
         logging.getLogger("edgedec").setLevel(logging.DEBUG)
-    names = ("format", "device", *registry.options())
-    given = {name: chosen[name] for name in names if chosen.get(name) is not None}
-    fields = {field.name for field in dataclasses.fields(options)}
-    added = {name: given.pop(name) for name in [*given] if name not in fields}
-    options = dataclasses.replace(options, **given, runtime_options=added)
-    draft = _of_draft(chosen)
-    load = options.shared().changed(**draft) if draft else None
-    return dataclasses.replace(options, draft_load=load)
+    chosen = {**chosen, **dict(chosen.get("runtime_option", ())), **more}
+    names = OpenOptions.names()
+    given = {name: value for name, value in chosen.items() if value not in (None, ())}
+    return OpenOptions(**{name: value for name, value in given.items() if name in names})
 
 
-def _of_draft(chosen: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given for the draft alone."""
+def registry_flag(name: str) -> str:
+    """Return the flag of an option for the draft alone."""
     from edgedec.runtimes import registry
 
-    own = {name: chosen.get(f"draft_{name}") for name in ("device", *registry.options())}
-    return {name: value for name, value in own.items() if value is not None}
+    return registry.flag(name, None, draft=True)

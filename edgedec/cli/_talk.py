@@ -209,7 +209,7 @@ class Talk:
         """Use another drafter for the following messages."""
         try:
             self._options = dataclasses.replace(
-                self._options, draft=None if name == "auto" else name
+                self._options, drafter=None if name == "auto" else name
             )
         except InputError as error:
             note(f"{error}, or auto")

@@ -47,8 +47,8 @@ draft_length = tokens(0, 3, "0 to 999")
 draft_context = tokens(2, 9, "2 or more")
 
 
-def drafts() -> list[str]:
-    """Return the names that ``--draft`` takes."""
+def drafters() -> list[str]:
+    """Return the names that ``--drafter`` takes."""
     return [drafting.AUTO, *drafting.names()]
 
 
@@ -60,9 +60,20 @@ def draft(value: str | Path) -> str | Path:
         return text
     if is_file or names_model(text) or Path(text).exists():
         return draft_model(text)
-    near = difflib.get_close_matches(text, drafts(), 1)
-    known = f"expected {', '.join(drafts())}, demo or a file"
-    raise click.BadParameter(
+    raise _no_drafter(text, ", demo or a file")
+
+
+def drafter(value: str) -> str:
+    """Parse a drafter's name."""
+    if value in drafters():
+        return value
+    raise _no_drafter(value)
+
+
+def _no_drafter(text: str, more: str = "") -> click.BadParameter:
+    near = difflib.get_close_matches(text, drafters(), 1)
+    known = f"expected {', '.join(drafters())}{more}"
+    return click.BadParameter(
         f"no drafter {text!r}: {f'did you mean {near[0]}?' if near else known}"
     )
 

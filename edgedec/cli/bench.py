@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _model, _options, _prompts
+from edgedec.cli import _help, _model, _options, _prompts
 
 if TYPE_CHECKING:
     from edgedec.compare.drafters import DrafterTask
     from edgedec.compare.interleaved import Comparison
 
 
-@click.command(cls=_options.LoadCommand)
+@click.command(cls=_help.LoadCommand)
 @_model.model
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
@@ -86,11 +86,9 @@ def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]
     from edgedec.compare.drafters import DrafterTask
     from edgedec.compare.questions import has_turns, read_questions
     from edgedec.decoding.sampling import SamplingParams
-    from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions
 
-    common = OpenOptions(draft_model=chosen["draft_model"], threads=chosen["threads"], plan="none")
-    common = _options.load_options(common, chosen)
+    common = _options.load_options(chosen, draft=chosen["draft_model"], plan="none")
     turns = prompts is not None and has_turns(prompts)
     sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
     options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=not turns)

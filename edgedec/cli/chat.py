@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _conversation, _model, _options, _sampling
+from edgedec.cli import _conversation, _help, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk
 from edgedec.cli._terminal import note
@@ -28,7 +28,7 @@ SESSION = click.option(
 )
 
 
-@click.command(cls=_options.LoadCommand)
+@click.command(cls=_help.LoadCommand)
 @_model.model
 @click.option(
     "--system",

@@ -13,7 +13,7 @@ def command(as_json: bool) -> None:
     """Show the defaults of run, chat and generate, and their file.
 
     The file is config.toml in the user's config folder, or $EDGEDEC_CONFIG. It may set model,
-    draft, threads and memory; options of the command line take precedence. As a file:
+    draft, drafter, threads and memory; options of the command line take precedence. As a file:
 
     \b
     model = "Qwen/Qwen3-0.6B"
@@ -29,7 +29,7 @@ def command(as_json: bool) -> None:
     from edgedec.cli import _output
 
     found, file = _config.read(), user_folders.config_file()
-    without = {"model": DEMO, "draft": "auto"}
+    without = {"model": DEMO, "draft": "auto", "drafter": "auto"}
     if as_json:
         values = {name: found.get(name, without.get(name)) for name in _config.SETTINGS}
         _output.print_json({"file": str(file), "exists": file.exists(), "settings": values})

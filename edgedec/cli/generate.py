@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _sampling, _values
+from edgedec.cli import _help, _model, _options, _sampling, _values
 from edgedec.cli._terminal import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 
 
-@click.command(cls=_options.LoadCommand)
+@click.command(cls=_help.LoadCommand)
 @_model.model_and_prompt
 @_options.options(_sampling.SAMPLE, _sampling.FORM, _options.OPEN, _options.LOAD)
 @_sampling.SYSTEM

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _library, _model, _options, _sampling
+from edgedec.cli import _help, _library, _model, _options, _sampling
 from edgedec.cli.chat import SESSION, converse
 
 if TYPE_CHECKING:
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
 
-@click.command(cls=_options.LoadCommand)
+@click.command(cls=_help.LoadCommand)
 @click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", type=_library.MODEL)
 @click.option(
     "--draft",
     default="auto",
-    show_default=True,
-    metavar="NAME|MODEL",
-    help="A drafter's name, or a draft model, given like MODEL. auto takes the draft that comes "
-    "with MODEL, else one from the library with the same tokenizer, else drafts from the text.",
+    metavar="MODEL",
+    help="Draft model, given like MODEL; default: the draft that comes with MODEL, else one from "
+    "the library with the same tokenizer.",
 )
 @_sampling.SYSTEM
 @SESSION
@@ -69,7 +68,7 @@ def command(
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
     _check(system, session, options, raw=raw, chats=text is None)
     target = _library.located(model, wanted).path
-    chosen["draft"] = _library.draft(draft, target, wanted)
+    chosen["draft"] = _library.draft(draft, chosen["drafter"], target, wanted)
     opening = _options.open_options(chosen)
     completes = model == DEMO and system is None
     if text is None:

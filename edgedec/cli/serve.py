@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _help, _model, _options
 
 _SERVER = [
     click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
@@ -34,7 +33,7 @@ _SERVER = [
 ]  # fmt: skip
 
 
-@click.command(cls=_options.LoadCommand)
+@click.command(cls=_help.LoadCommand)
 @_model.model
 @_options.options(_SERVER, _options.OPEN, _options.LOAD)
 def command(
@@ -73,7 +72,7 @@ def command(
         limits=Limits(text_s=timeout),
         **{field: chosen[field] for field in ("hosts", "origins", "parallel", "queue")},
     )
-    options = dataclasses.replace(_options.open_options(chosen), parallel=settings.parallel)
+    options = _options.open_options(chosen)
     with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
         sock.listen()
         click.echo(f"{settings.name} at {run.url(sock)}/v1, a page at {run.url(sock)}")

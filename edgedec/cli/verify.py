@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _prompts, _sampling
+from edgedec.cli import _help, _model, _options, _prompts, _sampling
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Prompt
@@ -24,7 +24,7 @@ _SHOWN = 20
 _VALUE = 20
 
 
-@click.command(cls=_options.LoadCommand)
+@click.command(cls=_help.LoadCommand)
 @_model.model
 @_options.options(_options.texts(count=20, least_tokens=1))
 @click.option(
@@ -86,7 +86,7 @@ def command(
 
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
-    listed; with --batch-invariant, the default of large ONNX targets (but not with --draft tree or
+    listed; with --batch-invariant, the default of large ONNX targets (not with --drafter tree or
     --accept speculative), there are none, and with fp32 weights hardly any. Exit code 1: some text
     differs by more, or nothing was drafted. Texts run past an end of text unless --respect-eos.
 

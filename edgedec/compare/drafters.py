@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
 
     Other composites are left out, since ``auto`` is one and their parts run on their own.
     """
-    plain = replace(common, draft="none", batch_invariant=False)
+    plain = common.changed(drafter="none", batch_invariant=False)
     able = [n for n in drafting.planned() if has_draft or not drafting.info(n).needs_model]
     drafters = [drafting.AUTO, *(name for name in able if not drafting.info(name).parts)]
-    return {PLAIN: plain, **{name: replace(common, draft=name) for name in drafters}}
+    return {PLAIN: plain, **{name: common.changed(drafter=name) for name in drafters}}
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def bench_bundle(
 
     """
     own_draft = not is_gguf(asked.bundle) and Bundle.open(asked.bundle).draft is not None
-    has_draft = own_draft or asked.common.draft_model is not None
+    has_draft = own_draft or asked.common.draft is not None
     ways = entrants(asked.common, has_draft=has_draft)
     with recording(out, RECORDS) as recorder:
         recorder.add(kind="about", **_about(asked))

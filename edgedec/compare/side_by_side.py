@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -65,22 +64,22 @@ class SideBySide:
 
     def __init__(self, bundle: str | Path, options: OpenOptions | None = None) -> None:
         options = options or OpenOptions()
-        if options.draft == drafting.PLAIN:
+        if options.drafter == drafting.PLAIN:
             raise InputError(
-                "--draft none is what a drafter is compared with: choose another drafter"
+                "--drafter none is what a drafter is compared with: choose another drafter"
             )
         self._stack = ExitStack()
-        if options.batch_invariant is None and not drafting.info(options.draft).branches:
+        if options.load.batch_invariant is None and not drafting.info(options.drafter).branches:
             # A runtime without batch invariance refuses; any other error occurs again without it.
             with suppress(InputError, RuntimeUnavailable):
-                self._open(bundle, dataclasses.replace(options, batch_invariant=True))
+                self._open(bundle, options.changed(batch_invariant=True))
                 return
         self._open(bundle, options)
 
     def _open(self, bundle: str | Path, options: OpenOptions) -> None:
         with ExitStack() as stack:
             self._sides = {
-                PLAIN: stack.enter_context(Pipeline.open(bundle, options, draft=drafting.PLAIN)),
+                PLAIN: stack.enter_context(Pipeline.open(bundle, options, drafter=drafting.PLAIN)),
                 SPECULATIVE: stack.enter_context(Pipeline.open(bundle, options)),
             }
             self._stack = stack.pop_all()

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
+from edgedec._support.option_names import check_names
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.generation.options import GenerateOptions
-from edgedec.records.load import LoadOptions
-
-T = TypeVar("T")
-# Names of options in other libraries, and what they are called here.
-_ELSEWHERE = {
-    "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "n_predict": "max_new_tokens",
-    "do_sample": "temperature", "repeat_penalty": "repetition_penalty", "stop_strings": "stop",
-    "stop_words": "stop", "max_time": "timeout_s", "timeout": "timeout_s", "drafter": "draft",
-    "n_ctx": "max_context", "n_threads": "threads", "draft_path": "draft_model",
-    "row_invariant": "batch_invariant",
-}  # fmt: skip
 
 
 class TextOptions(TypedDict, total=False):
@@ -32,7 +20,7 @@ class TextOptions(TypedDict, total=False):
     logprobs: int | None
     timeout_s: float | None
     ignore_eos: bool
-    draft: str | None
+    drafter: str | None
     draft_length: int | None
     json_mode: bool
     json_schema: str | bool | Mapping[str, Any] | None
@@ -47,42 +35,6 @@ class TextOptions(TypedDict, total=False):
     frequency_penalty: float
     logit_bias: Mapping[int, float]
     seed: int | None
-
-
-class OpenChanges(TypedDict, total=False):
-    """The fields of ``OpenOptions``, by name."""
-
-    threads: int | None
-    batch_threads: int | None
-    batch_invariant: bool | None
-    providers: Sequence[str]
-    kv: str | None
-    flash_attention: bool | None
-    device: str | None
-    gpu_layers: int | None
-    mmap: bool | None
-    mlock: bool | None
-    repack: bool | None
-    weight_memory: int | None
-    cores: tuple[int, ...] | None
-    draft: str
-    draft_model: str | Path | None
-    draft_length: int | str
-    draft_load: LoadOptions | None
-    draft_depth: int | None
-    format: str
-    draft_format: str | None
-    schedule: str
-    max_context: int | None
-    context_limit: int | None
-    draft_context: int | str | None
-    kv_memory: int | None
-    conversations: int
-    parallel: int
-    accept: str | None
-    plan: str | Path
-    memory: int | str | None
-    runtime_options: Mapping[str, Any]
 
 
 def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> GenerateOptions:
@@ -111,25 +63,6 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
     if sampling and isinstance(chosen, SamplingParams):
         changed["sampling"] = dataclasses.replace(chosen, **sampling)
     return dataclasses.replace(options, **changed)
-
-
-def replaced(options: T, changes: Mapping[str, Any]) -> T:
-    """Return a dataclass with fields changed by name; TypeError for an unknown name."""
-    check_names(changes, _names(options))
-    return dataclasses.replace(options, **changes)  # type: ignore[type-var]
-
-
-def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise TypeError for an unknown name, with the one that was probably meant."""
-    for name in given:
-        if name in known:
-            continue
-        elsewhere = _ELSEWHERE.get(name, "")
-        near = [elsewhere] if elsewhere in known else difflib.get_close_matches(name, known, 2)
-        meant = (
-            f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(known)}"
-        )
-        raise TypeError(f"unknown option {name!r}: {meant}")
 
 
 def _names(options: Any) -> list[str]:

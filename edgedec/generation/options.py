@@ -39,7 +39,7 @@ class GenerateOptions:
         logprobs: None for none; 0 for each token's own; n for the n most likely as well.
         timeout_s: seconds after which the text ends with ``"timeout"``.
         ignore_eos: continue past an end-of-text token, for measuring.
-        draft: the only drafter that may be used, of those the pipeline was opened with
+        drafter: the only drafter that may be used, of those the pipeline was opened with
             (``lookup`` or ``model``, say); ``none`` is plain decoding; None allows all of them.
         draft_length: tokens to draft per round; 0 is plain decoding, None the pipeline's choice.
         json_mode: constrain the text to a JSON object.
@@ -56,7 +56,7 @@ class GenerateOptions:
     logprobs: int | None = None
     timeout_s: float | None = None
     ignore_eos: bool = False
-    draft: str | None = None
+    drafter: str | None = None
     draft_length: int | None = None
     json_mode: bool = False
     json_schema: str | bool | Mapping[str, Any] | None = None
@@ -69,9 +69,9 @@ class GenerateOptions:
             check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
-        if self.draft is not None and not drafting.known(self.draft):
+        if self.drafter is not None and not drafting.known(self.drafter):
             raise InputError(
-                f"no drafter {self.draft!r}: expected one of {', '.join(drafting.names())}"
+                f"no drafter {self.drafter!r}: expected one of {', '.join(drafting.names())}"
             )
         if self.draft_length is not None and self.draft_length < 0:
             raise InputError(f"draft_length is {self.draft_length}: expected 0 or more")

@@ -9,7 +9,8 @@ from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics
 
-Plan = dict[str, Any]
+# How a text is decoded: drafter, draft length, threads and so on, as ``--json`` prints it.
+Setup = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Generation:
     finish_reason: str
     metrics: Metrics
     seed: int
-    plan: Plan
+    plan: Setup
 
     @property
     def token_ids(self) -> list[int]:
@@ -40,18 +41,18 @@ class Generation:
         return [event.token for event in self.events]
 
 
-def plan_of(opened: Plan, draft: str | None, draft_length: int | None) -> Plan:
-    """Return the plan of one generation, which may have its own drafter and draft length.
+def setup_of(opened: Setup, drafter: str | None, draft_length: int | None) -> Setup:
+    """Return the setup of one generation, which may have its own drafter and draft length.
 
     Args:
-        opened: the plan of the pipeline.
-        draft, draft_length: as ``GenerateOptions`` has them.
+        opened: the setup of the pipeline.
+        drafter, draft_length: as ``GenerateOptions`` has them.
 
     """
-    if opened["drafter"] == PLAIN or (draft is None and draft_length is None):
+    if opened["drafter"] == PLAIN or (drafter is None and draft_length is None):
         return opened
-    if draft == PLAIN or draft_length == 0:
+    if drafter == PLAIN or draft_length == 0:
         return {**opened, "drafter": PLAIN, "draft_length": 0, "policy": "fixed"}
-    drafter = {} if draft is None else {"drafter": draft}
+    named = {} if drafter is None else {"drafter": drafter}
     length = {} if draft_length is None else {"draft_length": draft_length, "policy": "fixed"}
-    return {**opened, **drafter, **length}
+    return {**opened, **named, **length}

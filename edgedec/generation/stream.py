@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
-from edgedec.generation.result import Generation, Plan
+from edgedec.generation.result import Generation, Setup
 
 Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
 
@@ -23,7 +23,7 @@ class Stream(Iterator[Emission]):
     ``result.text`` only.
     """
 
-    def __init__(self, rounds: Rounds, request: Request, plan: Callable[[], Plan]) -> None:
+    def __init__(self, rounds: Rounds, request: Request, plan: Callable[[], Setup]) -> None:
         self.metrics = Metrics()
         self.result: Generation | None = None
         self._request = request

@@ -22,8 +22,8 @@ from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.engine import build_engine, parallel_engine
+from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
-from edgedec.loading.parts import Parts
 from edgedec.loading.sessions import Meter, open_sessions
 from edgedec.loading.sources import Pair, Source, find
 from edgedec.loading.unloading import UnloadableModel
@@ -36,10 +36,10 @@ from edgedec.runtimes import registry
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
 
-__all__ = ["OpenOptions", "Parts", "assemble", "find_pair"]
+__all__ = ["OpenOptions", "OpenPair", "assemble", "find_pair"]
 
 
-def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) -> Parts:
+def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) -> OpenPair:
     """Load the models and build the engine; a step that fails closes what was opened before.
 
     Args:
@@ -85,7 +85,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         guard = opened.guard(options, [engine, *others], unloadable)
         bound = _bound(opened.caches, target)
         left = stack.pop_all()
-        return Parts(pair, target, engine, tokenizer, facts, left, bound, guard, others)
+        return OpenPair(pair, target, engine, tokenizer, facts, left, bound, guard, others)
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:
@@ -94,7 +94,7 @@ def find_pair(where: str | Path, options: OpenOptions) -> Pair:
     Raises:
         BundleError, InputError.
     """
-    return find(where, options.draft_model, lambda *there: _format(options, *there))
+    return find(where, options.draft, lambda *there: _format(options, *there))
 
 
 def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
@@ -103,7 +103,7 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
     if pair.draft is not None and drafting.info(drafter).needs_model:
         draft = Place.of(pair.draft.format, options.of_draft())
     return Plan(
-        Place.of(pair.target.format, options.of_target(options.batch_invariant)),
+        Place.of(pair.target.format, options.load),
         draft,
         drafter,
         length if isinstance(length, int) else None,
@@ -197,16 +197,16 @@ def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
 
 
 def _drafter_name(pair: Pair, options: OpenOptions) -> str:
-    if is_gguf(options.draft):
-        raise InputError(f"draft {options.draft!r}: a drafter's name; give a file to draft_model")
-    if options.draft != "auto":
-        return options.draft
+    if is_gguf(options.drafter):
+        raise InputError(f"drafter {options.drafter!r}: expected a name; give a file to draft")
+    if options.drafter != "auto":
+        return options.drafter
     return drafting.default(with_model=pair.draft is not None)
 
 
 def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
     """Return the drafter's name; plain decoding if the target is recurrent and cannot roll back."""
-    if drafter_name != PLAIN and options.draft == "auto" and options.draft_model is None:
+    if drafter_name != PLAIN and options.drafter == "auto" and options.draft is None:
         return PLAIN if target.capabilities.rollback is Rollback.NONE else drafter_name
     if drafter_name != PLAIN:
         _check_goes_back(target, drafter_name)
@@ -216,8 +216,8 @@ def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
 def _check_goes_back(model: Model, drafter_name: str) -> None:
     if model.capabilities.rollback is Rollback.NONE:
         raise InputError(
-            f"{model.info.name} is recurrent and cannot take back a rejected token, so --draft"
-            f" {drafter_name} cannot be used with it: decode with --draft none"
+            f"{model.info.name} is recurrent and cannot take back a rejected token, so --drafter"
+            f" {drafter_name} cannot be used with it: decode with --drafter none"
         )
 
 
@@ -229,8 +229,8 @@ def _load_draft(
         return None
     if pair.draft is None:
         raise InputError(
-            f"--draft {drafter} needs a draft model and {pair.where} has none: "
-            "give one with --draft FILE.gguf, or try --draft lookup"
+            f"--drafter {drafter} needs a draft model and {pair.where} has none: "
+            "give one with --draft FILE.gguf, or try --drafter lookup"
         )
     load = partial(_loaded, pair.draft, options.of_draft(), options.given_for_draft)
     # An overlapped draft model may be computing when its memory is needed.
@@ -247,7 +247,7 @@ def _check_sizes(target: Model, draft: Model) -> None:
         raise InputError(
             f"the draft ({draft.info.name}, {draft.info.weight_bytes / 1e6:.1f} MB) is larger than"
             f" the target ({target.info.name}, {target.info.weight_bytes / 1e6:.1f} MB): swap"
-            " them, or decode with --draft lookup"
+            " them, or decode with --drafter lookup"
         )
 
 
@@ -285,11 +285,11 @@ def _describe(
         "lossless": engine.rule.lossless,
         "batch_invariant": target.capabilities.batch_invariant,
         "row_invariant": target.capabilities.batch_invariant,  # its former name, for scripts
-        "kv": options.kv,
+        "kv": options.load.own.get("kv"),
         "threads": target.info.threads,
-        "cores": options.cores,
-        "provider": next(iter(options.providers), None),
-        "device": options.device,
+        "cores": options.load.cores,
+        "provider": next(iter(options.load.providers), None),
+        "device": options.load.device,
         "max_context": caches.capacity,
         "kv_bytes": caches.kv_bytes,
     }

@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.model_path import is_gguf
+from edgedec._support.option_names import check_names
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_VIEW
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
 from edgedec.memory.grant import AUTO
-from edgedec.records.load import LoadOptions, check_threads
+from edgedec.records.load import COMMON, LoadOptions
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
 from edgedec.runtimes import registry
 
 # Fields that are a whole number or ``auto``.
 _AUTOMATIC = ("draft_context", "memory")
-# Fields that only some runtimes take.
-_OWN = (
-    "batch_threads",
-    "kv",
-    "flash_attention",
-    "gpu_layers",
-    "mmap",
-    "mlock",
-    "repack",
-    "weight_memory",
-)
+# Options that a plan decides, beside those that a runtime declares as such.
+_PLANNED = (
+    "drafter", "draft_length", "draft_load", "format", "schedule",
+    "threads", "providers", "device", "cores",
+)  # fmt: skip
+_AS_THE_RUNTIME_CHOOSES = LoadOptions()
+# Begins the name of a load option for the draft alone.
+_FOR_DRAFT = "draft_"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class OpenOptions:
-    """Options for opening a pipeline; those of a model apply to target and draft.
+    """Options for opening a pipeline.
 
     Attributes:
-        threads, batch_invariant, providers, device, cores: see ``LoadOptions``.
-        batch_threads: threads of a pass over many tokens, as in prefill; None is ``threads``.
-        kv: data type of keys and values: ``f32``, ``f16``, ``q8_0`` or ``q4_0``.
-        flash_attention: on or off.
-        gpu_layers: number of layers on the device; -1 is all.
-        mmap: map the weights instead of reading them.
-        mlock: keep the weights in memory.
-        repack: reorder a GGUF file's weights for the processor's kernels, which is quicker, in a
-            copy that the system cannot page out.
-        weight_memory: bytes of the target's weights to keep in memory; the rest is read from the
-            disk in every pass. None keeps all of them.
-        draft: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``; ``none``
-            is plain decoding.
-        draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
-            comes with the target.
-        draft_length: ``auto`` measures costs and decides each round; a number is fixed.
+        load: load options of the target, and of the draft unless it has its own.
         draft_load: load options of the draft; None is those of the target.
+        drafter: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``;
+            ``none`` is plain decoding.
+        draft: a draft model: a GGUF file, or a bundle whose target drafts; None is the draft that
+            comes with the target. A drafter's name is taken as ``drafter``, as it was before.
+        draft_length: ``auto`` measures costs and decides each round; a number is fixed.
         draft_depth: longest path of a drafted tree of a fixed length; None is that length.
         format: of the target's files, if a bundle has several, and of the draft's if available;
             ``auto`` takes the fastest one.
@@ -85,7 +74,10 @@ class OpenOptions:
             free, less a margin. Unless ``plan`` is ``none``, a plan that fits is made, after
             measuring the models if needed; the limit is enforced while decoding. None sets no
             limit.
-        runtime_options: options, by name, that an installed package's runtime declares.
+
+    Load options are also given by name, ``threads=2``, ``kv="q8_0"`` or any other that
+    ``LoadOptions`` has or a runtime declares; ``draft_`` in front gives one to the draft alone, as
+    ``draft_device="cpu"``. They change ``load`` and ``draft_load``.
 
     ``batch_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
     keeps drafters from branching; where no padding of passes achieves that, opening fails. None
@@ -100,23 +92,11 @@ class OpenOptions:
 
     """
 
-    threads: int | None = None
-    batch_threads: int | None = None
-    batch_invariant: bool | None = None
-    providers: Sequence[str] = ()
-    kv: str | None = None
-    flash_attention: bool | None = None
-    device: str | None = None
-    gpu_layers: int | None = None
-    mmap: bool | None = None
-    mlock: bool | None = None
-    repack: bool | None = None
-    weight_memory: int | None = None
-    cores: tuple[int, ...] | None = None
-    draft: str = "auto"
-    draft_model: Path | None = None
-    draft_length: int | str = "auto"
+    load: LoadOptions = _AS_THE_RUNTIME_CHOOSES
     draft_load: LoadOptions | None = None
+    drafter: str = "auto"
+    draft: Path | None = None
+    draft_length: int | str = "auto"
     draft_depth: int | None = None
     format: str = "auto"
     draft_format: str | None = None
@@ -130,13 +110,64 @@ class OpenOptions:
     accept: str | None = None
     plan: str | Path = "auto"
     memory: int | str | None = None
-    runtime_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def __post_init__(self) -> None:
-        check_threads("threads", self.threads)
-        for name, value in self._own().items():
-            if name in registry.options():  # an unknown one is refused by the runtime
-                registry.options()[name].check(value)
+    def __init__(self, **options: Any) -> None:
+        options |= options.pop("runtime_options", {})  # their former place
+        check_names(options, self.names())
+        if _names_drafter(options.get("draft")):
+            options["drafter"] = options.pop("draft")
+        if isinstance(draft := options.get("draft"), str):
+            options["draft"] = Path(draft)
+        for field in dataclasses.fields(OpenOptions):
+            object.__setattr__(self, field.name, options.pop(field.name, field.default))
+        for_draft = {name: options.pop(name) for name in [*options] if name.startswith(_FOR_DRAFT)}
+        self._check()
+        if options:
+            object.__setattr__(self, "load", _checked(self.load, options))
+        if for_draft:
+            own = {name.removeprefix(_FOR_DRAFT): value for name, value in for_draft.items()}
+            load = _checked(self.draft_load or self.shared(), own)
+            object.__setattr__(self, "draft_load", load)
+
+    @staticmethod
+    def names() -> list[str]:
+        """Return the names of all options: fields, load options, and those for the draft alone."""
+        load = [*COMMON, *registry.options()]
+        own = [field.name for field in dataclasses.fields(OpenOptions)]
+        return [*own, *load, *(_FOR_DRAFT + name for name in load)]
+
+    def changed(self, **changes: Any) -> OpenOptions:
+        """Return a copy with some options changed.
+
+        Raises:
+            TypeError: no option has a name that was given.
+            InputError: a value is out of range.
+
+        """
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return OpenOptions(**fields | changes) if changes else self
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the options that differ from the defaults, by name, load options among them."""
+        own = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "load" and getattr(self, field.name) != field.default
+        }
+        load = {name: getattr(self.load, name) for name in COMMON} | self.load.own
+        return own | {name: value for name, value in load.items() if value not in (None, ())}
+
+    def planned(self) -> dict[str, Any]:
+        """Return the options that were set and that a plan decides, by name."""
+        planned = {*_PLANNED, *_planned()}
+        return {name: value for name, value in self.chosen().items() if name in planned}
+
+    def is_placed(self) -> bool:
+        """Return whether it was chosen where the target runs, or in how much memory."""
+        places = self.load.device or self.load.providers or self.load.cores
+        return bool(places) or self.memory is not None or not _planned().isdisjoint(self.load.own)
+
+    def _check(self) -> None:
         for name in (
             "draft_depth",
             "max_context",
@@ -154,9 +185,9 @@ class OpenOptions:
         if length != "auto" and (not isinstance(length, int) or length < 0):
             raise InputError(f"draft_length is {length!r:.60}: expected auto or 0 and more")
         self._check_turns()
-        if not isinstance(self.draft, str):
-            raise InputError(f"draft is {self.draft!r:.60}: expected a drafter's name, or auto")
-        for name in ("draft_model", "plan"):
+        if not isinstance(self.drafter, str):
+            raise InputError(f"drafter is {self.drafter!r:.60}: expected a drafter's name, or auto")
+        for name in ("draft", "plan"):
             path = getattr(self, name)
             if path is not None and not isinstance(path, (str, os.PathLike)):
                 raise InputError(f"{name} is {path!r:.60}: expected a path")
@@ -184,22 +215,14 @@ class OpenOptions:
         depends on the drafts. It is fixed when the target is opened, before any request is known to
         be greedy, since later requests reuse rows that earlier ones computed.
         """
-        if self.batch_invariant is None and (
-            drafting.info(drafter).needs_branches or not rule.seeds_text
-        ):
+        asked = self.load.batch_invariant
+        if asked is None and (drafting.info(drafter).needs_branches or not rule.seeds_text):
             return False
-        return self.batch_invariant
+        return asked
 
     def of_target(self, batch_invariant: bool | None) -> LoadOptions:
         """Return the target's load options."""
-        return LoadOptions(
-            threads=self.threads,
-            batch_invariant=batch_invariant,
-            providers=self.providers,
-            device=self.device,
-            cores=self.cores,
-            **self._own(),
-        )
+        return self.load.changed(batch_invariant=batch_invariant)
 
     def of_draft(self) -> LoadOptions:
         """Return the draft's load options; never batch-invariant, which only the text needs."""
@@ -210,9 +233,10 @@ class OpenOptions:
     def shared(self) -> LoadOptions:
         """Return those of the target's load options that apply to the draft as well."""
         places = {place for info in registry.infos().values() for place in info.target_places}
-        return self.of_target(None).changed(
-            device=None if self.device in places else self.device,
-            providers=tuple(name for name in self.providers if name not in places),
+        return self.load.changed(
+            batch_invariant=None,
+            device=None if self.load.device in places else self.load.device,
+            providers=tuple(name for name in self.load.providers if name not in places),
         )
 
     @property
@@ -220,9 +244,9 @@ class OpenOptions:
         """Names of the device and runtime options that were given for the draft alone."""
         if self.draft_load is None:
             return []
-        own, shared = self.draft_load.own, self._own()
+        own, shared = self.draft_load.own, self.load.own
         names = [name for name, value in own.items() if shared.get(name) != value]
-        return names if self.draft_load.device == self.device else ["device", *names]
+        return names if self.draft_load.device == self.load.device else ["device", *names]
 
     @property
     def compares_views(self) -> bool:
@@ -240,7 +264,20 @@ class OpenOptions:
             return DRAFT_CONTEXT if limited or not self.compares_views else LARGEST_VIEW
         return self.draft_context
 
-    def _own(self) -> dict[str, Any]:
-        """Return the chosen options that runtimes declare."""
-        named = {name: getattr(self, name) for name in _OWN if getattr(self, name) is not None}
-        return {**named, **self.runtime_options}
+
+def _planned() -> set[str]:
+    return {name for name, option in registry.options().items() if option.planned}
+
+
+def _names_drafter(draft: object) -> bool:
+    if not isinstance(draft, str) or "/" in draft or is_gguf(draft):
+        return False
+    return draft == drafting.AUTO or drafting.known(draft)
+
+
+def _checked(load: LoadOptions, changes: dict[str, Any]) -> LoadOptions:
+    """Return load options with some changed, after checking the values that runtimes declare."""
+    for name, value in changes.items():
+        if name in registry.options() and value is not None:
+            registry.options()[name].check(value)
+    return load.changed(**changes)

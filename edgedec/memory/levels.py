@@ -181,7 +181,7 @@ class Costs:
         if not held or needed - held > granted:
             return ""
         other = drafting.default(with_model=False)
-        return f", or --draft {other}, which leaves out a draft model of {megabytes(held)} MB"
+        return f", or --drafter {other}, which leaves out a draft model of {megabytes(held)} MB"
 
     def fitting(self, level: Level, bytes_: int, most: int) -> int:
         """Return the longest context, up to ``most``, whose account fits; 0 if none does."""

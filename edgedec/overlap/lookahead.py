@@ -54,7 +54,7 @@ class Lookahead:
         if parts.by_text:
             raise InputError(
                 "overlapped drafting needs a draft with the target's tokens, and these two share"
-                " too few: draft sequentially, or with --draft lookup"
+                " too few: draft sequentially, or with --drafter lookup"
             )
         self._context = DraftContext(parts, name)
         self._session = parts.draft

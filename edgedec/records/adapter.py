@@ -22,6 +22,8 @@ class LoadOption:
         draft_help: help of the option for the draft alone; empty means there is none.
         in_bytes: the number is a size, which the command line takes as ``512MB``.
         target_only: the draft does not take it over from the target.
+        planned: a plan decides it.
+        common: many people set it, so that the command line shows a flag for it.
 
     """
 
@@ -36,6 +38,8 @@ class LoadOption:
     draft_help: str = ""
     in_bytes: bool = False
     target_only: bool = False
+    planned: bool = False
+    common: bool = False
 
     @property
     def on_command_line(self) -> str:

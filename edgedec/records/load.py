@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
+
+# Options that every runtime takes; it declares the others.
+COMMON = ("threads", "batch_invariant", "providers", "device", "cores")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -48,13 +50,12 @@ class LoadOptions:
         check_threads("threads", threads)
         chosen = {name: value for name, value in own.items() if value is not None}
         values = (threads, batch_invariant, providers, device, cores, chosen)
-        for own_field, value in zip(dataclasses.fields(LoadOptions), values, strict=True):
-            object.__setattr__(self, own_field.name, value)
+        for name, value in zip((*COMMON, "own"), values, strict=True):
+            object.__setattr__(self, name, value)
 
     def changed(self, **changes: Any) -> LoadOptions:
         """Return a copy with some options changed."""
-        names = ("threads", "batch_invariant", "providers", "device", "cores")
-        return LoadOptions(**{name: getattr(self, name) for name in names} | self.own | changes)
+        return LoadOptions(**{name: getattr(self, name) for name in COMMON} | self.own | changes)
 
 
 def check_threads(name: str, value: object) -> None:

@@ -22,7 +22,8 @@ def figures(result: Generation) -> dict[str, Any]:
     """Return edgedec's own figures of a text: drafter, acceptance and speed."""
     metrics = result.metrics
     return {
-        "draft": result.plan["drafter"],
+        "drafter": result.plan["drafter"],
+        "draft": result.plan["drafter"],  # its former name
         "drafted": metrics.drafted_tokens,
         "accepted": metrics.accepted_tokens,
         "acceptance_rate": round(metrics.acceptance_rate, 4),

@@ -116,7 +116,7 @@ def _parsed(body: Body, tools: Tools | None, logprobs: bool) -> ParsedRequest:
     own = body.part("edgedec")
     pieces = (own.flag("pieces") or False) if own is not None else False
     if own is not None:
-        own.end(("draft", "draft_length"))
+        own.end(("draft", "drafter", "draft_length"))
     return ParsedRequest([], stream, usage, pieces, tools, logprobs)
 
 
@@ -140,7 +140,8 @@ def _options(body: Body, limits: Limits) -> dict[str, Any]:
     }
     own = body.part("edgedec")
     if own is not None:
-        given["draft"] = own.text("draft", drafting.names())
+        named = own.text("drafter", drafting.names())
+        given["drafter"] = named or own.text("draft", drafting.names())  # its former name
         given["draft_length"] = own.whole("draft_length", 0, 64)
     chosen = {name: value for name, value in given.items() if value is not None}
     drawn = {name: value for name, value in sampling.items() if value is not None}

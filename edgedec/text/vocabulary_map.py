@@ -64,7 +64,7 @@ def translate(
     if not len(target_ids):
         raise InputError(
             "the draft's tokenizer shares no token with the target's: give another draft model,"
-            " or --draft lookup, which needs none"
+            " or --drafter lookup, which needs none"
         )
     found = Translation(
         to_draft=to_draft,

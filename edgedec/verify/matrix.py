@@ -79,7 +79,7 @@ def verify_matrix(
     with Pipeline.open(bundle, plainly(options)) as pipeline:
         options = alike_for_all(pipeline, options)
         plain = _plain(pipeline, prompts, asked, progress)
-        ways = list(_ways(options, drafters(pipeline, options.draft)))
+        ways = list(_ways(options, drafters(pipeline, options.drafter)))
     found = compared(Comparable(bundle, options, prompts, plain.cases, plain.texts), ways, progress)
     return replace(found, notes=[*plain.notes, *found.notes])
 
@@ -129,20 +129,20 @@ def _plain(
 
 def _ways(options: OpenOptions, drafters: Sequence[str]) -> Iterator[Way]:
     """Yield the ways of drafting, the chosen one first."""
-    yield Way(options.draft, with_length(options))
+    yield Way(options.drafter, with_length(options))
     if options.draft_length == "auto":
-        yield Way(f"{options.draft}, lengths by cost", options, SHORT)
+        yield Way(f"{options.drafter}, lengths by cost", options, SHORT)
     for name in drafters:
-        if name != options.draft:
-            yield Way(name, with_length(replace(options, draft=name)), SHORT)
+        if name != options.drafter:
+            yield Way(name, with_length(options.changed(drafter=name)), SHORT)
     if options.accept not in (None, GumbelCoupling.name, SampleAndMatch.name):
         return
     for rule in {GumbelCoupling.name, SampleAndMatch.name} - {options.accept or "coupling"}:
-        by_rule = with_length(replace(options, accept=rule))
-        yield Way(f"{options.draft}, --accept {rule}", by_rule, SHORT)
+        by_rule = with_length(options.changed(accept=rule))
+        yield Way(f"{options.drafter}, --accept {rule}", by_rule, SHORT)
     rule = SpeculativeSampling.name
-    by_rule = with_length(replace(options, accept=rule))
-    yield Way(f"{options.draft}, --accept {rule}", by_rule, NOTHING_DRAWN)
+    by_rule = with_length(options.changed(accept=rule))
+    yield Way(f"{options.drafter}, --accept {rule}", by_rule, NOTHING_DRAWN)
 
 
 def _without_effect(cases: Sequence[Case], texts: Texts, count: int) -> list[str]:

@@ -88,10 +88,9 @@ def plainly(options: OpenOptions) -> OpenOptions:
     A drafter that needs branches opens a bundle without batch invariance unless that is requested,
     so plain decoding does as well.
     """
-    trees = options.batch_invariant is None and drafting.info(options.draft).needs_branches
-    return replace(
-        options, draft=PLAIN, batch_invariant=False if trees else options.batch_invariant
-    )
+    invariant = options.load.batch_invariant
+    trees = invariant is None and drafting.info(options.drafter).needs_branches
+    return options.changed(drafter=PLAIN, batch_invariant=False if trees else invariant)
 
 
 def decode(
@@ -201,8 +200,8 @@ def check(
     """Refuse options that cannot be compared, and a damaged bundle."""
     if not prompts:
         raise InputError("no prompts to verify with: give at least one")
-    if options.draft == PLAIN:
-        raise InputError("--draft none is what verify compares with: choose another drafter")
+    if options.drafter == PLAIN:
+        raise InputError("--drafter none is what verify compares with: choose another drafter")
     accept = rule(options.accept or GumbelCoupling.name)
     # A lossy rule is allowed, to count how many texts it changes.
     if accept.lossless and not isinstance(accept, GumbelCoupling):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def alike_for_all(plain: Pipeline, options: OpenOptions) -> OpenOptions:
 
     A drafter that needs branches would otherwise open it without batch invariance.
     """
-    return replace(options, batch_invariant=True) if plain.plan["batch_invariant"] else options
+    return options.changed(batch_invariant=True) if plain.plan["batch_invariant"] else options
 
 
 def drafters(pipeline: Pipeline, draft: str) -> list[str]:
@@ -65,9 +65,9 @@ def with_length(options: OpenOptions) -> OpenOptions:
     """Return options with a fixed draft length, unless they have one; trees branch."""
     if options.draft_length != "auto":
         return options
-    if drafting.info(options.draft).needs_branches:
-        return replace(options, draft_length=TREE_LENGTH, draft_depth=TREE_DEPTH)
-    return replace(options, draft_length=DRAFT_LENGTH)
+    if drafting.info(options.drafter).needs_branches:
+        return options.changed(draft_length=TREE_LENGTH, draft_depth=TREE_DEPTH)
+    return options.changed(draft_length=DRAFT_LENGTH)
 
 
 def compared(given: Comparable, ways: Sequence[Way], progress: Progress) -> Verification:

@@ -5,15 +5,15 @@ from edgedec.records.adapter import AdapterInfo, LoadOption
 OPTIONS = (
     LoadOption(
         "batch_threads", int, "CPU threads for reading the prompt; default: as --threads.",
-        least=1, most=1024,
+        least=1, most=1024, planned=True,
     ),
     LoadOption(
         "kv", str, "type of keys and values.", choices=("f32", "f16", "q8_0", "q4_0"),
-        flag="kv-type",
+        flag="kv-type", common=True,
     ),
     LoadOption("flash_attention", bool, "default: if the runtime finds it faster."),
     LoadOption(
-        "gpu_layers", int, "layers on the device; -1 is all.", least=-1,
+        "gpu_layers", int, "layers on the device; -1 is all.", least=-1, planned=True, common=True,
         draft_help="layers of the draft on its device.",
     ),
     LoadOption("mmap", bool, "map the file into memory; default: yes."),

@@ -89,7 +89,7 @@ def test_an_export_is_as_far_from_its_source_as_its_rounding(tmp_path: Path) -> 
         size, of_texts = fidelity._measured(suite, out, [sample])
         found[name] = of_texts["code"]["kl_nats"]
         file = out / "target" / "model.onnx"
-        with Pipeline.open(out, draft="none", plan="none") as pipeline:
+        with Pipeline.open(out, drafter="none", plan="none") as pipeline:
             assert size == pipeline.target.info.weight_bytes - angle_bytes(file)
             assert divergence(pipeline.target, ids, sample.source) == of_texts["code"]
         assert 0 < angle_bytes(file) < size

@@ -21,7 +21,7 @@ jsonschema = pytest.importorskip("jsonschema")
 def test_texts_of_random_schemas_are_valid(count: int) -> None:
     file = io.StringIO()
     with (
-        Pipeline.open("demo", draft="none", plan="none") as plain,
+        Pipeline.open("demo", drafter="none", plan="none") as plain,
         Pipeline.open("demo", plan="none") as drafted,
     ):
         row = texts((plain, drafted), count, Recorder(file, "grammar"))

@@ -29,7 +29,7 @@ def test_a_type_diverges_by_as_much_as_it_rounds(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
     file = write_tiny_gguf(tmp_path / "a.gguf", context=512)
     opened = {
-        name: Pipeline.open(file, draft="none", plan="none", threads=1, kv=kind)
+        name: Pipeline.open(file, drafter="none", plan="none", threads=1, kv=kind)
         for name, kind in (("f32", "f32"), ("again", "f32"), ("q8_0", "q8_0"), ("q4_0", "q4_0"))
     }
     try:

@@ -154,7 +154,7 @@ def test_tokens_by_what_became_of_them() -> None:
 
 def test_a_watched_text_is_the_same_text() -> None:
     options = GenerateOptions(40, ignore_eos=True)
-    opened = OpenOptions(plan="none", draft="model", draft_length=4, threads=1)
+    opened = OpenOptions(plan="none", drafter="model", draft_length=4, threads=1)
     prompt = "for a in b:\n    c(a)\nfor a in b:\n"
     with Pipeline.open("demo", opened) as pipeline:
         expected = pipeline.generate(prompt, options)

@@ -88,7 +88,7 @@ def test_every_turn_sees_the_answers_before_it(bundle, plain_bundle) -> None:
     options = GenerateOptions(5, ignore_eos=True)
     for path in (bundle, plain_bundle):
         asked.clear()
-        with Pipeline.open(path, plan="none", draft="none", threads=1) as pipeline:
+        with Pipeline.open(path, plan="none", drafter="none", threads=1) as pipeline:
 
             def generate(prompt: Any, chosen: Any, pipeline: Any = pipeline) -> Any:
                 text = prompt if isinstance(prompt, str) else pipeline.tokenizer.decode(prompt)

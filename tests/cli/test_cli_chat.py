@@ -175,7 +175,7 @@ class TestSessionFile:
     def talk(self, run: Callable[..., Any], bundle: Path, tmp_path: Path) -> Chat:
         def call(*lines: str, file: str = "one.chat", **options: Any) -> Any:
             ask = ["chat", "--bundle", options.get("bundle", bundle), "--max-new-tokens", 8]
-            ask += ["--session", tmp_path / file, "--draft", "none"]
+            ask += ["--session", tmp_path / file, "--drafter", "none"]
             return run(
                 *ask, "--logit-bias", "0=-100000", stdin="".join(line + "\n" for line in lines)
             )
@@ -210,7 +210,7 @@ class TestSessionFile:
     def test_a_saved_text_that_is_no_conversation(
         self, talk: Chat, tmp_path: Path, bundle: Path
     ) -> None:
-        with Pipeline.open(bundle, draft="none") as pipeline:
+        with Pipeline.open(bundle, drafter="none") as pipeline:
             pipeline.generate("One", max_new_tokens=4)
             pipeline.save(tmp_path / "one.chat", {"turns": [["a"]]})
         result = talk("One")
@@ -220,7 +220,7 @@ class TestSessionFile:
     def test_half_a_character_in_a_file_is_no_conversation(
         self, talk: Chat, tmp_path: Path, bundle: Path
     ) -> None:
-        with Pipeline.open(bundle, draft="none") as pipeline:
+        with Pipeline.open(bundle, drafter="none") as pipeline:
             pipeline.generate("One", max_new_tokens=4)
             pipeline.save(tmp_path / "one.chat", {"system": None, "turns": [["a\ud800", "b"]]})
         result = talk("One")
@@ -317,7 +317,7 @@ class TestSessionFile:
     def test_a_file_with_nan_among_its_keys_is_named(
         self, talk: Chat, tmp_path: Path, bundle: Path
     ) -> None:
-        with Pipeline.open(bundle, draft="none") as pipeline:
+        with Pipeline.open(bundle, drafter="none") as pipeline:
             pipeline.generate("One", max_new_tokens=4)
             pipeline.engine.target._held()[0][-1, -1, 0, -1] = float("nan")  # type: ignore[attr-defined]
             pipeline.save(tmp_path / "one.chat", Conversation().state)

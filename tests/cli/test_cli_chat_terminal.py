@@ -162,7 +162,7 @@ def test_saving_while_a_session_is_open(chat: Chat, bundle: Path, tmp_path: Path
 
 def test_colours_say_who_wrote_a_token(chat: Chat, bundle: Path) -> None:
     green = "\x1b[32m"
-    with chat(bundle, "--draft", "model", "--draft-length", 4, tokens=64) as terminal:
+    with chat(bundle, "--drafter", "model", "--draft-length", 4, tokens=64) as terminal:
         terminal.expect(PROMPT)
         terminal.type("Hello" + ENTER)
         terminal.expect(FIGURES)

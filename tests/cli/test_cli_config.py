@@ -24,7 +24,13 @@ def test_without_a_file_nothing_is_set(run: Run, config: Path) -> None:
     assert shown == {
         "file": str(config),
         "exists": False,
-        "settings": {"model": "demo", "draft": "auto", "threads": None, "memory": None},
+        "settings": {
+            "model": "demo",
+            "draft": "auto",
+            "drafter": "auto",
+            "threads": None,
+            "memory": None,
+        },
     }
     assert "(not there)" in run("config").stdout
 
@@ -38,7 +44,7 @@ def test_settings_are_defaults_and_options_go_before(run: Run, config: Path, bun
     assert (found["plan"]["drafter"], found["plan"]["threads"]) == ("lookup", 1)
     run_by_default = run("run", *ask[1:], "--raw", stdin="def f(x):")
     assert json.loads(run_by_default.stdout)["text"] == plain["text"]
-    given = json.loads(run("generate", "demo", *ask, "--draft", "none").stdout)
+    given = json.loads(run("generate", "demo", *ask, "--drafter", "none").stdout)
     assert given["plan"]["drafter"] == "none"
     assert given["text"] != plain["text"]
     assert "lookup" in run("config").stdout
@@ -51,7 +57,7 @@ def test_settings_are_defaults_and_options_go_before(run: Run, config: Path, bun
     [
         ("model", "is not TOML: "),
         ("modle = 'demo'", "no setting modle: did you mean model?"),
-        ("colour = 'red'", "no setting colour: expected model, draft, threads, memory"),
+        ("colour = 'red'", "no setting colour: expected model, draft, drafter, threads, memory"),
         ("threads = 0", "threads is 0, expected --threads, 1 to 1024"),
         ("threads = true", "threads is True, expected"),
         ("model = ''", "model is '', expected"),

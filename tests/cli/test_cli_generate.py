@@ -29,7 +29,7 @@ def generate(run, bundle):
 
 
 def test_one_object_with_all_figures(generate) -> None:
-    found = generate(PROMPT, "--max-new-tokens", 24, "--draft-length", 3, "--draft", "model")
+    found = generate(PROMPT, "--max-new-tokens", 24, "--draft-length", 3, "--drafter", "model")
     assert set(found) == KEYS
     assert len(found["token_ids"]) == 24
     assert found["finish_reason"] == "length"
@@ -67,9 +67,9 @@ def test_text_streams_to_stdout_and_figures_to_stderr(run, bundle, generate) -> 
 )
 def test_drafting_never_changes_the_text(generate, draft, sampling) -> None:
     ask = [PROMPT, "--max-new-tokens", 40, *sampling]
-    plain = generate(*ask, "--draft", "none")
+    plain = generate(*ask, "--drafter", "none")
     assert plain["drafted_tokens"] == 0
-    assert generate(*ask, "--draft", draft)["token_ids"] == plain["token_ids"]
+    assert generate(*ask, "--drafter", draft)["token_ids"] == plain["token_ids"]
 
 
 def test_another_bundle_may_draft(generate) -> None:
@@ -239,7 +239,7 @@ def test_no_template_and_no_draft_model(run, plain_bundle, one_line, tmp_path: P
     file.write_text('[{"role": "user", "content": "x"}]', "utf-8")
     ask = ["generate", "--bundle", plain_bundle]
     assert "no chat template" in one_line(run(*ask, "--messages", file))
-    assert "has none" in one_line(run(*ask, "a", "--draft", "model"))
+    assert "has none" in one_line(run(*ask, "a", "--drafter", "model"))
     assert run(*ask, "a", "--max-new-tokens", 4).exit_code == 0
 
 

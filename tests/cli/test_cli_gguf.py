@@ -76,7 +76,7 @@ SAMPLED = ("--temperature", 0.9, "--seed", 5)
 def test_a_pair_of_files_writes_what_the_graph_writes(
     generate: Callable[..., Any], sampling: tuple[object, ...]
 ) -> None:
-    plain = generate("onnx", *sampling, "--draft", "none")
+    plain = generate("onnx", *sampling, "--drafter", "none")
     for drafter in ("auto", "model", "tree"):
         found = generate("target", *FULL, *sampling, "--draft", "draft", "--drafter", drafter)
         assert found["token_ids"] == plain["token_ids"], drafter
@@ -86,7 +86,7 @@ def test_a_pair_of_files_writes_what_the_graph_writes(
 
 
 def test_a_lone_file_drafts_from_the_text(generate: Callable[..., Any]) -> None:
-    plain = generate("target", *FULL, "--draft", "none")
+    plain = generate("target", *FULL, "--drafter", "none")
     found = generate("target", *FULL)
     assert found["plan"]["drafter"] == "text"
     assert found["token_ids"] == plain["token_ids"]
@@ -95,7 +95,7 @@ def test_a_lone_file_drafts_from_the_text(generate: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("drafter", ["auto", "model", "strings"])
 def test_a_draft_of_another_vocabulary(generate: Callable[..., Any], drafter: str) -> None:
     for sampling in ((), SAMPLED):
-        plain = generate("target", *FULL, *sampling, "--draft", "none")
+        plain = generate("target", *FULL, *sampling, "--drafter", "none")
         ask = (*FULL, *sampling, "--draft", "foreign", "--drafter", drafter)
         found = generate("target", *ask, "--draft-length", 3)
         assert found["token_ids"] == plain["token_ids"]
@@ -148,7 +148,7 @@ def test_a_choice_that_would_be_ignored_is_refused(
     assert "is a GGUF file, --format onnx is for bundles: leave it out" in line
     line = one_line(run(*ask, "--draft", files["draft"], "--drafter", "lookup"))
     assert "the drafter lookup takes no draft model: leave --draft FILE out" in line
-    line = one_line(run(*ask, "--draft", "none", "--draft-gpu-layers", 0))
+    line = one_line(run(*ask, "--drafter", "none", "--draft-gpu-layers", 0))
     assert "leave --draft-gpu-layers out" in line
 
 
@@ -158,7 +158,7 @@ def test_a_draft_need_not_be_there_in_the_format_of_the_target(
     generate: Callable[..., Any],
     files: dict[str, Path],
 ) -> None:
-    plain = generate("onnx", "--draft", "none")
+    plain = generate("onnx", "--drafter", "none")
     found = generate("onnx", "--format=onnx", "--draft", "draft", "--draft-length", 3)
     assert found["token_ids"] == plain["token_ids"]
     assert found["drafted_tokens"] > 0
@@ -221,8 +221,8 @@ def test_a_draft_of_more_nodes_than_the_target_takes_branches(
     monkeypatch.setattr("edgedec.runtimes.llamacpp.context._LEAST_ROWS", 5)
     monkeypatch.setattr("edgedec.runtimes.llamacpp.context._MOST_ROWS", 5)
     sampling = ("--temperature", 3, "--seed", 5)
-    plain = generate("target", *FULL, *sampling, "--draft", "none")
-    drafts = ("--draft", drafter) if drafter == "recycle" else ("--draft", "draft")
+    plain = generate("target", *FULL, *sampling, "--drafter", "none")
+    drafts = ("--drafter", drafter) if drafter == "recycle" else ("--draft", "draft")
     more = () if drafter == "recycle" else ("--drafter", drafter)
     found = generate("target", *FULL, *sampling, *drafts, *more, "--draft-length", 40)
     assert found["text"] == plain["text"]

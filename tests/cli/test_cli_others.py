@@ -36,6 +36,24 @@ def test_help_has_examples_that_parse(run, name: str) -> None:
     assert used <= known
 
 
+def test_help_shows_the_options_people_use_and_help_all_the_others(run) -> None:
+    command = main.get_command(click.Context(main), "generate")
+    assert command is not None
+    parameters = command.get_params(click.Context(command))
+    every = {p.opts[-1] for p in parameters if isinstance(p, click.Option) and not p.hidden}
+    short, full = (
+        {
+            option
+            for option in every
+            if re.search(rf"^  (-\w, |--\w+, )?{option}(?![\w-])", shown, re.M)
+        }
+        for shown in (run("generate", flag).stdout for flag in ("--help", "--help-all"))
+    )
+    assert full == every
+    assert len(short - {"--help", "--help-all"}) == 15
+    assert {"--draft", "--drafter", "--max-new-tokens", "--json"} <= short
+
+
 @pytest.mark.parametrize("name", ["", *sorted(COMMANDS)])
 def test_help_fits_80_columns(run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -123,7 +141,7 @@ def test_every_drafter_can_be_named() -> None:
     from edgedec.cli import _values
     from edgedec.decoding import drafting
 
-    assert set(_values.drafts()) == {"auto", *drafting.names()}
+    assert set(_values.drafters()) == {"auto", *drafting.names()}
 
 
 def test_the_help_says_what_auto_is(run) -> None:
@@ -131,8 +149,8 @@ def test_the_help_says_what_auto_is(run) -> None:
 
     shown = " ".join(run("generate", "--help").stdout.split())
     both = [drafting.default(with_model=with_model) for with_model in (True, False)]
-    assert "auto is {} if there is a draft model, else {}.".format(*both) in shown
-    assert f"Drafter: auto, {', '.join(drafting.names())};" in shown
+    assert "auto, which is {} if there is a draft model, else {};".format(*both) in shown
+    assert f"Way of drafting: auto, {', '.join(drafting.names())};" in shown
 
 
 def test_a_reader_that_goes_away_is_no_error(start, bundle) -> None:
@@ -303,7 +321,7 @@ def test_demo(run, bundle) -> None:
 
 def test_demo_facts(run, bundle) -> None:
     ask = ["demo", "--bundle", bundle, "--count", 1, "--max-new-tokens", 24, "--json"]
-    (found,) = json.loads(run(*ask, "--draft", "model", "--draft-length", 3).stdout)
+    (found,) = json.loads(run(*ask, "--drafter", "model", "--draft-length", 3).stdout)
     assert found["identical"] is True
     assert found["plain"]["token_ids"] == found["speculative"]["token_ids"]
     assert found["plain"]["drafted_tokens"] == 0
@@ -311,7 +329,7 @@ def test_demo_facts(run, bundle) -> None:
 
 
 def test_demo_says_when_tokens_differ(run, bundle) -> None:
-    ask = ["demo", "--bundle", bundle, "--count", 1, "--max-new-tokens", 48, "--draft", "model"]
+    ask = ["demo", "--bundle", bundle, "--count", 1, "--max-new-tokens", 48, "--drafter", "model"]
     result = run(*ask, "--temperature", 1.5, "--accept", "typical", "--draft-length", 4)
     assert result.exit_code == 1
     assert "TOKENS DIFFER" in result.stdout

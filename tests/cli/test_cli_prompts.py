@@ -256,7 +256,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(
 ) -> None:
     out = tmp_path / "out.jsonl"
     ask = ["generate", "--bundle", bundle, "--prompts", prompts, "--out", out,
-           "--max-new-tokens", 600, "--logit-bias", "0=-100000", "--draft", "none"]  # fmt: skip
+           "--max-new-tokens", 600, "--logit-bias", "0=-100000", "--drafter", "none"]  # fmt: skip
     process = start(*ask)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
@@ -277,7 +277,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 def test_ctrl_c_prints_what_there_is(start, bundle) -> None:
-    ask = ["generate", "--bundle", bundle, "a", "--max-new-tokens", 4000, "--draft", "none"]
+    ask = ["generate", "--bundle", bundle, "a", "--max-new-tokens", 4000, "--drafter", "none"]
     process = start(*ask, "--logit-bias", "0=-100000")
     assert process.stdout is not None
     first = os.read(process.stdout.fileno(), 1)
@@ -310,7 +310,7 @@ def ctrl_c_in_round(monkeypatch):
 
 def test_ctrl_c_with_json(run, bundle, ctrl_c_in_round) -> None:
     ctrl_c_in_round(7)
-    result = run("generate", "--bundle", bundle, "a", "--json", "--draft", "none")
+    result = run("generate", "--bundle", bundle, "a", "--json", "--drafter", "none")
     assert result.exit_code == 130
     found = json.loads(result.stdout)
     assert found["finish_reason"] == "cancelled"
@@ -329,7 +329,7 @@ def test_ctrl_c_while_the_prompt_is_read(run, bundle, monkeypatch) -> None:
         honest(self, tokens, on_chunk)
 
     monkeypatch.setattr(OnnxSession, "prefill", prefill)
-    result = run("generate", "--bundle", bundle, "a few tokens", "--draft", "none")
+    result = run("generate", "--bundle", bundle, "a few tokens", "--drafter", "none")
     assert (result.exit_code, result.stdout) == (130, "")
     # On a busy machine the line says so.
     assert result.stderr.partition(",")[0].strip() == "0 tokens (cancelled)"
@@ -344,7 +344,7 @@ def test_ctrl_c_while_the_bundle_is_loaded(run, bundle, one_line, monkeypatch) -
 
 def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(run, bundle, ctrl_c_in_round) -> None:
     ctrl_c_in_round(3)
-    ask = ["chat", "--bundle", bundle, "--draft", "none"]
+    ask = ["chat", "--bundle", bundle, "--drafter", "none"]
     result = run(*ask, stdin="Hello\nAgain\n")
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
@@ -370,7 +370,7 @@ def test_a_line_may_say_who_drafts_for_it(run, bundle, tmp_path: Path) -> None:
     file, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     ask = ["generate", "--bundle", bundle, "--prompts", file, "--out", out]
-    done = run(*ask, "--draft", "model", "--draft-length", 3, "--max-new-tokens", 24)
+    done = run(*ask, "--drafter", "model", "--draft-length", 3, "--max-new-tokens", 24)
     assert done.exit_code == 0, done.output
     found = {entry["id"]: entry for entry in map(json.loads, out.read_text("utf-8").splitlines())}
     assert len({tuple(entry["token_ids"]) for entry in found.values()}) == 1
@@ -404,7 +404,7 @@ def test_a_line_with_an_unknown_drafter_says_which_there_are(run, bundle, tmp_pa
 
 
 def test_chat_can_switch_the_draft_off_and_on(run, bundle) -> None:
-    ask = ["chat", "--bundle", bundle, "--draft", "lookup", "--max-new-tokens", 24]
+    ask = ["chat", "--bundle", bundle, "--drafter", "lookup", "--max-new-tokens", 24]
     result = run(*ask, stdin="/draft none\naaaa\n/reset\n/draft auto\naaaa\n/draft x\n")
     assert result.exit_code == 0, result.output
     off, plain, anew, on, drafted, mistake = result.stderr.splitlines()

@@ -50,7 +50,7 @@ def test_the_library_is_searched_for_a_draft(run: Run, demo: Path) -> None:
     found = run(*ask)
     assert "draft: draft, from the library" in found.stderr
     assert json.loads(found.stdout)["plan"]["drafter"] == "hybrid"
-    alone = run(*ask, "--draft", "text")
+    alone = run(*ask, "--drafter", "text")
     assert json.loads(alone.stdout)["plan"]["drafter"] == "text"
     given = run(*ask, "--draft", demo / "draft")
     for other in (alone, given):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGST
 
 def arguments(bundle: Path, file: Path) -> list[object]:
     return [
-        "chat", "--bundle", bundle, "--session", file, "--draft", "none", "--max-new-tokens", 8,
+        "chat", "--bundle", bundle, "--session", file, "--drafter", "none", "--max-new-tokens", 8,
         "--logit-bias", "0=-100000",
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ def prompts(tmp_path: Path) -> Path:
 
 
 def test_the_promise_holds(run, bundle, prompts) -> None:
-    ask = ["verify", bundle, "--prompts", prompts, *SHORT, "--draft", "model"]
+    ask = ["verify", bundle, "--prompts", prompts, *SHORT, "--drafter", "model"]
     result = run(*ask, "--draft-length", 3, "--batch-invariant")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -32,7 +32,7 @@ def test_the_promise_holds(run, bundle, prompts) -> None:
 
 
 def test_a_lossy_rule_does_not_hold(run, bundle, prompts) -> None:
-    ask = ["verify", bundle, "--prompts", prompts, *SHORT, "--draft", "model"]
+    ask = ["verify", bundle, "--prompts", prompts, *SHORT, "--drafter", "model"]
     result = run(*ask, "--draft-length", 4, "--temperature", 1.5, "--accept", "typical")
     assert result.exit_code == 1
     found = json.loads(result.stdout)
@@ -42,7 +42,7 @@ def test_a_lossy_rule_does_not_hold(run, bundle, prompts) -> None:
 
 def test_a_broken_engine_does_not_hold(run, bundle, prompts, monkeypatch) -> None:
     accepts_one_more(monkeypatch)
-    ask = ["verify", bundle, "--prompts", prompts, "--max-new-tokens", 24, "--draft", "model"]
+    ask = ["verify", bundle, "--prompts", prompts, "--max-new-tokens", 24, "--drafter", "model"]
     result = run(*ask, "--draft-length", 3)
     assert result.exit_code == 1
     assert "DOES NOT HOLD" in result.stdout
@@ -74,7 +74,7 @@ def test_nothing_drafted_shows_nothing(run, bundle, prompts) -> None:
 
 def test_refusals(run, bundle, prompts, one_line, tmp_path: Path) -> None:
     ask = ["verify", bundle, "--prompts", prompts]
-    assert "--draft none is what verify compares with" in one_line(run(*ask, "--draft", "none"))
+    assert "--drafter none is what verify compares with" in one_line(run(*ask, "--drafter", "none"))
     chat = tmp_path / "chat.jsonl"
     chat.write_text('{"messages": [{"role": "user", "content": "x"}]}', "utf-8")
     assert "not messages" in one_line(run("verify", bundle, "--prompts", chat))

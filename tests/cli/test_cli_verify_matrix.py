@@ -401,7 +401,7 @@ def test_constrained_cases_follow_their_grammar(bundle, monkeypatch: Patch) -> N
         return result
 
     monkeypatch.setattr(Pipeline, "generate", generate)
-    found = matrix(bundle, draft="lookup", accept="match")
+    found = matrix(bundle, drafter="lookup", accept="match")
     assert found.holds
     assert all(text.startswith("{") for text in texts["JSON schema"])
     assert all(re.match("[a-z_]{2}", text) for text in texts["regular expression"])
@@ -409,7 +409,7 @@ def test_constrained_cases_follow_their_grammar(bundle, monkeypatch: Patch) -> N
 
 def test_without_llguidance_they_are_left_out(bundle, monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    found = matrix(bundle, draft="lookup", accept="match")
+    found = matrix(bundle, drafter="lookup", accept="match")
     assert found.holds
     assert not {"JSON", "JSON schema"} & {row.case for row in found.rows}
     assert any("left out" in note and "llguidance" in note for note in found.notes)
@@ -443,10 +443,10 @@ def test_a_batch_invariant_bundle_is_compared_so_in_every_way(
 
 
 def test_a_drafter_that_branches_is_held_against_passes_without_padding() -> None:
-    assert plainly(OpenOptions(draft="tree")).batch_invariant is False
-    assert plainly(OpenOptions(draft="lookup")).batch_invariant is None
-    assert plainly(OpenOptions(draft="recycle")).batch_invariant is None
-    assert plainly(OpenOptions(draft="tree", batch_invariant=True)).batch_invariant is True
+    assert plainly(OpenOptions(drafter="tree")).batch_invariant is False
+    assert plainly(OpenOptions(drafter="lookup")).batch_invariant is None
+    assert plainly(OpenOptions(drafter="recycle")).batch_invariant is None
+    assert plainly(OpenOptions(drafter="tree", batch_invariant=True)).batch_invariant is True
 
 
 def test_the_command(run, bundle) -> None:

@@ -87,7 +87,7 @@ def test_exported_and_used(kind: str, weights: str, tmp_path: Path) -> None:
     assert ("layers.0.branch.gate_up" in model.errors) == (weights != "fp32")
     texts = []
     for draft in ("none", "lookup"):
-        with Pipeline.open(out, draft=draft, draft_length=3, threads=1) as pipeline:
+        with Pipeline.open(out, drafter=draft, draft_length=3, threads=1) as pipeline:
             options = GenerateOptions(max_new_tokens=24, ignore_eos=True)
             texts.append(pipeline.generate("def f(x):", options).token_ids)
     if weights == "fp32":  # quantised rows differ with the width of a pass

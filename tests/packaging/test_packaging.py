@@ -227,7 +227,7 @@ from pathlib import Path
 import edgedec
 from edgedec import GenerateOptions, Generation, Pipeline, SamplingParams, Stream
 
-with Pipeline.open("demo", draft="lookup") as pipeline:
+with Pipeline.open("demo", drafter="lookup") as pipeline:
     found: Generation = pipeline.generate("x", max_new_tokens=10, temperature=0.8, stop="end")
     stream: Stream = pipeline.stream([1, 2], GenerateOptions(), stop=("a", "b"), seed=3)
     pipeline.chat([{"role": "user", "content": "Hi"}], top_p=0.9, logit_bias={3: 1.5})

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def subjects(bundle: str, options: OpenOptions) -> Subjects:
 
     Such devices (``AdapterInfo.target_places``) are left out if the options place the target.
     """
-    there = {source.format for source in every_format(bundle, options.draft_model)["target"]}
+    there = {source.format for source in every_format(bundle, options.draft)["target"]}
     found = Subjects({}, [])
     for name in registry.formats():
         if name not in there or options.format not in ("auto", name):
@@ -57,9 +57,9 @@ def subjects(bundle: str, options: OpenOptions) -> Subjects:
             note = f"{name}: left out, the runtime {info.name} is not installed"
             found.left_out.append(note)
             continue
-        own = replace(options, format=name)
+        own = options.changed(format=name)
         found.options[name] = own
-        if options.device is None and not options.providers:
+        if options.load.device is None and not options.load.providers:
             _add_devices(found, bundle, own, info)
     return found
 
@@ -70,9 +70,9 @@ def _add_devices(found: Subjects, bundle: str, options: OpenOptions, info: Adapt
         if device.name not in info.target_places:
             continue
         name = f"{options.format} on {device.name}"
-        there = replace(options, device=device.name)
+        there = options.changed(device=device.name)
         try:
-            Pipeline.open(bundle, replace(there, draft=PLAIN)).close()
+            Pipeline.open(bundle, there.changed(drafter=PLAIN)).close()
         except (InputError, RuntimeUnavailable) as error:
             found.left_out.append(f"{name}: left out, {error}")
         else:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgedec.decoding.sampling import SamplingParams
@@ -75,9 +74,8 @@ class Job:
 
 def _chosen(options: OpenOptions) -> dict[str, Any]:
     """Return the options that differ from the defaults."""
-    default = asdict(OpenOptions(plan="none"))
     return {
-        name: value if isinstance(value, (bool, int, float, Mapping)) else str(value)
-        for name, value in asdict(options).items()
-        if value != default[name]
+        name: value if isinstance(value, (bool, int, float)) else str(value)
+        for name, value in options.chosen().items()
+        if (name, value) != ("plan", "none")
     }

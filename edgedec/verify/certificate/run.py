@@ -124,7 +124,7 @@ def _about(job: Job, subjects: facts.Subjects) -> dict[str, Any]:
         **job.settings(),
         "compared": list(subjects.options),
         "left_out": notes,
-        "files": facts.files(job.bundle, job.options.draft_model),
+        "files": facts.files(job.bundle, job.options.draft),
         "program": facts.program(),
         "versions": facts.versions(formats),
         "machine": facts.machine(),

@@ -9,7 +9,6 @@ texts alternate.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from edgedec.compare.interleaved import Progress
 from edgedec.decoding import drafting
@@ -56,16 +55,16 @@ def ways(
 ) -> Iterator[Way]:
     """Yield the configurations for a chunk's prompts, ``auto`` first, as in ``names``."""
     for turn, name in enumerate(names):
-        opened = with_length(replace(options, draft=name))
+        opened = with_length(options.changed(drafter=name))
         yield Way(name, opened, texts=_alternating(indices, turn))
     yield Way("auto, lengths by cost", options, texts=_alternating(indices, len(names)))
     for other in RULES:
         if other != GumbelCoupling.name and rule(other).lossless:
             modes = _BOTH if rule(other).coupled else _ONLY_GREEDY
-            by_rule = replace(options, accept=other)
+            by_rule = options.changed(accept=other)
             yield from _in_turn(f"--accept {other}", by_rule, names, indices, modes)
     able = [name for name in names if _overlaps(name, with_model=with_model)]
-    overlapped = replace(options, schedule=OVERLAPPED)
+    overlapped = options.changed(schedule=OVERLAPPED)
     yield from _in_turn(OVERLAPPED, overlapped, able, indices, _BOTH)
 
 
@@ -85,7 +84,7 @@ def _in_turn(
             if index % len(names) == turn
         )
         if texts:
-            opened = with_length(replace(options, draft=name))
+            opened = with_length(options.changed(drafter=name))
             yield Way(f"{about}{TURN}{name}", opened, texts=texts)
 
 

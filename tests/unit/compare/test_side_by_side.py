@@ -51,7 +51,7 @@ def test_the_target_is_held_to_its_pace(sides: SideBySide) -> None:
 
 @pytest.mark.parametrize("length", ["auto", 3])
 def test_estimates_know_the_pace(length: int | str) -> None:
-    options = OpenOptions(plan="none", draft_length=length, draft="model")
+    options = OpenOptions(plan="none", draft_length=length, drafter="model")
     with SideBySide("demo", options) as sides:
         sides.hold(PACE_S)
         for side in (PLAIN, SPECULATIVE):
@@ -60,8 +60,8 @@ def test_estimates_know_the_pace(length: int | str) -> None:
 
 
 def test_plain_decoding_is_not_compared_with_itself() -> None:
-    with pytest.raises(InputError, match=r"--draft none is what .* is compared with: choose"):
-        SideBySide("demo", OpenOptions(draft="none"))
+    with pytest.raises(InputError, match=r"--drafter none is what .* is compared with: choose"):
+        SideBySide("demo", OpenOptions(drafter="none"))
 
 
 def test_what_is_not_held_runs_at_its_own_speed(sides: SideBySide) -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_held_runs_at_its_own_speed(sides: SideBySide) -> None:
 
     with SideBySide("demo", OpenOptions(plan="none")) as found:
         assert paced(found) == [False, False]
-        plain = found.write("import os", GenerateOptions(TOKENS, draft="none"))
+        plain = found.write("import os", GenerateOptions(TOKENS, drafter="none"))
     assert plain.metrics.emitted == TOKENS
     assert paced(sides) == [True, True]
 

@@ -72,7 +72,7 @@ def call(*arguments: object) -> click.testing.Result:
 def test_it_is_listed_and_not_imported_for_that(echo: None) -> None:
     assert drafting.names() == sorted((*BUILT_IN, "echo"))
     assert "auto, adaptive, echo, hybrid" in " ".join(call("generate", "--help").stdout.split())
-    assert "did you mean echo?" in call("generate", "demo", "a", "--draft", "ecko").stderr
+    assert "did you mean echo?" in call("generate", "demo", "a", "--drafter", "ecko").stderr
     assert "echo_drafter" not in sys.modules
     assert json.loads(call("doctor", "--json").stdout)["added_drafters"] == {"echo": "echo-drafter"}
     assert drafting.info("echo").lengths == (1, 3)
@@ -116,9 +116,9 @@ def test_it_is_profiled_and_decodes(
     (candidate, *_) = of(decision, drafter="echo")
     save(replace(decision, chosen=candidate), tmp_path / "plan.json")
     texts = set()
-    for options in ({"plan": tmp_path / "plan.json"}, {"draft": "echo"}, {"draft": "none"}):
+    for options in ({"plan": tmp_path / "plan.json"}, {"drafter": "echo"}, {"drafter": "none"}):
         with Pipeline.open("demo", **{"plan": "none", **options}) as pipeline:  # type: ignore[arg-type]
-            assert pipeline.plan["drafter"] == options.get("draft", "echo")
+            assert pipeline.plan["drafter"] == options.get("drafter", "echo")
             text = pipeline.generate(PROMPT, max_new_tokens=24, draft_length=3)
             texts.add(tuple(text.token_ids))
             drafted = text.metrics.drafted_tokens
@@ -152,10 +152,10 @@ def test_one_that_cannot_be_used_harms_no_other(
         assert "echo" not in drafting.planned()
     assert [record.message for record in caplog.records] == [problem]
     assert problem in call("doctor").stderr
-    failed = call("generate", "demo", "a", "--draft", "echo", "-n", "1")
+    failed = call("generate", "demo", "a", "--drafter", "echo", "-n", "1")
     assert failed.exit_code == 2
     assert failed.stderr.splitlines()[-1] == f"edgedec: error: {problem}"
-    assert call("generate", "demo", "a", "--draft", "lookup", "-n", "1").exit_code == 0
+    assert call("generate", "demo", "a", "--drafter", "lookup", "-n", "1").exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["lookup", "auto", "Echo", "e/cho"])
@@ -183,9 +183,9 @@ def test_one_that_fails_is_refused_by_plans_and_left_by_texts(
     decision = decide(PAIR, WORK, predict=predict)
     assert {one.refused for one in of(decision, drafter="echo")} == {words}
     with caplog.at_level(logging.WARNING, "edgedec"):
-        with Pipeline.open("demo", draft="echo", plan="none") as pipeline:
+        with Pipeline.open("demo", drafter="echo", plan="none") as pipeline:
             text = pipeline.generate(PROMPT, max_new_tokens=12)
-        with Pipeline.open("demo", draft="none", plan="none") as plain:
+        with Pipeline.open("demo", drafter="none", plan="none") as plain:
             assert text.token_ids == plain.generate(PROMPT, max_new_tokens=12).token_ids
     (warning,) = [record.message for record in caplog.records]
     assert words in warning

@@ -44,7 +44,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text(bundle: Path, draft: str, sampling: str, **opened: Any) -> tuple[Text, dict[str, object]]:
-    with Pipeline.open(bundle, draft=draft, plan="none", **opened) as pipeline:
+    with Pipeline.open(bundle, drafter=draft, plan="none", **opened) as pipeline:
         options = GenerateOptions(64, ignore_eos=True, logprobs=1)
         stream = pipeline.stream(PROMPT, options, **SAMPLINGS[sampling])
         found = [(event.token, event.logprob) for event in stream]
@@ -137,7 +137,7 @@ def test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
     for draft in ("none", "model"):
         for asked, expected in ((None, RULES[rule].seeds_text), (True, True), (False, False)):
             opened = {"accept": rule, "batch_invariant": asked}
-            with Pipeline.open("demo", draft=draft, plan="none", **opened) as pipeline:
+            with Pipeline.open("demo", drafter=draft, plan="none", **opened) as pipeline:
                 assert pipeline.plan["batch_invariant"] is expected
                 assert (pipeline.target.padding is NO_PADDING) is not expected
 
@@ -182,16 +182,16 @@ def test_it_is_refused_where_no_onnx_is_written(tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_was_not_exported_for_it_says_so() -> None:
-    with Pipeline.open("demo", draft="none", plan="none") as pipeline:
+    with Pipeline.open("demo", drafter="none", plan="none") as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
     assert found.plan["batch_invariant"] is False
 
 
 def test_the_whole_context_of_a_large_target_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
-    with Pipeline.open("demo", draft="none", plan="none", max_context=8192) as pipeline:
+    with Pipeline.open("demo", drafter="none", plan="none", max_context=8192) as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
     assert found.plan["batch_invariant"] is True
     assert found.plan["max_context"] == 8191  # a padded pass ends within the rotary tables
     with pytest.raises(MemoryBudgetError, match="expected 1 to 8192"):
-        Pipeline.open("demo", draft="none", plan="none", max_context=8193)
+        Pipeline.open("demo", drafter="none", plan="none", max_context=8193)

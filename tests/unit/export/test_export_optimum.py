@@ -96,7 +96,7 @@ def test_its_text_is_torchs_own(bloom: Path, tmp_path: Path) -> None:
     for _ in range(24):
         expected.append(int(decoder.logits(expected)[-1].argmax()))
     for draft in ("none", "lookup", "recycle"):
-        with Pipeline.open(tmp_path / "out", draft=draft, draft_length=3) as pipeline:
+        with Pipeline.open(tmp_path / "out", drafter=draft, draft_length=3) as pipeline:
             got = pipeline.generate(tokens, GenerateOptions(max_new_tokens=24, ignore_eos=True))
         assert got.token_ids == expected[len(tokens) :], draft
 

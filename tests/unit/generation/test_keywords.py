@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
+from edgedec._support.option_names import ELSEWHERE, check_names
 from edgedec.errors import InputError
-from edgedec.generation.keywords import (
-    OpenChanges,
-    TextOptions,
-    check_names,
-    replaced,
-    with_changes,
-)
+from edgedec.generation.keywords import TextOptions, with_changes
+from edgedec.records.load import LoadOptions
 
 PROMPT = "def read_lines(path):"
 
@@ -38,31 +34,44 @@ def test_every_option_has_its_name_and_its_type() -> None:
     assert hints == kept
 
 
-def test_every_option_of_opening_has_its_name_and_its_type() -> None:
-    hints = typing.get_type_hints(OpenChanges)
-    assert hints.pop("draft_model") == str | Path | None
-    kept = typing.get_type_hints(OpenOptions)
-    assert kept.pop("draft_model") == Path | None
-    assert hints == kept
+def test_load_options_are_named_among_the_others() -> None:
+    options = OpenOptions(threads=2, kv="q8_0", drafter="model", draft="demo", draft_threads=1)
+    assert options.load == LoadOptions(threads=2, kv="q8_0")
+    assert options.draft_load == LoadOptions(threads=1, kv="q8_0")
+    assert (options.drafter, options.draft) == ("model", Path("demo"))
+    changed = options.changed(threads=3, kv=None)
+    assert (changed.load, changed.draft_load) == (LoadOptions(threads=3), options.draft_load)
+    assert dataclasses.replace(options, threads=3, kv=None) == changed
+    with pytest.raises(InputError, match="kv 'q9': expected one of f32"):
+        OpenOptions(kv="q9")
+    with pytest.raises(InputError, match="gpu_layers is -2: expected -1 or more"):
+        OpenOptions(draft_gpu_layers=-2)
+    with pytest.raises(TypeError, match=r"unknown option 'thread': did you mean threads"):
+        OpenOptions(thread=2)
+
+
+def test_a_drafter_given_as_draft_is_taken_as_before() -> None:
+    assert OpenOptions(draft="lookup") == OpenOptions(drafter="lookup")
+    assert OpenOptions(draft="./lookup").draft == Path("lookup")
 
 
 def test_a_draft_model_may_be_named_by_text() -> None:
-    with Pipeline.open("demo", draft_model="demo", draft="model", threads=1) as pipeline:
+    with Pipeline.open("demo", draft="demo", drafter="model", threads=1) as pipeline:
         assert pipeline.generate(PROMPT, max_new_tokens=4).token_ids
 
 
 def test_options_by_name_are_those_of_the_objects(pipeline: Pipeline) -> None:
     sampling = SamplingParams(temperature=0.8, seed=4, top_k=50)
     # Plainly: a near-tie must not part texts that only their options could.
-    plain = GenerateOptions(max_new_tokens=12, sampling=sampling, draft="none")
+    plain = GenerateOptions(max_new_tokens=12, sampling=sampling, drafter="none")
     told = pipeline.generate(PROMPT, plain)
     named: dict[str, Any] = {"max_new_tokens": 12, "temperature": 0.8, "seed": 4, "top_k": 50}
-    found = pipeline.generate(PROMPT, draft="none", **named)
+    found = pipeline.generate(PROMPT, drafter="none", **named)
     assert found.token_ids == told.token_ids
     assert len(found.token_ids) == 12
-    streamed = list(pipeline.stream(PROMPT, draft="none", **named))
+    streamed = list(pipeline.stream(PROMPT, drafter="none", **named))
     assert [event.token for event in streamed] == told.token_ids
-    greedy = pipeline.generate(PROMPT, max_new_tokens=12, draft="none")
+    greedy = pipeline.generate(PROMPT, max_new_tokens=12, drafter="none")
     assert greedy.token_ids != told.token_ids
 
 
@@ -105,7 +114,7 @@ def test_a_wrong_name_says_the_right_one(pipeline: Pipeline, name, given, meant)
 def test_opening_says_the_right_name_as_well() -> None:
     with pytest.raises(TypeError, match=r"unknown option 'n_threads': did you mean threads\?"):
         Pipeline.open("demo", n_threads=2)
-    assert replaced(OpenOptions(), {"threads": 2}).threads == 2
+    assert OpenOptions().changed(threads=2).load.threads == 2
 
 
 @pytest.mark.parametrize("wrong", [10, {"temperature": 1}, GenerateOptions, SamplingParams()])
@@ -144,20 +153,18 @@ def test_the_plan_of_a_text_is_what_it_was_decoded_with(pipeline: Pipeline) -> N
         return plan["drafter"], plan["draft_length"], plan["policy"]
 
     assert drafted_by() == ("hybrid", "auto", "measured")
-    assert drafted_by(draft="none") == drafted_by(draft_length=0) == ("none", 0, "fixed")
-    assert drafted_by(draft="lookup") == ("lookup", "auto", "measured")
-    assert drafted_by(draft="model", draft_length=3) == ("model", 3, "fixed")
+    assert drafted_by(drafter="none") == drafted_by(draft_length=0) == ("none", 0, "fixed")
+    assert drafted_by(drafter="lookup") == ("lookup", "auto", "measured")
+    assert drafted_by(drafter="model", draft_length=3) == ("model", 3, "fixed")
     assert pipeline.plan["drafter"] == "hybrid"
 
 
 def test_every_name_of_another_library_leads_to_an_option() -> None:
-    from edgedec.generation.keywords import _ELSEWHERE
-
-    known = {f.name for c in (GenerateOptions, SamplingParams, OpenOptions)
-             for f in dataclasses.fields(c)}  # fmt: skip
-    assert set(_ELSEWHERE.values()) <= known
-    assert not set(_ELSEWHERE) & known
-    for name, meant in _ELSEWHERE.items():
+    known = {f.name for c in (GenerateOptions, SamplingParams) for f in dataclasses.fields(c)}
+    known |= set(OpenOptions.names())
+    assert set(ELSEWHERE.values()) <= known
+    assert not set(ELSEWHERE) & known
+    for name, meant in ELSEWHERE.items():
         with pytest.raises(TypeError, match=rf"did you mean {meant}\?"):
             check_names({name: 1}, sorted(known))
 
@@ -165,5 +172,5 @@ def test_every_name_of_another_library_leads_to_an_option() -> None:
 @pytest.mark.parametrize("length", [-1, "4", 1.5, None])
 def test_a_wrong_draft_length_is_refused_before_anything_is_loaded(length: object) -> None:
     with pytest.raises(InputError, match=r"draft_length is .*: expected auto or 0 and more"):
-        OpenOptions(draft_length=length)  # type: ignore[arg-type]
+        OpenOptions(draft_length=length)
     assert OpenOptions(draft_length=0).draft_length == 0

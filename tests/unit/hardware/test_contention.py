@@ -77,7 +77,7 @@ def test_a_slow_reader_makes_no_busy_machine(monkeypatch: pytest.MonkeyPatch) ->
     clock = VirtualClock()
     monkeypatch.setattr("edgedec.pipeline.perf_counter", clock.now)
     monkeypatch.setattr("edgedec.pipeline.waiting_times", lambda: {"1": clock.now() / 5})
-    with Pipeline.open("demo", plan="none", draft="none") as pipeline:
+    with Pipeline.open("demo", plan="none", drafter="none") as pipeline:
         stream = pipeline.stream("def f(", max_new_tokens=24, ignore_eos=True)
         for _ in stream:
             clock.sleep(0.02)

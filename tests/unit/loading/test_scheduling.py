@@ -22,7 +22,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
-    with Pipeline.open("demo", OPEN, draft="none") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="none") as pipeline:
         return [pipeline.generate(PROMPT, options).token_ids for options in TEXTS]
 
 
@@ -35,7 +35,7 @@ def texts(pipeline: Pipeline) -> list[list[int]]:
 def test_overlapped_text_is_plain_text(draft, length, expected) -> None:
     before = threads()
     with Pipeline.open(
-        "demo", OPEN, draft=draft, draft_length=length, schedule="overlapped"
+        "demo", OPEN, drafter=draft, draft_length=length, schedule="overlapped"
     ) as pipeline:
         assert texts(pipeline) == expected
         assert pipeline.plan["schedule"] == "overlapped"
@@ -49,7 +49,7 @@ def test_models_on_cores_of_their_own(schedule, expected) -> None:
     draft_load = LoadOptions(threads=1, cores=(CORES[1],))
     before = os.sched_getaffinity(0)
     with Pipeline.open(
-        "demo", OPEN, draft="model", cores=(CORES[0],), draft_load=draft_load, schedule=schedule
+        "demo", OPEN, drafter="model", cores=(CORES[0],), draft_load=draft_load, schedule=schedule
     ) as pipeline:
         assert texts(pipeline) == expected
         stream = pipeline.stream(PROMPT, TEXTS[0])
@@ -72,7 +72,7 @@ def test_a_round_runs_on_its_cores(monkeypatch) -> None:
 
     draft_load = LoadOptions(threads=1, cores=(CORES[1],))
     with Pipeline.open(
-        "demo", OPEN, draft="model", cores=(CORES[0],), draft_load=draft_load,
+        "demo", OPEN, drafter="model", cores=(CORES[0],), draft_load=draft_load,
         schedule="overlapped",
     ) as pipeline:  # fmt: skip
         monkeypatch.setattr(OnnxSession, "forward", forward)
@@ -85,7 +85,7 @@ def test_a_round_runs_on_its_cores(monkeypatch) -> None:
 @pytest.mark.parametrize("draft", ["lookup", "tree", "recycle", "none"])
 def test_what_does_not_think_ahead_is_refused(draft) -> None:
     with pytest.raises(InputError, match="expected model or hybrid"):
-        Pipeline.open("demo", OPEN, draft=draft, schedule="overlapped", batch_invariant=False)
+        Pipeline.open("demo", OPEN, drafter=draft, schedule="overlapped", batch_invariant=False)
 
 
 def test_an_unknown_schedule_names_those_there_are() -> None:
@@ -95,7 +95,7 @@ def test_an_unknown_schedule_names_those_there_are() -> None:
 
 def test_a_rule_that_depends_on_drafts_is_refused() -> None:
     with pytest.raises(InputError, match="would depend on time"):
-        Pipeline.open("demo", OPEN, draft="model", schedule="overlapped", accept="speculative")
+        Pipeline.open("demo", OPEN, drafter="model", schedule="overlapped", accept="speculative")
 
 
 def test_cores_that_are_not_there() -> None:
@@ -106,12 +106,12 @@ def test_cores_that_are_not_there() -> None:
 def test_a_record_tells_what_was_thought_of_ahead() -> None:
     from edgedec.batch.run import record
 
-    asked = {"draft": "model", "schedule": "overlapped"}
+    asked = {"drafter": "model", "schedule": "overlapped"}
     with Pipeline.open("demo", OPEN, **asked) as pipeline:
         found = record(pipeline.generate(PROMPT, TEXTS[0]))
     assert found["ahead_s"] >= found["overlapped_s"] > 0
     assert 0 <= found["reuse_rate"] <= 1
-    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model") as pipeline:
         assert "ahead_s" not in record(pipeline.generate(PROMPT, TEXTS[0]))
 
 

@@ -10,7 +10,7 @@ from running_threads import threads
 
 from edgedec import GenerateOptions, Pipeline
 
-OPEN = {"draft": "model", "schedule": "overlapped", "draft_length": 3, "threads": 1}
+OPEN = {"drafter": "model", "schedule": "overlapped", "draft_length": 3, "threads": 1}
 
 ENDS = {"end": "", "exception": "raise ValueError('on purpose')", "exit": "raise SystemExit(3)"}
 SCRIPT = """

@@ -35,7 +35,7 @@ def texts(pipeline: Pipeline) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
-    with Pipeline.open("demo", OPEN, draft="none") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="none") as pipeline:
         return texts(pipeline)
 
 
@@ -56,7 +56,7 @@ def test_a_draft_of_another_runtime(
     gguf: Path, expected: list[list[int]], length: int | str
 ) -> None:
     with Pipeline.open(
-        "demo", OPEN, draft="model", draft_model=gguf, draft_length=length, schedule="overlapped"
+        "demo", OPEN, drafter="model", draft=gguf, draft_length=length, schedule="overlapped"
     ) as pipeline:
         # The first text: later the draft may rest, if it takes more than it gives.
         metrics = pipeline.generate(PROMPTS[0], TEXTS[0]).metrics
@@ -70,7 +70,7 @@ def beside() -> Iterator[Pipeline]:
     """The demo's target, and its draft held to another device's time."""
     clock = VirtualClock()
     with ExitStack() as stack:
-        pipeline = stack.enter_context(Pipeline.open("demo", OPEN, draft="none"))
+        pipeline = stack.enter_context(Pipeline.open("demo", OPEN, drafter="none"))
         (source,) = every_format("demo", None)["draft"]
         place = Place(source.format, threads=1)
         own = stack.enter_context(opened(source.path, place, 1, batch_invariant=False))
@@ -94,7 +94,7 @@ def test_two_pipelines_at_once(expected: list[list[int]]) -> None:
     """Four threads that compute, two of them drafts; nobody disturbs anybody's text."""
     with ExitStack() as stack:
         pipelines = [
-            stack.enter_context(Pipeline.open("demo", OPEN, draft=draft, schedule="overlapped"))
+            stack.enter_context(Pipeline.open("demo", OPEN, drafter=draft, schedule="overlapped"))
             for draft in ("model", "hybrid")
         ]
         found: dict[int, list[list[int]]] = {}
@@ -113,7 +113,7 @@ def test_two_pipelines_at_once(expected: list[list[int]]) -> None:
 
 def test_many_texts_begun_and_left() -> None:
     """Streams that are dropped anywhere, each followed by a whole text."""
-    with Pipeline.open("demo", OPEN, draft="model", schedule="overlapped") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model", schedule="overlapped") as pipeline:
         whole = pipeline.generate(PROMPTS[0], TEXTS[1]).token_ids
         for rounds in range(12):
             stream = pipeline.stream(PROMPTS[rounds % 2], TEXTS[0])

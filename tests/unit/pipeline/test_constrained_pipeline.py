@@ -40,13 +40,13 @@ FORMS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def plain() -> Any:
-    with Pipeline.open("demo", draft="none", batch_invariant=True, plan="none") as pipeline:
+    with Pipeline.open("demo", drafter="none", batch_invariant=True, plan="none") as pipeline:
         yield pipeline
 
 
 @pytest.mark.parametrize("draft", ["hybrid", "lookup", "recycle", "text", "adaptive"])
 def test_the_same_text_as_plain_decoding(draft: str, plain: Pipeline) -> None:
-    opened = {"draft": draft, "batch_invariant": True, "draft_length": 4, "plan": "none"}
+    opened = {"drafter": draft, "batch_invariant": True, "draft_length": 4, "plan": "none"}
     forced = 0
     with Pipeline.open("demo", **opened) as pipeline:  # type: ignore[arg-type]
         for form in FORMS:

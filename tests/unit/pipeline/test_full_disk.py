@@ -24,7 +24,7 @@ SIZES = {"hidden_size": 256, "intermediate_size": 1024, "max_position_embeddings
 
 def test_a_text_is_not_saved_and_the_old_one_stays(disk: Path) -> None:
     file = disk / "text"
-    with Pipeline.open("demo", draft="none", plan="none") as pipeline:
+    with Pipeline.open("demo", drafter="none", plan="none") as pipeline:
         pipeline.generate(range(5, 60), max_new_tokens=4)
         pipeline.save(file)
         kept = file.read_bytes()

@@ -27,7 +27,7 @@ SIZES = {"hidden_size": 256, "intermediate_size": 1024, "max_position_embeddings
 SAVES = """
 import sys
 from edgedec.pipeline import Pipeline
-with Pipeline.open("demo", draft="none", plan="none", batch_invariant=True) as pipeline:
+with Pipeline.open("demo", drafter="none", plan="none", batch_invariant=True) as pipeline:
     pipeline.generate(range(5, 400), max_new_tokens=4, temperature=0)
     while True:
         pipeline.save(sys.argv[1])
@@ -43,7 +43,7 @@ def test_while_a_text_is_saved(tmp_path: Path) -> None:
 
     kill_when(child(SAVES, file), writing)
     (left,) = partials(tmp_path)
-    with Pipeline.open("demo", draft="none", plan="none", batch_invariant=True) as pipeline:
+    with Pipeline.open("demo", drafter="none", plan="none", batch_invariant=True) as pipeline:
         pipeline.restore(file)
         held = list(pipeline.engine.held_tokens)
         assert held

@@ -63,14 +63,16 @@ def talking(pipeline: Pipeline, chance: random.Random) -> Callable[[], None]:
 
 @pytest.mark.parametrize("drafter", ["hybrid", "tree"])
 def test_conversations(bundle: Path, drafter: str) -> None:
-    with Pipeline.open(bundle, threads=1, plan="none", draft=drafter, conversations=3) as pipeline:
+    with Pipeline.open(
+        bundle, threads=1, plan="none", drafter=drafter, conversations=3
+    ) as pipeline:
         assert growth(talking(pipeline, random.Random(1)), 400) < _MOST
         assert len(pipeline.engine.pool) == 3
 
 
 def test_rounds_that_accept_and_reject(bundle: Path) -> None:
     rounds = accepted = drafted = 0
-    with Pipeline.open(bundle, threads=1, draft="model", draft_length=4) as pipeline:
+    with Pipeline.open(bundle, threads=1, drafter="model", draft_length=4) as pipeline:
 
         def turn() -> None:
             nonlocal rounds, accepted, drafted
@@ -92,7 +94,7 @@ def test_rounds_that_accept_and_reject(bundle: Path) -> None:
 def test_a_leak_is_noticed(bundle: Path) -> None:
     """Broken twin: each conversation leaves something behind."""
     kept = []
-    with Pipeline.open(bundle, threads=1, plan="none", draft="hybrid") as pipeline:
+    with Pipeline.open(bundle, threads=1, plan="none", drafter="hybrid") as pipeline:
         turn = talking(pipeline, random.Random(1))
 
         def leaking() -> None:

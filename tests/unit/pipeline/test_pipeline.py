@@ -58,7 +58,7 @@ def opened(bundle: Path) -> Iterator[Callable[..., Pipeline]]:
 
 @pytest.fixture(params=["model", "hybrid", "tree", "recycle", "none"])
 def pipeline(opened: Callable[..., Pipeline], request: pytest.FixtureRequest) -> Pipeline:
-    return opened(draft=request.param, draft_length=3)
+    return opened(drafter=request.param, draft_length=3)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def unharmed(opened: Callable[..., Pipeline]) -> Callable[[Pipeline], None]:
 
     def check(pipeline: Pipeline) -> None:
         for prompt in (PROMPT, LONG[:60]):
-            expected = opened(draft="none").generate(prompt, OPTIONS)
+            expected = opened(drafter="none").generate(prompt, OPTIONS)
             found = pipeline.generate(prompt, OPTIONS)
             assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
             assert found.finish_reason == "length"
@@ -254,7 +254,7 @@ class TestBounds:
     def test_a_prompt_that_fills_the_context(
         self, bundle: Path, draft: str, max_context: int
     ) -> None:
-        with Pipeline.open(bundle, threads=1, draft=draft, max_context=max_context) as pipeline:
+        with Pipeline.open(bundle, threads=1, drafter=draft, max_context=max_context) as pipeline:
             full = pipeline.generate(LONG[:max_context], OPTIONS)
             assert (len(full.token_ids), full.finish_reason) == (1, "length")
             one = pipeline.generate([5], OPTIONS)
@@ -269,8 +269,8 @@ class TestBounds:
         sampling = SamplingParams(temperature=0.9, seed=3)
         for prompt in (PROMPT, LONG[:47], LONG[:48], LONG[:300]):
             options = GenerateOptions(70, sampling, ignore_eos=True)
-            expected = opened(draft="none").generate(prompt, options).token_ids
-            found = opened(draft=draft, draft_length=4).generate(prompt, options)
+            expected = opened(drafter="none").generate(prompt, options).token_ids
+            found = opened(drafter=draft, draft_length=4).generate(prompt, options)
             assert found.token_ids == expected
             # The draft sees the beginning and the end of a text beyond its own context.
             assert found.metrics.drafted_tokens > 0
@@ -279,9 +279,9 @@ class TestBounds:
         self, bundle: Path, opened: Callable[..., Pipeline]
     ) -> None:
         options = GenerateOptions(100, ignore_eos=True)
-        expected = opened(draft="none").generate(LONG[:60], options).token_ids
+        expected = opened(drafter="none").generate(LONG[:60], options).token_ids
         with Pipeline.open(
-            bundle, threads=1, draft="model", draft_length=3, draft_context=40
+            bundle, threads=1, drafter="model", draft_length=3, draft_context=40
         ) as pipeline:
             found = pipeline.generate(LONG[:60], options)
             width = pipeline.target.info.kv_bytes_per_token
@@ -294,7 +294,7 @@ class TestBounds:
     def test_what_a_stop_string_held_back_is_shown_at_the_end_of_the_context(
         self, bundle: Path
     ) -> None:
-        with Pipeline.open(bundle, threads=1, draft="none", max_context=12) as pipeline:
+        with Pipeline.open(bundle, threads=1, drafter="none", max_context=12) as pipeline:
             text = pipeline.generate(PROMPT, OPTIONS).text
             stop = text[-1] + "never"
             stream = pipeline.stream(PROMPT, GenerateOptions(stop=(stop,), ignore_eos=True))
@@ -316,7 +316,7 @@ class TestBounds:
 
 class TestPrompts:
     def test_numpys_integers_are_integers(self, opened: Callable[..., Pipeline]) -> None:
-        pipeline = opened(draft="lookup")
+        pipeline = opened(drafter="lookup")
         expected = pipeline.generate(PROMPT * 3, OPTIONS).token_ids
         found = pipeline.generate(np.array(PROMPT * 3, np.int32), OPTIONS)  # type: ignore[arg-type]
         assert json.loads(json.dumps(found.token_ids)) == expected
@@ -324,14 +324,14 @@ class TestPrompts:
     @pytest.mark.parametrize("prompt", [["a"], [1.5], None, 7])
     def test_what_is_no_prompt(self, opened: Callable[..., Pipeline], prompt: Any) -> None:
         with pytest.raises(InputError, match="expected text or"):
-            opened(draft="none").stream(prompt)
+            opened(drafter="none").stream(prompt)
 
     @pytest.mark.parametrize("token", [-1, 10_000])
     def test_a_token_outside_the_vocabulary(
         self, opened: Callable[..., Pipeline], token: int
     ) -> None:
         with pytest.raises(InputError, match="expected 0 to"):
-            opened(draft="none").stream([5, token])
+            opened(drafter="none").stream([5, token])
 
 
 def test_a_draft_larger_than_its_target_is_refused(bundle: Path, tmp_path: Path) -> None:
@@ -347,11 +347,11 @@ def test_a_draft_larger_than_its_target_is_refused(bundle: Path, tmp_path: Path)
 
 def test_batch_invariance_lets_no_drafter_branch(bundle: Path) -> None:
     with pytest.raises(InputError, match="'tree' branches"):
-        Pipeline.open(bundle, draft="tree", draft_length=3, batch_invariant=True)
+        Pipeline.open(bundle, drafter="tree", draft_length=3, batch_invariant=True)
     shapes = {True: set(), False: set()}
     for invariant in shapes:
         with Pipeline.open(
-            bundle, draft="recycle", draft_length=12, batch_invariant=invariant
+            bundle, drafter="recycle", draft_length=12, batch_invariant=invariant
         ) as pipeline:
             propose = pipeline.engine.drafter.propose
 
@@ -389,7 +389,7 @@ def read_apart(stream: Stream) -> tuple[threading.Thread, list[Emission], list[B
 def test_a_stream_is_closed_from_another_thread(
     opened: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch, drafter: str
 ) -> None:
-    pipeline = opened(draft=drafter)
+    pipeline = opened(drafter=drafter)
     expected = pipeline.generate(PROMPT, OPTIONS)
     inside, go_on = threading.Event(), threading.Event()
     honest = OnnxSession.forward
@@ -418,7 +418,7 @@ def test_a_stream_is_closed_from_another_thread(
 def test_a_stream_is_closed_between_the_events_of_another_thread(
     opened: Callable[..., Pipeline],
 ) -> None:
-    pipeline = opened(draft="none")
+    pipeline = opened(drafter="none")
     stream = pipeline.stream(PROMPT, OPTIONS)
     first = next(stream)
     thread = threading.Thread(target=stream.close)
@@ -431,7 +431,7 @@ def test_a_stream_is_closed_between_the_events_of_another_thread(
 def test_a_stream_is_closed_by_a_signal_amid_its_own_round(
     opened: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = opened(draft="none")
+    pipeline = opened(drafter="none")
     stream = pipeline.stream(PROMPT, OPTIONS)
     next(stream)
     honest = OnnxSession.forward
@@ -459,7 +459,7 @@ def at_each_line(stream: Stream, do: Callable[[int], None]) -> Callable[..., Any
 
 def test_a_stream_is_closed_by_a_signal_at_any_line(opened: Callable[..., Pipeline]) -> None:
     """A handler runs between two instructions, also while the lock is held outside of a round."""
-    pipeline = opened(draft="none")
+    pipeline = opened(drafter="none")
     seen: dict[int, None] = {}
     whole = pipeline.stream(PROMPT, OPTIONS)
     sys.settrace(at_each_line(whole, seen.setdefault))
@@ -490,7 +490,7 @@ def test_a_stream_is_closed_by_a_signal_at_any_line(opened: Callable[..., Pipeli
 
 
 def test_two_threads_may_read_one_stream(opened: Callable[..., Pipeline]) -> None:
-    pipeline = opened(draft="none")
+    pipeline = opened(drafter="none")
     stream = pipeline.stream(PROMPT, OPTIONS)
     readers = [read_apart(stream) for _ in range(2)]
     for thread, _, raised in readers:
@@ -502,7 +502,7 @@ def test_two_threads_may_read_one_stream(opened: Callable[..., Pipeline]) -> Non
 
 def test_events_of_two_readers_stay_in_order(opened: Callable[..., Pipeline]) -> None:
     """A second thread asks for an event before the first one has kept its own."""
-    pipeline = opened(draft="model", draft_length=4)
+    pipeline = opened(drafter="model", draft_length=4)
     expected = pipeline.generate(PROMPT, OPTIONS)
     assert expected.metrics.block_efficiency > 1
     stream = pipeline.stream(PROMPT, OPTIONS)
@@ -548,8 +548,8 @@ WRONG: dict[str, Callable[[Pipeline], object]] = {
     "memory is '1GB': expected": opened_with(memory="1GB"),
     "threads is '2': expected": opened_with(threads="2"),
     "gpu_layers is '2': expected": opened_with(gpu_layers="2"),
-    "draft is None: expected": opened_with(draft=None),
-    "draft_model is 5: expected": opened_with(draft_model=5),
+    "drafter is None: expected": opened_with(drafter=None),
+    "draft is 5: expected": opened_with(draft=5),
     "plan is 3: expected": opened_with(plan=3),
     "timeout is '3' s: expected": lambda _: GenerateOptions(timeout_s="3"),  # type: ignore[arg-type]
     "max_new_tokens is None: expected": lambda _: GenerateOptions(max_new_tokens=None),  # type: ignore[arg-type]
@@ -577,11 +577,11 @@ def test_options_of_another_type_are_refused_by_name(
     opened: Callable[..., Pipeline], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        WRONG[message](opened(draft="none"))
+        WRONG[message](opened(drafter="none"))
     assert str(caught.value).startswith(message)
 
 
 def test_bytes_like_prompts_are_refused_too(opened: Callable[..., Pipeline]) -> None:
     for prompt in (bytearray(b"def"), memoryview(b"def")):
         with pytest.raises(InputError, match="the prompt is bytes"):
-            opened(draft="none").generate(prompt)  # type: ignore[arg-type]
+            opened(drafter="none").generate(prompt)  # type: ignore[arg-type]

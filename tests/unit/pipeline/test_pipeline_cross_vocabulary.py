@@ -60,7 +60,7 @@ def opened(pair: list[Path]) -> Iterator[Callable[[str], Pipeline]]:
         if draft not in kept:
             model = None if draft == "none" else pair[1]
             kept[draft] = Pipeline.open(
-                pair[0], draft=draft, draft_model=model, draft_length=3, threads=1
+                pair[0], drafter=draft, draft=model, draft_length=3, threads=1
             )
         return kept[draft]
 

@@ -54,7 +54,7 @@ Open = Callable[[str], Pipeline]
 def open_pair(pair: list[Path], draft: str) -> Pipeline:
     needs = draft not in ("none", "text", "recycle")
     return Pipeline.open(
-        pair[0], draft=draft, draft_model=pair[1] if needs else None, draft_length=12,
+        pair[0], drafter=draft, draft=pair[1] if needs else None, draft_length=12,
         threads=1, memory=4_000_000_000, plan="none", max_context=240,
     )  # fmt: skip
 

@@ -78,41 +78,43 @@ def fresh(bundle: Path) -> Iterator[Open]:
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_it_goes_on_as_if_nothing_had_happened(fresh: Open, tmp_path: Path, drafter: str) -> None:
     file = tmp_path / "text"
-    first = fresh(draft=drafter)
+    first = fresh(drafter=drafter)
     answer = first.generate(PROMPT, OPTIONS).token_ids
     first.save(file, {"kept": ["by", "the", "caller"]})
     turn = [*PROMPT, *answer, *MORE]
 
-    second = fresh(draft=drafter)
+    second = fresh(drafter=drafter)
     assert second.restore(file) == {"kept": ["by", "the", "caller"]}
     found = second.generate(turn, OPTIONS)
     # All but the last token of the answer, which was never computed, and what is new.
     assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
     assert found.token_ids == first.generate(turn, OPTIONS).token_ids
-    assert found.token_ids == fresh(draft="none").generate(turn, OPTIONS).token_ids
+    assert found.token_ids == fresh(drafter="none").generate(turn, OPTIONS).token_ids
 
 
 @pytest.mark.parametrize("drafter", ["none", "hybrid"])
 def test_llamacpp_goes_on_as_well(fresh: Open, gguf: Path, tmp_path: Path, drafter: str) -> None:
-    first = fresh(gguf, draft=drafter, kv="f32")
+    first = fresh(gguf, drafter=drafter, kv="f32")
     answer = first.generate(PROMPT, OPTIONS).token_ids
     first.save(tmp_path / "text")
     turn = [*PROMPT, *answer, *MORE]
-    second = fresh(gguf, draft=drafter, kv="f32")
+    second = fresh(gguf, drafter=drafter, kv="f32")
     second.restore(tmp_path / "text")
     found = second.generate(turn, OPTIONS)
     assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
     assert found.token_ids == first.generate(turn, OPTIONS).token_ids
-    assert found.token_ids == fresh(gguf, draft="none", kv="f32").generate(turn, OPTIONS).token_ids
+    assert (
+        found.token_ids == fresh(gguf, drafter="none", kv="f32").generate(turn, OPTIONS).token_ids
+    )
 
 
 def test_the_draft_reads_nothing_again(
     fresh: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = fresh(draft="model", draft_length=3)
+    first = fresh(drafter="model", draft_length=3)
     answer = first.generate(PROMPT, OPTIONS).token_ids
     first.save(tmp_path / "text")
-    second = fresh(draft="model", draft_length=3)
+    second = fresh(drafter="model", draft_length=3)
     second.restore(tmp_path / "text")
     read: list[int] = []
     honest = SessionBase.prefill
@@ -128,26 +130,26 @@ def test_the_draft_reads_nothing_again(
 
 def test_keys_and_values_of_another_text_are_noticed(fresh: Open, tmp_path: Path) -> None:
     """Broken twin: what is said to be held is not what was saved."""
-    first = fresh(draft="none")
+    first = fresh(drafter="none")
     first.generate(PROMPT, OPTIONS)
     first.save(tmp_path / "text")
-    second = fresh(draft="none")
+    second = fresh(drafter="none")
     second.restore(tmp_path / "text")
     other = [*PROMPT[40:], *PROMPT[:40], *MORE]
     second.engine.target.rollback(len(PROMPT))
     second.engine.set_held_tokens(other[: len(PROMPT)])
-    expected = fresh(draft="none").generate(other, OPTIONS)
+    expected = fresh(drafter="none").generate(other, OPTIONS)
     assert second.generate(other, OPTIONS).token_ids != expected.token_ids
 
 
 def test_what_was_learned_of_acceptance_is_kept(fresh: Open, tmp_path: Path) -> None:
-    first = fresh(draft="hybrid")
+    first = fresh(drafter="hybrid")
     for start in range(3):
         first.generate(PROMPT[start:], OPTIONS)
     first.save(tmp_path / "text")
     learned = first.engine.policy.learned()  # type: ignore[attr-defined]
     assert learned
-    second = fresh(draft="hybrid")
+    second = fresh(drafter="hybrid")
     second.restore(tmp_path / "text")
     assert second.engine.policy.learned() == learned  # type: ignore[attr-defined]
 
@@ -156,28 +158,28 @@ def test_what_was_learned_of_acceptance_is_kept(fresh: Open, tmp_path: Path) -> 
 def test_another_drafter_takes_the_text_all_the_same(
     fresh: Open, tmp_path: Path, drafter: str
 ) -> None:
-    first = fresh(draft="adaptive")
+    first = fresh(drafter="adaptive")
     answer = first.generate(PROMPT, OPTIONS).token_ids
     first.save(tmp_path / "text")
-    second = fresh(draft=drafter)
+    second = fresh(drafter=drafter)
     second.restore(tmp_path / "text")
     found = second.generate([*PROMPT, *answer, *MORE], OPTIONS)
     assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
-    expected = fresh(draft="none").generate([*PROMPT, *answer, *MORE], OPTIONS)
+    expected = fresh(drafter="none").generate([*PROMPT, *answer, *MORE], OPTIONS)
     assert found.token_ids == expected.token_ids
 
 
 class TestBadFiles:
     @pytest.fixture
     def saved(self, fresh: Open, tmp_path: Path) -> bytes:
-        first = fresh(draft="adaptive")
+        first = fresh(drafter="adaptive")
         first.generate(PROMPT[:20], OPTIONS)
         first.save(tmp_path / "good")
         return (tmp_path / "good").read_bytes()
 
     def test_any_damaged_byte_and_any_cut(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
-        pipeline, file = fresh(draft="adaptive"), tmp_path / "bad"
-        expected = fresh(draft="none").generate(PROMPT, OPTIONS).token_ids
+        pipeline, file = fresh(drafter="adaptive"), tmp_path / "bad"
+        expected = fresh(drafter="none").generate(PROMPT, OPTIONS).token_ids
         step = len(saved) // 40
         for place in range(0, len(saved), step):
             flipped = bytearray(saved)
@@ -216,11 +218,11 @@ class TestBadFiles:
                 file, runtime="text", model="1", length=size, payload=[json.dumps(head).encode()]
             )
             file.write(rest)
-        pipeline = fresh(draft="adaptive")
+        pipeline = fresh(drafter="adaptive")
         with pytest.raises(SnapshotError, match="damaged"):
             pipeline.restore(tmp_path / "bad")
         assert len(pipeline.engine.held_tokens) == 0
-        expected = fresh(draft="none").generate(PROMPT, OPTIONS).token_ids
+        expected = fresh(drafter="none").generate(PROMPT, OPTIONS).token_ids
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
 
     @pytest.mark.parametrize("role", ["target", "draft"])
@@ -229,13 +231,13 @@ class TestBadFiles:
         self, fresh: Open, tmp_path: Path, role: str, value: float
     ) -> None:
         """The file is refused, so that the model is not blamed for its logits."""
-        first = fresh(draft="model")
+        first = fresh(drafter="model")
         first.generate(PROMPT[:20], OPTIONS, draft_length=3)
         (draft,) = states_of(first.engine.drafter).values()
         session = first.engine.target if role == "target" else draft._session
         session._held()[0][-1, -1, 3, -1] = value
         first.save(tmp_path / "bad")
-        pipeline = fresh(draft="model")
+        pipeline = fresh(drafter="model")
         with pytest.raises(SnapshotError, match="contains NaN or infinity: start again, or use"):
             pipeline.restore(tmp_path / "bad")
         assert len(pipeline.engine.held_tokens) == 0
@@ -244,19 +246,19 @@ class TestBadFiles:
     def test_another_model(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
         other = exported(tmp_path / "other", 1)
         with pytest.raises(SnapshotError, match="of another model"):
-            fresh(other, draft="adaptive").restore(tmp_path / "good")
+            fresh(other, drafter="adaptive").restore(tmp_path / "good")
 
     def test_a_context_that_is_too_short(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
         with pytest.raises((CapacityExceeded, SnapshotError), match=r"context|larger"):
-            fresh(draft="none", max_context=32).restore(tmp_path / "good")
+            fresh(drafter="none", max_context=32).restore(tmp_path / "good")
 
     def test_no_such_format(self, fresh: Open, tmp_path: Path) -> None:
         (tmp_path / "bad").write_text(json.dumps({"tokens": []}))
         with pytest.raises(SnapshotError, match="not a saved state"):
-            fresh(draft="none").restore(tmp_path / "bad")
+            fresh(drafter="none").restore(tmp_path / "bad")
 
     def test_in_the_middle_of_a_text(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
-        pipeline = fresh(draft="model")
+        pipeline = fresh(drafter="model")
         stream = pipeline.stream(PROMPT, OPTIONS)
         next(stream)
         with pytest.raises(StateError, match="another text"):
@@ -269,7 +271,7 @@ class TestBadFiles:
     def test_a_full_disk_leaves_what_was_there(
         self, fresh: Open, tmp_path: Path, saved: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pipeline = fresh(draft="model")
+        pipeline = fresh(drafter="model")
         pipeline.generate(PROMPT, OPTIONS)
 
         def full(_: int) -> None:

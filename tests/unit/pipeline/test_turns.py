@@ -37,7 +37,7 @@ def options(place: int, **changes: Any) -> GenerateOptions:
 @pytest.fixture(scope="module")
 def alone(bundle: Path) -> list[list[int]]:
     """The texts of one after another, decoded plainly."""
-    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
         found = []
         for place, prompt in enumerate(prompts()):
             pipeline.forget()
@@ -66,7 +66,7 @@ def by_turns(pipeline: Pipeline, parallel: int, seed: int) -> list[list[int]]:
 
 @pytest.fixture(params=DRAFTERS)
 def pipeline(bundle: Path, request: pytest.FixtureRequest) -> Iterator[Pipeline]:
-    with Pipeline.open(bundle, draft=request.param, threads=1, parallel=3) as opened:
+    with Pipeline.open(bundle, drafter=request.param, threads=1, parallel=3) as opened:
         yield opened
 
 
@@ -88,7 +88,7 @@ def test_a_session_that_is_taken_from_a_text_in_use_is_noticed(
     monkeypatch.setattr(
         PooledSession, "busy", property(lambda self: False, lambda self, value: None)
     )
-    with Pipeline.open(bundle, draft="none", threads=1, parallel=3) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=3) as pipeline:
         try:
             found: object = by_turns(pipeline, 3, 0)
         except Exception as error:  # or whatever a session says to it
@@ -97,7 +97,7 @@ def test_a_session_that_is_taken_from_a_text_in_use_is_noticed(
 
 
 def test_a_prefix_is_forked_from_a_text_in_use(bundle: Path) -> None:
-    with Pipeline.open(bundle, draft="none", threads=1, parallel=2) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
         first = pipeline.stream([*SYSTEM, 1], options(0))
         while not first.turn():
             pass
@@ -107,7 +107,7 @@ def test_a_prefix_is_forked_from_a_text_in_use(bundle: Path) -> None:
 
 
 def test_a_long_prompt_is_read_by_turns(bundle: Path) -> None:
-    with Pipeline.open(bundle, draft="none", threads=1, parallel=2) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
         stream, turns = pipeline.stream(LONG, options(0)), 0
         while not stream.turn():
             turns += 1
@@ -132,7 +132,7 @@ def test_a_text_too_many_is_refused_and_disturbs_none(bundle: Path) -> None:
 
 @pytest.mark.parametrize("end", ["close", "cancel"])
 def test_a_text_that_ends_early_makes_room(bundle: Path, alone: list[list[int]], end: str) -> None:
-    with Pipeline.open(bundle, draft="hybrid", threads=1, parallel=2) as pipeline:
+    with Pipeline.open(bundle, drafter="hybrid", threads=1, parallel=2) as pipeline:
         left = pipeline.stream(LONG, options(0, max_new_tokens=400))
         for _ in range(5):
             left.turn()
@@ -153,7 +153,7 @@ def test_models_opened_elsewhere_go_on_with_every_text(
             raise PassFailed("gone")
         return honest(self, *arguments)
 
-    with Pipeline.open(bundle, draft="lookup", threads=1, parallel=3) as pipeline:
+    with Pipeline.open(bundle, drafter="lookup", threads=1, parallel=3) as pipeline:
         monkeypatch.setattr(OnnxSession, "_score", fails_once)
         assert by_turns(pipeline, 3, 1) == alone
         assert len(pipeline.notes) == 1

@@ -145,7 +145,7 @@ role, context = sys.argv[1], int(sys.argv[2])
 prompt = [(17 * i) % 4000 + 8 for i in range(context - 120)]
 before = resident_bytes()
 if role == "pair":
-    options = OpenOptions(draft="hybrid", draft_length=8, max_context=context)
+    options = OpenOptions(drafter="hybrid", draft_length=8, max_context=context)
     with Pipeline.open("demo", options) as pipeline:
         list(pipeline.stream(prompt, GenerateOptions(max_new_tokens=100, ignore_eos=True)))
         print(resident_bytes() - before)

@@ -63,7 +63,7 @@ def test_a_plan_that_was_made_is_followed_until_told_otherwise(decision, demo) -
     assert opened() == PLANNED
     assert opened(plan="none") == usual
     # Whoever chooses for himself is not overruled.
-    assert opened(draft="lookup")["drafter"] == "lookup"
+    assert opened(drafter="lookup")["drafter"] == "lookup"
     assert opened(threads=1)["drafter"] == "hybrid"
 
 
@@ -77,7 +77,7 @@ def test_the_plan_in_force_is_named_and_so_is_the_reason_for_none(decision, demo
     remembered.remember(decision, demo)
     assert in_force() == (CHOSEN.label, None)
     assert in_force(plan="none") == (None, "--plan none")
-    assert in_force(threads=1, draft="lookup") == (None, "--draft, --threads given")
+    assert in_force(threads=1, drafter="lookup") == (None, "--drafter, --threads given")
     tree = dataclasses.replace(decision.chosen, plan=Plan(PLACE, PLACE, "tree", 4, 2))
     remembered.remember(dataclasses.replace(decision, chosen=tree, fallbacks=()), demo)
     assert in_force()[0] == "tree 4 on onnx cpu x1 + onnx cpu x1"
@@ -88,7 +88,7 @@ def test_the_plan_in_force_is_named_and_so_is_the_reason_for_none(decision, demo
 
 def test_plain_decoding_is_planned_too(decision, demo) -> None:
     remembered.remember(decision, demo)
-    with Pipeline.open("demo", draft="none") as pipeline:
+    with Pipeline.open("demo", drafter="none") as pipeline:
         assert pipeline.plan["drafter"] == "none"
         assert pipeline.plan["threads"] == 1
         assert pipeline.plan["max_context"] == 300

@@ -54,7 +54,7 @@ ADAPTER = """
 
 def forget() -> None:
     registry._found.cache_clear()
-    _options._of_runtimes.cache_clear()
+    _options.runtime_flags.cache_clear()
 
 
 @pytest.fixture
@@ -101,8 +101,9 @@ def test_it_is_listed(tiny: None) -> None:
     }  # fmt: skip
     assert "tiny; tiny-runtime 1.0" in call("doctor").stdout
     assert "a list of tokens" in call("devices", "--no-try").stdout
-    assert "[auto|onnx|gguf|optimum|coreml|onnx-static|tiny]" in call("generate", "--help").stdout
-    assert "TINY: which hash the logits are." in " ".join(call("verify", "--help").stdout.split())
+    shown = " ".join(call("verify", "--help-all").stdout.split())
+    assert "[auto|onnx|gguf|optimum|coreml|onnx-static|tiny]" in shown
+    assert "flavour: which hash the logits are." in shown
     assert registry.formats()[-1] == "tiny", "built-in formats are preferred"
 
 
@@ -110,7 +111,7 @@ def test_without_it_nothing_is_listed() -> None:
     forget()
     assert "added_runtimes" not in json.loads(call("doctor", "--json").stdout)
     assert registry.added() == {}
-    assert "tiny" not in call("generate", "--help").stdout
+    assert "tiny" not in call("generate", "--help-all").stdout
 
 
 def test_it_is_profiled_planned_replayed_and_decodes(
@@ -128,9 +129,9 @@ def test_it_is_profiled_planned_replayed_and_decodes(
     assert any(one.plan.draft and one.plan.draft.format == "tiny" for one in replayed)
     save(decision, tmp_path / "plan.json")
     planned = OpenOptions(plan=tmp_path / "plan.json")
-    drafting = OpenOptions(draft="model", draft_length=4, plan="none")
+    drafting = OpenOptions(drafter="model", draft_length=4, plan="none")
     texts = set()
-    for options in (planned, drafting, OpenOptions(draft="none", plan="none")):
+    for options in (planned, drafting, OpenOptions(drafter="none", plan="none")):
         with Pipeline.open(bundle, options) as pipeline:
             assert pipeline.plan["format"] == "tiny"
             texts.add(tuple(pipeline.generate("def f(x):", max_new_tokens=24).token_ids))
@@ -139,16 +140,17 @@ def test_it_is_profiled_planned_replayed_and_decodes(
 
 def test_its_own_options(tiny: None, bundle: Path) -> None:
     def text(**options: object) -> list[int]:
-        with Pipeline.open(bundle, draft="none", plan="none", **options) as pipeline:  # type: ignore[arg-type]
+        with Pipeline.open(bundle, drafter="none", plan="none", **options) as pipeline:  # type: ignore[arg-type]
             return list(pipeline.generate("def f(x):", max_new_tokens=8).token_ids)
 
-    assert text(runtime_options={"flavour": 1}) != text()
-    plain = ("generate", bundle, "def f(x):", "-n", "8", "--draft", "none", "--plan", "none")
-    shown = [call(*plain, *more) for more in ((), ("--flavour", "1"))]
-    assert [one.exit_code for one in shown] == [0, 0], shown[1].output
-    assert shown[0].stdout != shown[1].stdout
+    assert text(flavour=1) == text(runtime_options={"flavour": 1}) != text()
+    plain = ("generate", bundle, "def f(x):", "-n", "8", "--drafter", "none", "--plan", "none")
+    given = ((), ("--flavour", "1"), ("--runtime-option", "flavour=1"))
+    shown = [call(*plain, *more) for more in given]
+    assert [one.exit_code for one in shown] == [0, 0, 0], shown[1].output
+    assert shown[0].stdout != shown[1].stdout == shown[2].stdout
     with pytest.raises(InputError, match="flavour is 0: expected 1 or more"):
-        text(runtime_options={"flavour": 0})
+        text(flavour=0)
     with pytest.raises(InputError, match=r"kv \(--kv-type\) is not a choice of the runtime tiny"):
         text(kv="f16")
     with pytest.raises(InputError, match=r"flavour \(--flavour\) is not a choice of .* onnx"):
@@ -176,7 +178,7 @@ def test_a_package_that_cannot_be_added_says_why(install: Install, code: str, wo
     assert registry.names() == ["coreml", "llamacpp", "onnx", "onnx-static", "optimum"]
     assert problem in call("doctor").stderr
     assert problem in call("devices", "--no-try").stdout
-    with Pipeline.open("demo", plan="none", draft="none") as pipeline:
+    with Pipeline.open("demo", plan="none", drafter="none") as pipeline:
         assert pipeline.generate("def", max_new_tokens=1).token_ids
 
 
@@ -187,9 +189,9 @@ def test_batch_invariance_that_it_does_not_give_is_refused(install: Install, bun
     adapter = adapter.replace("\n    from edgedec.testing", imported)
     files = {"tiny_runtime/__init__.py": INFO, "tiny_runtime/adapter.py": adapter}
     install("tiny-runtime", files, edgedec_runtimes={"tiny": "tiny_runtime:INFO"})
-    Pipeline.open(bundle, draft="none", plan="none").close()
+    Pipeline.open(bundle, drafter="none", plan="none").close()
     with pytest.raises(RuntimeUnavailable, match="the runtime tiny has no batch invariance"):
-        Pipeline.open(bundle, draft="none", plan="none", batch_invariant=True)
+        Pipeline.open(bundle, drafter="none", plan="none", batch_invariant=True)
 
 
 def test_one_whose_library_is_missing_harms_no_other(install: Install) -> None:

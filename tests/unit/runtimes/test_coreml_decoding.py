@@ -25,8 +25,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compare(bundle: Path, count: int, tokens: int) -> None:
-    expected = texts(bundle, prompts(count), tokens, format="onnx", draft="none")
-    assert texts(bundle, prompts(count), tokens, draft="none", **REFERENCE) == expected
+    expected = texts(bundle, prompts(count), tokens, format="onnx", drafter="none")
+    assert texts(bundle, prompts(count), tokens, drafter="none", **REFERENCE) == expected
 
 
 def test_greedy_texts_are_onnxs(bundle: Path) -> None:

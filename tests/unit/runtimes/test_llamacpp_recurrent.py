@@ -26,7 +26,7 @@ def test_a_recurrent_target_decodes_plainly(tmp_path: Path) -> None:
     assert parts.plan["drafter"] == "none"
     parts.close()
     with pytest.raises(InputError, match="recurrent"):
-        assemble(target, OpenOptions(draft="lookup"))
+        assemble(target, OpenOptions(drafter="lookup"))
 
 
 def test_a_recurrent_draft_is_refused(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_recurrent_draft_is_refused(tmp_path: Path) -> None:
     draft = write_tiny_gguf(tmp_path / "draft.gguf", "mamba")
     for name in ("auto", "model"):
         with pytest.raises(InputError, match="tiny-mamba is recurrent"):
-            assemble(target, OpenOptions(draft=name, draft_model=draft))
+            assemble(target, OpenOptions(drafter=name, draft=draft))
     parts = assemble(target, OpenOptions())
     assert parts.plan["drafter"] == "text"
     parts.close()

@@ -27,8 +27,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_greedy_texts_are_those_of_the_dynamic_graph(bundle: Path) -> None:
-    expected = texts(bundle, prompts(20), 64, format="onnx", draft="none")
-    assert texts(bundle, prompts(20), 64, draft="none", **STATIC) == expected
+    expected = texts(bundle, prompts(20), 64, format="onnx", drafter="none")
+    assert texts(bundle, prompts(20), 64, drafter="none", **STATIC) == expected
     assert texts(bundle, prompts(20), 64, **STATIC) == expected
 
 
@@ -53,10 +53,10 @@ class LosesARow(StaticSession):
 def test_what_is_broken_changes_the_texts(
     bundle: Path, twin: type[StaticSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = texts(bundle, prompts(4), 32, format="onnx", draft="none")
-    assert texts(bundle, prompts(4), 32, draft="none", **STATIC) == expected
+    expected = texts(bundle, prompts(4), 32, format="onnx", drafter="none")
+    assert texts(bundle, prompts(4), 32, drafter="none", **STATIC) == expected
     monkeypatch.setattr("edgedec.runtimes.onnx_static.model.StaticModel.session", twin)
-    assert texts(bundle, prompts(4), 32, draft="none", **STATIC) != expected
+    assert texts(bundle, prompts(4), 32, drafter="none", **STATIC) != expected
 
 
 @pytest.fixture(scope="module")

@@ -36,5 +36,5 @@ def start(bundle: Path) -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def server(start: Callable[..., Any]) -> Iterator[Server]:
     """A server of all tests that leave it as it is."""
-    with start("--draft", "hybrid", "--draft-length", "3") as one:
+    with start("--drafter", "hybrid", "--draft-length", "3") as one:
         yield one

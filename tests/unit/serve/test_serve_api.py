@@ -24,7 +24,7 @@ GREETING = [{"role": "user", "content": "Hello there"}]
 @pytest.fixture(scope="module")
 def alone(bundle: Path) -> Iterator[Pipeline]:
     """What the texts must be: plain decoding in this process."""
-    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
         yield pipeline
 
 

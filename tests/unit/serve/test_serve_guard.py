@@ -248,7 +248,7 @@ class TestLeaving:
             turns.close()
             assert sum(bool(news.events) for news in late) <= 1
 
-        with Pipeline.open(bundle, draft="lookup", threads=1, parallel=2) as pipeline:
+        with Pipeline.open(bundle, drafter="lookup", threads=1, parallel=2) as pipeline:
             asyncio.run(main(pipeline))
 
     def test_a_signal_ends_a_server_with_texts_under_way(self, start: Callable[..., Any]) -> None:

@@ -100,7 +100,7 @@ def test_the_decoding_thread_compiles_nothing(bundle: Any, monkeypatch: pytest.M
         return compile_(self, grammar)
 
     monkeypatch.setattr(Grammars, "_compile", compiled)
-    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
         schemas = [{"enum": [f"number {n}"]} for n in range(40)]
         works = [Work([5, 6], GenerateOptions(4, json_schema=schema)) for schema in schemas]
         compiler = Compiler(pipeline.grammars)

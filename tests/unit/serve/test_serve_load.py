@@ -53,7 +53,7 @@ async def client(api: openai.AsyncOpenAI, place: int, chance: random.Random) -> 
 
 
 def texts_alone(bundle: Path) -> list[str]:
-    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
         found = []
         for place in range(PROMPTS):
             given = asked(place)
@@ -94,7 +94,7 @@ def test_nothing_leaks_and_every_text_is_its_own(
     bundle: Path, start: Callable[..., Any], count: int
 ) -> None:
     alone = texts_alone(bundle)
-    with start("--draft", "hybrid", "--queue", "32") as server:
+    with start("--drafter", "hybrid", "--queue", "32") as server:
         load(server, 60)
         rest(server)
         before = server.figure("edgedec_memory_bytes")

@@ -66,7 +66,7 @@ def together(server: Server, count: int) -> tuple[int, list[str]]:
 
 @pytest.mark.timeout(300)
 def test_the_limit_holds_for_all_texts_together(heavy: Path) -> None:
-    given = "--threads", "1", "--draft", "lookup", "--parallel", str(CLIENTS), "--plan", "none"
+    given = "--threads", "1", "--drafter", "lookup", "--parallel", str(CLIENTS), "--plan", "none"
     with serving(heavy, *given) as server:
         idle = server.figure("edgedec_memory_bytes")
         free, _ = together(server, CONTEXT - 100)
@@ -92,7 +92,7 @@ def test_the_limit_holds_for_all_texts_together(heavy: Path) -> None:
         assert f"holds {room}" in answer.json()["error"]["message"]
         again, _ = together(server, count)
         assert again <= 1.03 * limit
-    with Pipeline.open(heavy, draft="none", threads=1) as pipeline:
+    with Pipeline.open(heavy, drafter="none", threads=1) as pipeline:
         for client, text in enumerate(texts):
             wanted = pipeline.generate(prompt(client, count), max_new_tokens=NEW).text
             assert text == wanted

@@ -58,7 +58,7 @@ def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
                 pass
         turns.close()
 
-    with Pipeline.open(bundle, draft="none", threads=1, parallel=2) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
         asyncio.run(main(pipeline))
     return "".join(taken)
 
@@ -232,7 +232,7 @@ def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
         reading.stream.close()
         return reading, waiting
 
-    with Pipeline.open(bundle, draft="none", threads=1, parallel=2) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
         reading, waiting = asyncio.run(main(pipeline))
     assert reading.length == len(LONG) - 1
     assert reading.to_read == reading.length - waiting.overtaken
@@ -266,7 +266,7 @@ def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) 
         turns.close()
         return events
 
-    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+    with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
         return asyncio.run(asyncio.wait_for(main(pipeline), 60))
 
 

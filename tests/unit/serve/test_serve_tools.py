@@ -65,7 +65,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         tmp_path_factory.mktemp("caller"),
         lambda folder: scripted_checkpoint(folder, SCRIPT, context=CONTEXT, entries=entries),
     )
-    with serving(bundle, "--threads", "1", "--draft", "lookup", "--draft-length", "3") as server:
+    with serving(bundle, "--threads", "1", "--drafter", "lookup", "--draft-length", "3") as server:
         yield server
 
 
@@ -214,7 +214,7 @@ def test_a_model_that_calls_nothing(server: Server) -> None:
 )
 def test_a_template_without_tools(tmp_path: Path, template: str | None, message: str) -> None:
     bundle = exported(tmp_path, lambda folder: checkpoint(folder, 0, template))
-    with serving(bundle, "--threads", "1", "--draft", "lookup") as server:
+    with serving(bundle, "--threads", "1", "--drafter", "lookup") as server:
         for choice in ("auto", "required"):
             with pytest.raises(openai.BadRequestError, match=message):
                 server.client().chat.completions.create(

@@ -124,7 +124,7 @@ def setting() -> Setting:
     ("changes", "sampling", "message"),
     [
         ({"accept": "speculative"}, {"seed": 0}, "distribution only"),
-        ({"draft": "none"}, {"seed": 0}, "another drafter"),
+        ({"drafter": "none"}, {"seed": 0}, "another drafter"),
         ({}, {}, "give a seed"),
     ],
 )
@@ -364,10 +364,10 @@ def test_what_is_not_in_the_tokens_is_compared(
 
 def test_greedy_text_is_compared_once() -> None:
     asked = GenerateOptions(4, SamplingParams(seed=3), ignore_eos=True)
-    found = verify("demo", [("one", [5, 6, 7])], asked, options=OpenOptions(draft="lookup"))
+    found = verify("demo", [("one", [5, 6, 7])], asked, options=OpenOptions(drafter="lookup"))
     assert [row.case for row in found.rows] == ["greedy"]
     penalised = replace(asked, sampling=SamplingParams(seed=3, presence_penalty=1.0))
-    found = verify("demo", [("one", [5, 6, 7])], penalised, options=OpenOptions(draft="lookup"))
+    found = verify("demo", [("one", [5, 6, 7])], penalised, options=OpenOptions(drafter="lookup"))
     assert [row.case for row in found.rows] == ["greedy", "sampled"]
 
 
@@ -381,7 +381,7 @@ def test_prompts_are_read_from_their_first_token_on() -> None:
     """What another text left behind was computed in other passes than a near-tie's search makes."""
     prompts = [("one", "def first(a):\n"), ("two", "def first(a):\n    return a\n\n\n")]
     options = GenerateOptions(4, ignore_eos=True)
-    with Pipeline.open("demo", plan="none", draft="none") as pipeline:
+    with Pipeline.open("demo", plan="none", drafter="none") as pipeline:
         kept = [pipeline.generate(prompt, options).metrics.reused_tokens for _, prompt in prompts]
         texts = verified(pipeline, prompts, [alike("greedy", options, 2)], Progress(None))
     assert kept[1] > 0

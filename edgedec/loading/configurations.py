@@ -7,12 +7,11 @@ wherever.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
-from edgedec.loading.build import OpenOptions
+from edgedec.loading.options import OpenOptions
 from edgedec.records.place import CPU
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 
@@ -27,15 +26,14 @@ def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenO
     """
     target = plan.target
     together = acceptance.rule(options.accept or "coupling").seeds_text and options.parallel == 1
-    return dataclasses.replace(
-        options,
+    return options.changed(
         threads=target.threads or None,
         cores=target.cores,
         providers=target.load_options().providers,
         device=target.load_options().device,
         weight_memory=target.weight_memory,
         format=target.format,
-        draft=plan.drafter,
+        drafter=plan.drafter,
         draft_length="auto" if plan.draft_length is None else plan.draft_length,
         draft_depth=plan.depth,
         draft_load=None if plan.draft is None else plan.draft.load_options(),
@@ -48,9 +46,9 @@ def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenO
 def planned_configurations(decision: Decision, options: OpenOptions) -> list[Configuration]:
     """Return a decision's plan, then its fallbacks; all plain if the options ask for that."""
     plans = [decision.chosen.plan, *decision.fallbacks]
-    if options.draft == PLAIN:
+    if options.drafter == PLAIN:
         plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
-    if options.batch_invariant:
+    if options.load.batch_invariant:
         # Batch invariance is guaranteed for chains only, and these drafters draft trees.
         plans = [plan for plan in plans if not drafting.info(plan.drafter).branches]
     return [(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
@@ -60,14 +58,15 @@ def unplanned_configurations(options: OpenOptions) -> list[Configuration]:
     """Return the requested configuration, one without a draft model, and plain on the CPU."""
     configurations = [("the requested configuration", options)]
     # A drafter without a model is kept.
-    alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
-    if drafting.info(options.draft).needs_model or options.draft == "auto":
+    alone: dict[str, Any] = {"draft": None, "draft_load": None, "draft_format": None}
+    if drafting.info(options.drafter).needs_model or options.drafter == "auto":
         drafter = drafting.default(with_model=False)
-        changed = dataclasses.replace(options, draft=drafter, schedule=SEQUENTIAL, **alone)
+        changed = options.changed(drafter=drafter, schedule=SEQUENTIAL, **alone)
         configurations.append(("drafting without a model", changed))
-    on_device = options.device is not None or options.gpu_layers is not None
-    plain = dataclasses.replace(
-        options, draft=PLAIN, draft_length="auto", schedule=SEQUENTIAL, **alone,
+    load = options.load
+    on_device = load.device is not None or load.own.get("gpu_layers") is not None
+    plain = options.changed(
+        drafter=PLAIN, draft_length="auto", schedule=SEQUENTIAL, **alone,
         providers=(), device=CPU if on_device else None, gpu_layers=None, cores=None,
     )  # fmt: skip
     return [*configurations, ("plain decoding on the processor", plain)]

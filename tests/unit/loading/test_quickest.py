@@ -11,8 +11,8 @@ import pytest
 from edgedec import GenerateOptions, Pipeline
 from edgedec.errors import PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions, find_pair
+from edgedec.loading.opening import on_quickest
 from edgedec.planning import remembered
-from edgedec.planning.quickest import on_quickest
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
@@ -43,7 +43,7 @@ def on_openvino(pipeline: Pipeline) -> bool:
     return isinstance(pipeline.target, OpenVinoModel)
 
 
-@pytest.mark.parametrize("options", [{}, {"draft": "none"}, {"draft_length": 3}])
+@pytest.mark.parametrize("options", [{}, {"drafter": "none"}, {"draft_length": 3}])
 def test_plain_decoding_and_every_drafter_take_the_same_device(options: dict[str, Any]) -> None:
     with opened(**options) as pipeline:
         assert on_openvino(pipeline)
@@ -59,7 +59,7 @@ def test_what_the_user_places_stays(options: dict[str, Any]) -> None:
 
 
 def test_its_text_is_its_own_plain_decodings() -> None:
-    with opened(draft="none") as pipeline:
+    with opened(drafter="none") as pipeline:
         expected = pipeline.generate(PROMPT, OPTIONS).token_ids
     with opened() as pipeline:
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
@@ -82,7 +82,7 @@ def test_where_it_does_not_load_what_was_asked_for_takes_over(
 
 def test_a_draft_that_does_not_load_is_still_an_error() -> None:
     with pytest.raises(RuntimeUnavailable, match="no device 'nowhere'"):
-        opened(draft="model", draft_load=LoadOptions(device="nowhere"))
+        opened(drafter="model", draft_load=LoadOptions(device="nowhere"))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_option_that_places_the_target_decides(placed: dict[str, Any]) -> Non
     options = OpenOptions(**placed)
     pair = find_pair("demo", options)
     assert on_quickest(pair, options, None) is options
-    assert on_quickest(pair, OpenOptions(), None).device == DEVICE
+    assert on_quickest(pair, OpenOptions(), None).load.device == DEVICE
 
 
 @pytest.mark.parametrize(("device", "found"), [("openvino", DEVICE), ("cpu", None)])
@@ -132,7 +132,7 @@ def test_in_mid_text_even_what_was_asked_for_may_give_way(monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise PassFailed("the device is gone")
 
-    with opened(draft="model") as pipeline:
+    with opened(drafter="model") as pipeline:
         monkeypatch.setattr(OpenVinoSession, "forward", fail)
         monkeypatch.setattr(OnnxModel, "load", load)
         result = pipeline.generate(PROMPT, OPTIONS)

@@ -18,7 +18,7 @@ from edgedec.text.tokenizer import Tokenizer
 
 
 @dataclass(slots=True)
-class Parts:
+class OpenPair:
     """Open models and their engine.
 
     Attributes:

@@ -12,8 +12,8 @@ from edgedec.bundle import manifest
 from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
-from edgedec.planning.configurations import placed, unplanned_configurations
-from edgedec.planning.fallback import Opener
+from edgedec.loading.configurations import placed, unplanned_configurations
+from edgedec.loading.opening import Configurations
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -27,7 +27,7 @@ OPTIONS = GenerateOptions(max_new_tokens=40, sampling=SamplingParams(temperature
 @pytest.fixture(scope="module")
 def expected() -> list[int]:
     """What plain decoding writes."""
-    with Pipeline.open("demo", OPEN, draft="none") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="none") as pipeline:
         return pipeline.generate(PROMPT, OPTIONS).token_ids
 
 
@@ -56,14 +56,14 @@ def test_a_bundle_is_read_and_checked_once(monkeypatch: pytest.MonkeyPatch) -> N
         return honest(stream)
 
     monkeypatch.setattr(manifest, "sha256_of_stream", counted)
-    with Pipeline.open("demo", draft="none"):
+    with Pipeline.open("demo", drafter="none"):
         assert read
         assert len(read) == len(set(read))
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 7, 12])
 def test_the_text_goes_on_after_a_pass_fails_whichever_it_is(after, expected, monkeypatch, caplog):
-    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model") as pipeline:
         Failing(monkeypatch, after)
         result = pipeline.generate(PROMPT, OPTIONS)
         assert result.token_ids == expected
@@ -78,7 +78,7 @@ def test_the_text_goes_on_after_a_pass_fails_whichever_it_is(after, expected, mo
 
 
 def test_a_second_failure_leaves_plain_decoding(expected, monkeypatch):
-    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model") as pipeline:
         Failing(monkeypatch, 5, times=2)
         result = pipeline.generate(PROMPT, OPTIONS)
         assert result.token_ids == expected
@@ -87,7 +87,7 @@ def test_a_second_failure_leaves_plain_decoding(expected, monkeypatch):
 
 
 def test_when_no_way_is_left_the_failure_is_raised(monkeypatch):
-    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model") as pipeline:
         Failing(monkeypatch, 5, times=99)
         with pytest.raises(PassFailed, match="the device is gone"):
             pipeline.generate(PROMPT, OPTIONS)
@@ -102,14 +102,14 @@ def test_a_twin_that_starts_the_text_anew_is_caught(expected, monkeypatch):
         return honest(self, replace(request, prompt=prompt[:6]) if len(prompt) > 8 else request,
                       metrics)  # fmt: skip
 
-    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model") as pipeline:
         Failing(monkeypatch, 7)
         monkeypatch.setattr(Engine, "run", forgetful)
         assert pipeline.generate(PROMPT, OPTIONS).token_ids != expected
 
 
 def test_an_abandoned_text_after_a_failure_leaves_the_pipeline_usable(expected, monkeypatch):
-    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model") as pipeline:
         Failing(monkeypatch, 7)
         stream = pipeline.stream(PROMPT, OPTIONS)
         while not pipeline.notes:
@@ -119,9 +119,9 @@ def test_an_abandoned_text_after_a_failure_leaves_the_pipeline_usable(expected, 
 
 
 def test_a_planned_place_that_cannot_be_loaded_gives_way(caplog):
-    gone = replace(OPEN, providers=("NoSuchProvider",))
-    ways = [("a plan", gone), ("the next plan", replace(OPEN, draft="lookup"))]
-    pipeline = Pipeline(Opener("demo", ways))
+    gone = OPEN.changed(providers=("NoSuchProvider",))
+    ways = [("a plan", gone), ("the next plan", OPEN.changed(drafter="lookup"))]
+    pipeline = Pipeline(Configurations("demo", ways))
     with pipeline:
         assert pipeline.plan["drafter"] == "lookup"
         assert "NoSuchProvider" in pipeline.notes[0]
@@ -134,9 +134,9 @@ def test_what_the_user_asked_for_does_not_give_way():
 
 
 def test_a_mistake_is_no_failure_of_a_place():
-    ways = [("a", replace(OPEN, draft="nonsense")), ("b", OPEN)]
+    ways = [("a", OPEN.changed(drafter="nonsense")), ("b", OPEN)]
     with pytest.raises(InputError, match="nonsense"):
-        Pipeline(Opener("demo", ways))
+        Pipeline(Configurations("demo", ways))
 
 
 def test_a_plan_puts_models_in_their_places():
@@ -148,28 +148,28 @@ def test_a_plan_puts_models_in_their_places():
         depth=4,
     )
     options = placed(OpenOptions(batch_invariant=False, kv_memory=1 << 20), plan, 256)
-    assert (options.threads, options.cores, options.format) == (2, (0, 1), "onnx")
-    assert (options.draft, options.draft_length, options.draft_depth) == ("tree", 8, 4)
+    assert (options.load.threads, options.load.cores, options.format) == (2, (0, 1), "onnx")
+    assert (options.drafter, options.draft_length, options.draft_depth) == ("tree", 8, 4)
     assert (options.draft_format, options.context_limit) == ("gguf", 256)
     assert options.draft_load is not None
     assert options.draft_load.device == "Vulkan0"
     assert options.draft_load.threads is None
-    assert (options.batch_invariant, options.kv_memory) == (False, 1 << 20)
+    assert (options.load.batch_invariant, options.kv_memory) == (False, 1 << 20)
 
 
 def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
     plan = Plan(Place("onnx", threads=1), Place("onnx", threads=1), "model", draft_length=2)
-    with Pipeline(Opener("demo", [("a plan", placed(OPEN, plan, 256))])) as pipeline:
+    with Pipeline(Configurations("demo", [("a plan", placed(OPEN, plan, 256))])) as pipeline:
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
         assert pipeline.plan["draft_length"] == 2
 
 
 def test_ways_without_a_plan_end_on_the_processor():
-    ways = unplanned_configurations(OpenOptions(draft="model", device="Vulkan0", gpu_layers=-1))
-    assert [options.draft for _, options in ways] == ["model", "text", "none"]
-    assert (ways[-1][1].device, ways[-1][1].gpu_layers) == ("cpu", None)
+    ways = unplanned_configurations(OpenOptions(drafter="model", device="Vulkan0", gpu_layers=-1))
+    assert [options.drafter for _, options in ways] == ["model", "text", "none"]
+    assert (ways[-1][1].load.device, ways[-1][1].load.own) == ("cpu", {})
     assert [
-        options.draft for _, options in unplanned_configurations(OpenOptions(draft="lookup"))
+        options.drafter for _, options in unplanned_configurations(OpenOptions(drafter="lookup"))
     ] == [
         "lookup",
         "none",
@@ -187,17 +187,17 @@ def test_a_device_that_fails_in_a_commit_loses_no_token(role, expected, monkeypa
             raise PassFailed("the device is gone")
         honest(session, path)
 
-    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+    with Pipeline.open("demo", OPEN, drafter="model") as pipeline:
         monkeypatch.setattr(OnnxSession, "commit", commit)
         result = pipeline.generate(PROMPT, OPTIONS)
         assert left[0] <= 0
         assert len(pipeline.notes) == 1
         assert result.token_ids == expected
-        with Pipeline.open("demo", OPEN, draft="none") as plain:
+        with Pipeline.open("demo", OPEN, drafter="none") as plain:
             assert result.text == plain.generate(PROMPT, OPTIONS).text
 
 
 def test_the_drafters_own_name_lets_it_draft():
-    with Pipeline.open("demo", OPEN, draft="hybrid") as pipeline:
-        named = replace(OPTIONS, draft="hybrid")
+    with Pipeline.open("demo", OPEN, drafter="hybrid") as pipeline:
+        named = replace(OPTIONS, drafter="hybrid")
         assert pipeline.generate(PROMPT, named).metrics.drafted_tokens > 0

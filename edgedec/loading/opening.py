@@ -1,0 +1,183 @@
+"""Opens a pair: finds its files, chooses where it runs, loads it, and falls back if that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec._support.fields import one_line, printable
+from edgedec.errors import BundleError, EdgedecError, PassFailed, RuntimeUnavailable
+from edgedec.loading import build
+from edgedec.loading.configurations import (
+    Configuration,
+    planned_configurations,
+    unplanned_configurations,
+)
+from edgedec.loading.open_pair import OpenPair
+from edgedec.loading.options import OpenOptions
+from edgedec.loading.sources import Pair
+from edgedec.records.plan import Decision
+from edgedec.runtimes import registry
+
+_log = logging.getLogger("edgedec")
+# Errors of a place that cannot be used, when loading or while decoding.
+FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """The reason why no plan is followed, and the plan that is left aside, if any."""
+
+    reason: str
+    left: Decision | None = None
+
+
+# Returns the plan to follow for a bundle and options, or why there is none.
+Planner = Callable[[str | Path, OpenOptions], Decision | NoPlan]
+
+
+def configurations(bundle: str | Path, options: OpenOptions, planner: Planner) -> Configurations:
+    """Return the ways to open a bundle: those of its plan, or ``options`` if there is none.
+
+    Raises:
+        InputError, BundleError, PlanError, MemoryBudgetError: see ``planner`` and ``find_pair``.
+
+    """
+    found = planner(bundle, options)
+    if isinstance(found, NoPlan):
+        return _without_plan(bundle, options, found)
+    planned = planned_configurations(found, options)
+    if not planned:
+        reason = "--batch-invariant takes chains, and the plan drafts trees"
+        return _without_plan(bundle, options, NoPlan(reason, found))
+    return Configurations(bundle, planned, made_on=found.texts)
+
+
+def _without_plan(bundle: str | Path, options: OpenOptions, why: NoPlan) -> Configurations:
+    """Return the requested configuration, on the fastest device for the target, and fallbacks."""
+    ways = unplanned_configurations(options)
+    pair = build.find_pair(bundle, options)
+    quickest = on_quickest(pair, options, why.left)
+    if quickest is not options:
+        ways.insert(0, (f"the target on {quickest.load.device}", quickest))
+    return Configurations(bundle, ways, requested=options, no_plan=why.reason, pair=pair)
+
+
+def on_quickest(pair: Pair, options: OpenOptions, left: Decision | None) -> OpenOptions:
+    """Return the options with the device that computes the target's rounds fastest.
+
+    The choice does not depend on the drafter, so that plain decoding gives the same text.
+
+    Args:
+        pair: the models that these options load.
+        options: unchanged if no other device is faster, with ``plan="none"``, and if the user
+            places the target.
+        left: a plan for this bundle that is not followed because the user set options that it
+            decides; its device is used, as it is for plain decoding.
+
+    Raises:
+        BundleError, RuntimeUnavailable: the target is damaged, or cannot run here.
+
+    """
+    if options.plan == "none" or options.is_placed():
+        return options
+    if left is not None:
+        place = left.chosen.plan.target
+        own = registry.of_format(place.format).target_places
+        device = next((name for name in (place.device, place.provider) if name in own), None)
+    else:
+        target = pair.target
+        target.admit()
+        device = registry.quickest(target.format, target.path, options.of_target(None))
+    return options if device is None else options.changed(device=device)
+
+
+class Configurations:
+    """Opens the first configuration that works; when one fails, it goes on with the next.
+
+    Args:
+        bundle: as ``Pipeline.open`` takes it.
+        configurations: in order of preference.
+        requested: options given by the user, which must load; None if a planner chose them.
+        made_on: the texts that the plan was made on, by name.
+        no_plan: why there is no plan, in a few words.
+        pair: the models of the first configuration, if they have been found.
+
+    Attributes:
+        notes: why earlier configurations failed, one line each; each was also logged once, as a
+            warning of the logger ``edgedec``.
+
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        configurations: Sequence[Configuration],
+        *,
+        requested: OpenOptions | None = None,
+        made_on: str = "",
+        no_plan: str = "",
+        pair: Pair | None = None,
+    ) -> None:
+        self.notes: list[str] = []
+        self._bundle = bundle
+        self._requested = requested
+        self._in_force = requested is None
+        self._made_on = printable(made_on)
+        self._no_plan = no_plan
+        self._pair = pair
+        self._configurations: Iterator[Configuration] = iter(configurations)
+        self._name, self._options = next(self._configurations)
+
+    def open(self) -> OpenPair:
+        """Open the current configuration, or the next one if it fails and was not requested.
+
+        Raises:
+            EdgedecError: the requested configuration cannot be opened, or none is left.
+
+        """
+        while True:
+            pair, self._pair = self._pair, None
+            try:
+                opened = build.assemble(self._bundle, self._options, pair)
+            except FAILURES as error:
+                if self._options is self._requested:
+                    raise
+                self._take_next(error)
+            else:
+                opened.plan.update(self._plan_facts())
+                return opened
+
+    def _plan_facts(self) -> dict[str, str | None]:
+        """Return the followed plan's name and texts, or why there is none."""
+        if self._in_force:
+            return {"plan": self._name, "plan_made_on": self._made_on, "no_plan": None}
+        return {"plan": None, "plan_made_on": None, "no_plan": self._no_plan}
+
+    def reopen(self, opened: OpenPair, error: EdgedecError) -> OpenPair:
+        """Close a pipeline that failed while decoding, and open the next configuration.
+
+        Raises:
+            EdgedecError: ``error`` itself, if no configuration is left.
+
+        """
+        # A lost device may not even close; its memory is freed if possible.
+        with suppress(EdgedecError):
+            opened.close()
+        self.notes += opened.notes
+        self._take_next(error)
+        # A generation has begun, so any configuration that continues it is acceptable.
+        self._requested = None
+        return self.open()
+
+    def _take_next(self, error: EdgedecError) -> None:
+        following = next(self._configurations, None)
+        if following is None:
+            raise error
+        failed, (self._name, self._options) = self._name, following
+        note = printable(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
+        self.notes.append(note)
+        _log.warning(note)

@@ -1,0 +1,114 @@
+"""Finds the plan to follow when a bundle is opened: a stored one, a file, or one for a limit."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+from edgedec.decoding.drafting import PLAIN
+from edgedec.errors import InputError
+from edgedec.loading.opening import NoPlan
+from edgedec.loading.options import OpenOptions
+from edgedec.memory.grant import granting
+from edgedec.planning import remembered
+from edgedec.records.plan import Decision
+from edgedec.records.workload import Workload
+from edgedec.runtimes import registry
+
+_log = logging.getLogger("edgedec")
+# Names in messages of options that the command line spells differently or lacks.
+_NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores"}
+
+
+def plan_to_follow(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
+    """Return the stored plan, one from a file, one made for a memory limit, or why there is none.
+
+    Raises:
+        InputError: both a plan and an option that plans decide were given.
+        BundleError, PlanError, MemoryBudgetError: see ``edgedec.planning.decisions``.
+
+    """
+    plan, limited = str(options.plan), options.memory is not None
+    if limited and plan not in ("auto", "none"):
+        raise InputError(f"--memory makes a plan: leave --plan {plan} out")
+    chosen = _chosen(options)
+    if plan == "none":
+        return NoPlan("--plan none")
+    if plan == "auto" and not limited and chosen:
+        return NoPlan(f"{chosen} given", None if options.is_placed() else _last(bundle, options))
+    if chosen:
+        other = "add --plan none to keep to --memory without one" if limited else "leave --plan out"
+        raise InputError(f"a plan decides {chosen}: leave it out, or {other}")
+    if limited:
+        return _within(bundle, options)
+    decision = _last(bundle, options) if plan == "auto" else _stored(bundle, options)
+    if decision is None:
+        return NoPlan("none was made for these models here")
+    _check_context(decision, options)
+    return decision
+
+
+def _chosen(options: OpenOptions) -> str:
+    """Return the options set by the user that a plan decides, except ``--drafter none``."""
+    given = options.planned()
+    if options.drafter == PLAIN:
+        del given["drafter"]
+    flags = [_NAMED.get(name) or registry.flag(name, value) for name, value in given.items()]
+    if "draft_load" in given and options.given_for_draft:
+        own = [registry.flag(name, None, draft=True) for name in options.given_for_draft]
+        flags[flags.index(_NAMED["draft_load"])] = ", ".join(own)
+    return ", ".join(flags)
+
+
+def _last(bundle: str | Path, options: OpenOptions) -> Decision | None:
+    return remembered.recall(bundle, options.draft) if remembered.any_there() else None
+
+
+def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
+    from edgedec.planning import decisions
+
+    return decisions.load(Path(options.plan), bundle, options.draft)
+
+
+def _within(bundle: str | Path, options: OpenOptions) -> Decision:
+    """Make a plan that fits in memory; measures the models if that has not been done."""
+    from edgedec.planning import decisions
+    from edgedec.profiling.run import ProfileOptions, read_cached
+
+    assert options.memory is not None
+    memory = granting(options.memory)()
+    decisions.check_memory(memory, bundle, options.draft)
+    if read_cached(bundle, options.draft) is None:
+        _log.warning("measuring what the models cost here, once; this takes a minute or so")
+    decision = decisions.plan(
+        bundle,
+        _workload(options.max_context),
+        memory=memory,
+        options=ProfileOptions(draft_model=options.draft),
+    )
+    streams = decisions.streams(decision, bundle, options.draft)
+    if streams:
+        _log.warning(streams)
+    return decision
+
+
+def _check_context(decision: Decision, options: OpenOptions) -> None:
+    """Refuse a context longer than the plan's memory limit holds."""
+    if decision.memory is None:
+        return
+    most = decision.max_context
+    if (options.max_context or 0) > most:
+        raise InputError(
+            f"--max-context {options.max_context}: the plan holds {most} tokens in the memory it"
+            " was given: make one with `edgedec plan --max-context`, or --plan none"
+        )
+
+
+def _workload(max_context: int | None) -> Workload:
+    """Return the usual workload, or one that fits in a shorter context."""
+    usual = Workload()
+    if max_context is None or max_context >= usual.tokens:
+        return dataclasses.replace(usual, max_context=max_context)
+    new = max(2, max_context // 3)
+    return Workload(max(1, max_context - new), new, max_context=max_context)
