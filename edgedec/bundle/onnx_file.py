@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
-from edgedec.bundle.protobuf import Damaged, marks
+from edgedec.bundle.protobuf import Damaged, TooMany, marks
 from edgedec.errors import BundleError
 
 # Fields that lead from a message to a tensor; node attributes contain tensors, too.
@@ -73,7 +73,7 @@ def read_model_file(path: Path) -> ModelFile:
     found = ModelFile()
     try:
         _Walk(found).message(memoryview(content), "model", 0)
-    except _TooMany:
+    except TooMany:
         raise BundleError(
             f"{path}: its graph has more than {_MAX_FIELDS} fields, expected some"
             " thousands: refused"
@@ -109,10 +109,6 @@ def check_listed(path: Path, files: Iterable[Path]) -> None:
             )
 
 
-class _TooMany(Exception):
-    """The file has more fields than any model needs."""
-
-
 class _Walk:
     """Walks over a file once, and stops after a number of fields.
 
@@ -130,8 +126,7 @@ class _Walk:
         if depth > _MAX_DEPTH:
             raise Damaged
         children = _CHILDREN[kind]
-        for number, _, start, end in marks(view):
-            self._count()
+        for number, _, start, end in self._fields(view):
             child = children.get(number)
             if child is None:
                 continue
@@ -148,8 +143,7 @@ class _Walk:
 
     def _tensor(self, view: memoryview) -> None:
         external: dict[str, str] = {}
-        for number, _, start, end in marks(view):
-            self._count()
+        for number, _, start, end in self._fields(view):
             if start is None:
                 continue
             if number in _TENSOR_DATA:
@@ -168,16 +162,15 @@ class _Walk:
         if len(view) > _MAX_ENTRY_BYTES:
             raise Damaged
         parts = {}
-        for number, _, start, end in marks(view):
-            self._count()
+        for number, _, start, end in self._fields(view):
             if start is not None:
                 parts[number] = bytes(view[start:end]).decode()
         return parts.get(1, ""), parts.get(2, "")
 
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise _TooMany
+    def _fields(self, view: memoryview) -> list[tuple[int, int, int | None, int]]:
+        found = marks(view, self._left)
+        self._left -= len(found)
+        return found
 
 
 def _check_external(folder: Path, location: str, end: int) -> None:

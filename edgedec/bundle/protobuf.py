@@ -13,6 +13,14 @@ class Damaged(Exception):
     """The bytes are not a protobuf message."""
 
 
+class TooMany(Damaged):
+    """A message has more fields than are read."""
+
+
+# Bound on the fields of one message, which are listed in memory.
+_MOST = 1 << 19
+
+
 def fields(view: memoryview) -> Iterator[tuple[int, memoryview | None]]:
     """Yield the fields of a message: their number, and their bytes if they have a length."""
     for number, _, start, end in marks(view):
@@ -25,16 +33,18 @@ def spans(view: memoryview) -> Iterator[tuple[int, memoryview | None, memoryview
         yield number, None if start is None else view[start:end], view[begin:end]
 
 
-def marks(view: memoryview) -> Iterator[tuple[int, int, int | None, int]]:
-    """Yield the fields of a message: number, where it begins, where its bytes begin, where it ends.
+def marks(view: memoryview, most: int = _MOST) -> list[tuple[int, int, int | None, int]]:
+    """Return a message's fields: number, where it begins, where its bytes begin, where it ends.
 
     The third is None where a field has no length. The fields of a graph are thousands, and read
-    whenever a model is opened: this slices none of them.
+    whenever a model is opened: this slices none of them, and is called once for each message.
 
     Raises:
+        TooMany: there are more than ``most``.
         Damaged: the bytes are not a message.
 
     """
+    found: list[tuple[int, int, int | None, int]] = []
     at, size = 0, len(view)
     while at < size:
         begin, tag, at = at, view[at], at + 1
@@ -51,14 +61,17 @@ def marks(view: memoryview) -> Iterator[tuple[int, int, int | None, int]]:
                 length, start = _varint(view, at)
             at = start + length
         elif wire == 0:
-            _, at = _varint(view, at)
+            at = at + 1 if at < size and view[at] < 128 else _varint(view, at)[1]
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
         else:
             raise Damaged
         if at > size:
             raise Damaged
-        yield tag >> 3, begin, start, at
+        if len(found) == most:
+            raise TooMany
+        found.append((tag >> 3, begin, start, at))
+    return found
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ _HELP = """\
 /load FILE          continue a conversation written by /save or --session
 /reset              start a new conversation
 /drop [N]           drop the oldest turn, or the N oldest
-/draft NAME         none decodes plainly; auto or a drafter's name speculates again
+/drafter NAME       none decodes plainly; auto or a drafter's name speculates again
 /temperature NUMBER 0 is greedy
 /tokens N           most tokens of an answer
 /colours            show accepted draft tokens in green, or stop doing so
@@ -67,7 +67,8 @@ class Talk:
             "/load": self._load,
             "/reset": self._reset,
             "/drop": self._drop,
-            "/draft": self._draft,
+            "/drafter": self._drafter,
+            "/draft": self._drafter,  # its former name
             "/temperature": self._temperature,
             "/tokens": self._tokens,
             "/colours": self._colours,
@@ -205,7 +206,7 @@ class Talk:
         if talk.waiting is not None:
             self._answer()
 
-    def _draft(self, name: str) -> None:
+    def _drafter(self, name: str) -> None:
         """Use another drafter for the following messages."""
         try:
             self._options = dataclasses.replace(

@@ -65,7 +65,7 @@ def draft(value: str | Path) -> str | Path:
 
 def drafter(value: str) -> str:
     """Parse a drafter's name."""
-    if value in drafters():
+    if value == drafting.AUTO or drafting.known(value):
         return value
     raise _no_drafter(value)
 

@@ -88,8 +88,7 @@ class Decoder:
             raise Damaged
         names = _BY_NUMBER[kind]
         found: Message = {}
-        for number, begin, start, end in marks(view):
-            self._count(1)
+        for number, begin, start, end in self._fields(view):
             name, inner = names.get(number, ("", ""))
             if not name:
                 continue
@@ -108,6 +107,11 @@ class Decoder:
                 found[name] = self._value(inner, view[start:end], depth)
         return found
 
+    def _fields(self, view: memoryview) -> list[tuple[int, int, int | None, int]]:
+        found = marks(view, self.left)
+        self._count(len(found))
+        return found
+
     def _count(self, fields: int) -> None:
         self.left -= fields
         if self.left < 0:
@@ -120,8 +124,7 @@ class Decoder:
 
     def _entry(self, kind: str, view: memoryview, depth: int) -> tuple[str, Any]:
         parts: dict[int, memoryview] = {}
-        for number, _, start, end in marks(view):
-            self._count(1)
+        for number, _, start, end in self._fields(view):
             if start is None:
                 raise Damaged
             parts[number] = view[start:end]

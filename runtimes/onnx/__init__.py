@@ -16,7 +16,7 @@ INFO = AdapterInfo(
         LoadOption(
             "weight_memory", int, "most of the target's weights in memory at once; the rest is read"
             " from the disk in every pass (Linux). Default: all of them.",
-            least=1, in_bytes=True, target_only=True, planned=True,
+            least=1, in_bytes=True, target_only=True, planned=True, common=True,
         ),
     ),
 )  # fmt: skip
