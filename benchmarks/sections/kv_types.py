@@ -1,7 +1,7 @@
 """Measures quantised keys and values of the target: divergence, acceptance, pass time.
 
 They change the text, so they are used on request only: at export for ONNX (``--kv int8``), at load
-for GGUF (``--kv-type``). The draft is the same model in all configurations of a runtime.
+for GGUF (``--kv``). The draft is the same model in all configurations of a runtime.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from benchmarks.bundles import Suite
 from edgedec.compare.records import Recorder, Row
 from edgedec.loading.build import OpenOptions
-from edgedec.loading.configurations import placed
+from edgedec.loading.opening import placed
 from edgedec.loading.sources import every_format
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline

@@ -14,7 +14,7 @@ from edgedec._support.fields import to_json
 from edgedec.compare.records import Recorder, Row
 from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
-from edgedec.loading.configurations import placed
+from edgedec.loading.opening import placed
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide

@@ -14,8 +14,8 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.session import Model, Session
 from edgedec.loading.build import OpenOptions
-from edgedec.loading.configurations import placed
 from edgedec.loading.engine import build_engine, planned_policy
+from edgedec.loading.opening import placed
 from edgedec.loading.sources import every_format
 from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Pipeline

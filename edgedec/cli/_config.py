@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from edgedec.decoding import drafting
-
 COMMANDS = ("chat", "generate", "run")
 _MAX_BYTES = 1 << 16
 
@@ -80,8 +78,9 @@ def _check(file: str, name: str, value: Any) -> None:
 def options() -> dict[str, Any]:
     """Return the defaults of options, as click takes them."""
     found = {name: value for name, value in read().items() if name != "model"}
-    if "draft" in found and drafting.known(
-        found["draft"]
-    ):  # as before there was a setting of that name
-        found["drafter"] = found.pop("draft")
+    if "draft" in found:
+        from edgedec.decoding import drafting
+
+        if drafting.known(found["draft"]):  # as before there was a setting of that name
+            found["drafter"] = found.pop("draft")
     return found

@@ -139,7 +139,10 @@ _ELSEWHERE = {
     "--n-gpu-layers": "--gpu-layers",
 }  # fmt: skip
 # Former names of options, which are still accepted.
-_RENAMED = {"row-invariant": "batch-invariant", "no-row-invariant": "no-batch-invariant"}
+_RENAMED = {
+    "row-invariant": "batch-invariant", "no-row-invariant": "no-batch-invariant",
+    "kv-type": "kv",
+}  # fmt: skip
 _ARGUMENTS = {
     "--model": "the model is the first argument", "-m": "the model is the first argument",
     "--prompt": "the prompt is an argument", "-p": "the prompt is an argument",

@@ -18,7 +18,6 @@ class LoadOption:
         default: used if nothing is chosen; None leaves it to the runtime.
         choices: the allowed texts; empty is any.
         least, most: bounds of a number; None sets none.
-        flag: on the command line, without the dashes in front; empty is the name.
         draft_help: help of the option for the draft alone; empty means there is none.
         in_bytes: the number is a size, which the command line takes as ``512MB``.
         target_only: the draft does not take it over from the target.
@@ -34,7 +33,6 @@ class LoadOption:
     choices: tuple[str, ...] = ()
     least: int | None = None
     most: int | None = None
-    flag: str = ""
     draft_help: str = ""
     in_bytes: bool = False
     target_only: bool = False
@@ -43,8 +41,8 @@ class LoadOption:
 
     @property
     def on_command_line(self) -> str:
-        """Name on the command line, as ``--kv-type``."""
-        return f"--{self.flag or self.name.replace('_', '-')}"
+        """Name on the command line, as ``--gpu-layers``."""
+        return f"--{self.name.replace('_', '-')}"
 
     def as_given(self, value: object, *, draft: bool = False) -> str:
         """Return the flag that gives this value, as ``--no-mmap``.

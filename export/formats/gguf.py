@@ -45,7 +45,7 @@ def check(options: ExportOptions) -> None:
     if options.kv != "fp32" and options.formats == ("gguf",):
         raise InputError(
             f"--kv {options.kv}: a GGUF file does not set the type of its cache:"
-            " choose it with --kv-type when you run the bundle"
+            " choose it with --kv when you run the bundle"
         )
     if options.imatrix_text is not None:
         read_text(options.imatrix_text)

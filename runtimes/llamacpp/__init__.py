@@ -9,7 +9,7 @@ OPTIONS = (
     ),
     LoadOption(
         "kv", str, "type of keys and values.", choices=("f32", "f16", "q8_0", "q4_0"),
-        flag="kv-type", common=True,
+        common=True,
     ),
     LoadOption("flash_attention", bool, "default: if the runtime finds it faster."),
     LoadOption(

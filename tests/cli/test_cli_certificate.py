@@ -278,7 +278,8 @@ def test_parts_of_another_run_are_not_used(ask, tmp_path, monkeypatch: Patch, on
     [
         (["--matrix"], "--certificate sets --matrix itself"),
         (["--top-k", 4, "--accept", "match"], "sets --top-k, --accept itself"),
-        (["--drafter", "lookup"], "compares all drafters"),
+        (["--drafter", "lookup"], "--certificate sets --drafter itself"),
+        (["--draft", "lookup"], "compares all drafters"),
     ],
 )
 def test_refusals(ask, one_line, tmp_path: Path, words, message) -> None:

@@ -40,7 +40,7 @@ def test_as_json(run, checkpoints, tmp_path):
     [
         (["--format", "onnx,gguf", "--weights", "q4_0"], "onnx=int4,gguf=q4_0"),
         (["--format", "gguf", "--weights", "int4"], "q4_k_m"),
-        (["--format", "gguf", "--kv", "int8"], "choose it with --kv-type"),
+        (["--format", "gguf", "--kv", "int8"], "choose it with --kv"),
         (["--format", "ggml"], "no format 'ggml'"),
         (["--format", "gguf", "--weights", "q4_k_m"], "multiples of 256"),
         (["--imatrix-text", __file__], "--format gguf"),

@@ -38,7 +38,7 @@ def typed() -> list[tuple[str, ...]]:
 def test_a_refused_option_is_named_as_it_was_typed(run: Call, one_line: Call) -> None:
     ways = typed()
     flags = {way[0] for way in ways}
-    assert {"--repack", "--no-repack", "--no-mmap", "--kv-type", "--draft-gpu-layers"} <= flags
+    assert {"--repack", "--no-repack", "--no-mmap", "--kv", "--draft-gpu-layers"} <= flags
     for way in ways:
         shown = one_line(run("generate", "demo", "x", "--plan", "none", *way))
         assert f"({way[0]}) is not a choice of the runtime onnx" in shown, way

@@ -17,7 +17,7 @@ from edgedec.models.registry import spec_for
 pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
 
 PROMPT = "def add(left, right):"
-FULL = ("--kv-type", "f32")  # what makes llama.cpp's numbers those of the fp32 graph
+FULL = ("--kv", "f32")  # what makes llama.cpp's numbers those of the fp32 graph
 Run = Callable[..., Any]
 
 
@@ -136,7 +136,7 @@ def test_what_is_refused(
     assert "larger than the target" in line
     line = one_line(run("generate", "--target", target, "--draft", tmp_path / "no.gguf", "a"))
     assert "no such file" in line
-    line = one_line(run("generate", "--bundle", files["onnx"], "--kv-type", "f16", "a"))
+    line = one_line(run("generate", "--bundle", files["onnx"], "--kv", "f16", "a"))
     assert "not a choice of the runtime onnx" in line
 
 
@@ -175,9 +175,9 @@ def test_a_batch_goes_on_with_the_same_keys_and_values_only(
     prompts.write_text('{"prompt": "a"}\n')
     ask = ("generate", "--target", files["target"], "--prompts", prompts, "--out", out)
     few = ("--max-new-tokens", 2)
-    assert run(*ask, *few, "--kv-type", "f32").exit_code == 0
-    assert run(*ask, *few, "--kv-type", "f32").exit_code == 0
-    assert "written with other options" in one_line(run(*ask, *few, "--kv-type", "f16"))
+    assert run(*ask, *few, "--kv", "f32").exit_code == 0
+    assert run(*ask, *few, "--kv", "f32").exit_code == 0
+    assert "written with other options" in one_line(run(*ask, *few, "--kv", "f16"))
 
 
 def test_bench_of_two_files(run: Run, files: dict[str, Path], tmp_path: Path) -> None:

@@ -443,10 +443,10 @@ def test_a_batch_invariant_bundle_is_compared_so_in_every_way(
 
 
 def test_a_drafter_that_branches_is_held_against_passes_without_padding() -> None:
-    assert plainly(OpenOptions(drafter="tree")).batch_invariant is False
-    assert plainly(OpenOptions(drafter="lookup")).batch_invariant is None
-    assert plainly(OpenOptions(drafter="recycle")).batch_invariant is None
-    assert plainly(OpenOptions(drafter="tree", batch_invariant=True)).batch_invariant is True
+    assert plainly(OpenOptions(drafter="tree")).load.batch_invariant is False
+    assert plainly(OpenOptions(drafter="lookup")).load.batch_invariant is None
+    assert plainly(OpenOptions(drafter="recycle")).load.batch_invariant is None
+    assert plainly(OpenOptions(drafter="tree", batch_invariant=True)).load.batch_invariant is True
 
 
 def test_the_command(run, bundle) -> None:

@@ -114,7 +114,7 @@ def test_both_formats_in_one_bundle(target, out):
         ({"weights": "int4"}, "not a weight format of gguf"),
         ({"weights": "onnx=int4"}, "'onnx' is not exported here"),
         ({"weights": "gguf=q4_0,gguf2=q4_0"}, "'gguf2' is not exported here"),
-        ({"kv": "int8"}, "choose it with --kv-type"),
+        ({"kv": "int8"}, "choose it with --kv"),
         ({"block_size": 64}, "--block-size 64 is for onnx"),
         ({"formats": ("onnx",), "weights": "int8", "imatrix_text": __file__}, "--imatrix-text"),
     ],

@@ -12,8 +12,7 @@ from edgedec.bundle import manifest
 from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
-from edgedec.loading.configurations import placed, unplanned_configurations
-from edgedec.loading.opening import Configurations
+from edgedec.loading.opening import Configurations, placed, unplanned_configurations
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx.session import OnnxSession

@@ -151,7 +151,7 @@ def test_its_own_options(tiny: None, bundle: Path) -> None:
     assert shown[0].stdout != shown[1].stdout == shown[2].stdout
     with pytest.raises(InputError, match="flavour is 0: expected 1 or more"):
         text(flavour=0)
-    with pytest.raises(InputError, match=r"kv \(--kv-type\) is not a choice of the runtime tiny"):
+    with pytest.raises(InputError, match=r"kv \(--kv\) is not a choice of the runtime tiny"):
         text(kv="f16")
     with pytest.raises(InputError, match=r"flavour \(--flavour\) is not a choice of .* onnx"):
         Pipeline.open("demo", plan="none", runtime_options={"flavour": 1})
