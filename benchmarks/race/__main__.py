@@ -21,7 +21,7 @@ from benchmarks.race.report import Report, table
 from benchmarks.workloads import heldout_tokens
 from edgedec._support.fields import to_json
 from edgedec._support.locks import alone
-from edgedec.compare.records import Recorder, resuming
+from edgedec.compare.records import Recorder, resuming_alone
 from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.device import available_cores
 from edgedec.text.tokenizer import Tokenizer
@@ -117,7 +117,7 @@ def _run(chosen: dict[str, Any]) -> None:
     busy = "another run makes environments and models there: wait for its end, or give another"
     with (
         alone(work, f"{busy} --work"),
-        resuming(chosen["out"], "peers", settings) as (recorder, earlier),
+        resuming_alone(chosen["out"], "peers", settings) as (recorder, earlier),
     ):
         gathering = Gathering(maker, chosen["work"], recorder, earlier, _say)
         maker.environments = gathering.environments

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from edgedec._support.fields import json_object
+from edgedec._support.fields import json_object, one_line
 from edgedec._support.locks import alone
 from edgedec._version import __version__
 from edgedec.errors import InputError
@@ -58,6 +58,25 @@ def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
 
 
 @contextmanager
+def resuming_alone(
+    folder: Path, benchmark: str, settings: Mapping[str, Any]
+) -> Iterator[tuple[Recorder, list[dict[str, Any]]]]:
+    """Resume a file that one process writes at a time; a file ``.lock`` stays next to it.
+
+    Raises:
+        InputError: as ``resuming``, or another process writes to it.
+
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = "another run writes to it: wait for its end, or give another --out"
+    with (
+        alone(folder / f"{benchmark}.jsonl", busy),
+        resuming(folder, benchmark, settings) as opened,
+    ):
+        yield opened
+
+
+@contextmanager
 def resuming(
     folder: Path, benchmark: str, settings: Mapping[str, Any]
 ) -> Iterator[tuple[Recorder, list[dict[str, Any]]]]:
@@ -67,25 +86,21 @@ def resuming(
     line, left by an interruption, is removed.
 
     Raises:
-        InputError: the file has other settings, a line that is not a record, or another process
-            writes to it.
+        InputError: the file has other settings, or a line that is not a record.
 
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{benchmark}.jsonl"
-    with alone(path, "another run writes to it: wait for its end, or give another --out"):
-        yield from _resuming(path, benchmark, settings)
-
-
-def _resuming(
-    path: Path, benchmark: str, settings: Mapping[str, Any]
-) -> Iterator[tuple[Recorder, list[dict[str, Any]]]]:
     found = _earlier(path) if path.exists() else []
+    now = json.loads(json.dumps(settings))  # as it will be read: tuples become lists
     for record in found:
-        if record.get("kind") == "machine" and record.get("settings") != settings:
+        before = record.get("settings")
+        if record.get("kind") == "machine" and before != now:
+            before = before if isinstance(before, dict) else {}
+            names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
             raise InputError(
-                f"{path} has other settings, {record.get('settings')}, now {settings}: "
-                "give another --out, or delete it"
+                f"{path}: a run with other {one_line(', '.join(names)).replace('_', ' ')}: repeat"
+                " its command to continue, delete the file to start again, or give another folder"
             )
     with path.open("a", encoding="utf-8") as file:
         recorder = Recorder(file, benchmark)

@@ -23,7 +23,7 @@ from benchmarks.race.environment import ModelMaker
 from benchmarks.race.protocol import Peer
 from benchmarks.race.report import Report, Spread, spread, table
 from benchmarks.race.texts import Text
-from edgedec.compare.records import Recorder, resuming
+from edgedec.compare.records import Recorder, resuming_alone
 from edgedec.errors import InputError
 from tests.fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
 
@@ -58,7 +58,7 @@ def race(
         if len(lines) == stop:
             raise KeyboardInterrupt
 
-    with resuming(folder / "out", "peers", SETTINGS) as (recorder, earlier):
+    with resuming_alone(folder / "out", "peers", SETTINGS) as (recorder, earlier):
         results = _earlier(earlier, retry)
         some = entrants(folder, found, recorder, earlier=earlier)
         driver.race(some, texts, rules, results, recorder, progress)
@@ -128,27 +128,27 @@ def test_a_broken_record_and_other_settings_are_named(tmp_path: Path) -> None:
     race(tmp_path, peer(tmp_path), texts=TEXTS[:1])
     file = tmp_path / "out" / "peers.jsonl"
     with (
-        pytest.raises(InputError, match=r"other settings.*8.*16.*--out"),
-        resuming(tmp_path / "out", "peers", {"tokens": 16}),
+        pytest.raises(InputError, match=r"peers\.jsonl: a run with other tokens: .*another folder"),
+        resuming_alone(tmp_path / "out", "peers", {"tokens": 16}),
     ):
         pass
     lines = file.read_text("utf-8").splitlines()
     file.write_text("\n".join([*lines[:2], "{broken", *lines[2:]]) + "\n", "utf-8")
     with (
         pytest.raises(InputError, match=r"peers\.jsonl:3: not a record"),
-        resuming(tmp_path / "out", "peers", SETTINGS),
+        resuming_alone(tmp_path / "out", "peers", SETTINGS),
     ):
         pass
 
 
 def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
     with (
-        resuming(tmp_path / "out", "peers", SETTINGS),
+        resuming_alone(tmp_path / "out", "peers", SETTINGS),
         pytest.raises(InputError, match=r"peers\.jsonl: another run writes to it"),
-        resuming(tmp_path / "out", "peers", SETTINGS),
+        resuming_alone(tmp_path / "out", "peers", SETTINGS),
     ):
         pass
-    with resuming(tmp_path / "out", "peers", SETTINGS) as (_, earlier):
+    with resuming_alone(tmp_path / "out", "peers", SETTINGS) as (_, earlier):
         assert len(earlier) == 1
 
 

@@ -160,7 +160,7 @@ def test_the_command_prints_a_table_and_reruns_nothing(
     assert counted() == 4
     other = CliRunner().invoke(command.main, [*arguments, "--tokens", "16"])
     assert (other.exit_code, counted()) == (2, 4)
-    assert "other settings" in other.output
+    assert "a run with other tokens" in other.output
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,9 @@ def test_an_interrupted_run_leaves_no_certificate_and_goes_on(
     out = tmp_path / "out"
     assert [file.name for file in out.iterdir()] == ["unfinished.jsonl"]
     with (out / "unfinished.jsonl").open("a") as file:
-        file.write('{"part": "onnx: matrix", "fou')  # cut off in the middle of a line
+        file.write(
+            '{"benchmark": "unfinished", "kind": "part", "part": "onnx: matrix", "fou'
+        )  # cut off in the middle of a line
     result = ask()
     assert result.exit_code == 0, result.output
     assert "continuing after the 2 finished parts" in result.stderr
@@ -268,9 +270,9 @@ def test_parts_of_another_run_are_not_used(ask, tmp_path, monkeypatch: Patch, on
         patch.setattr(certificate, "verify_matrix", interrupted)
         assert ask().exit_code == 130
     line = one_line(ask("--seed", 3))
-    assert "an unfinished run with other seed" in line
+    assert "unfinished.jsonl: a run with other seed" in line
     (tmp_path / "out" / "unfinished.jsonl").write_text("what is this\n")
-    assert "of something else" in one_line(ask())
+    assert "unfinished.jsonl:1: not a record" in one_line(ask())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 from edgedec._support.atomic import replacing
 from edgedec.compare.interleaved import OnProgress, Progress
+from edgedec.compare.records import resuming
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
@@ -19,14 +20,13 @@ from edgedec.verify import distribution
 from edgedec.verify.certificate import facts, page
 from edgedec.verify.certificate.controls import broken_rule
 from edgedec.verify.certificate.job import Job
-from edgedec.verify.certificate.parts import Parts
 from edgedec.verify.certificate.texts import compare_chunk
 from edgedec.verify.certificate.verdict import judge
 from edgedec.verify.matrix import verify_matrix
 from edgedec.verify.results import Verification
 
 SCHEMA = 2
-JSON, PAGE, PARTS = "certificate.json", "certificate.md", "unfinished.jsonl"
+JSON, PAGE, PARTS = "certificate.json", "certificate.md", "unfinished"
 # Prompts and tokens of the matrix, which decodes some fifty texts for each prompt.
 MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
 
@@ -91,19 +91,19 @@ def certify(
         raise InputError("no prompts to verify with: give at least one")
     subjects = facts.subjects(job.bundle, job.options)
     about = _about(job, subjects)
-    folder.mkdir(parents=True, exist_ok=True)
-    parts = Parts(folder / PARTS, about)
-    if len(parts):
-        on_note(f"continuing after the {len(parts)} finished parts in {folder / PARTS}")
-    found = {}
-    for stage in _stages(job, subjects.options):
-        for number, (name, find) in enumerate(stage.parts.items()):
-            progress = Progress(stage.listener(number, on_stage))
-            found[name] = parts.get(name, partial(find, progress))
-            stage.finished(number, on_stage)
-    certificate = _certificate(job, about, found)
-    write(certificate, folder)
-    parts.remove()
+    with resuming(folder, PARTS, about) as (recorder, earlier):
+        found = {one["part"]: one["found"] for one in earlier if one.get("kind") == "part"}
+        if found:
+            on_note(f"continuing after the {len(found)} finished parts in {folder / PARTS}.jsonl")
+        for stage in _stages(job, subjects.options):
+            for number, (name, find) in enumerate(stage.parts.items()):
+                if name not in found:
+                    found[name] = find(Progress(stage.listener(number, on_stage)))
+                    recorder.add(kind="part", part=name, found=found[name])
+                stage.finished(number, on_stage)
+        certificate = _certificate(job, about, found)
+        write(certificate, folder)
+    (folder / f"{PARTS}.jsonl").unlink()
     return certificate
 
 
