@@ -37,6 +37,7 @@ class Tokenizer:
         special_ids: tokens that are never part of the text.
         special_names: spellings that ``encode`` turns into one of them.
         bos_token, eos_token: as ``tokenizer_config.json`` names them, or None.
+        backend: the library's tokenizer.
 
     """
 
@@ -44,7 +45,7 @@ class Tokenizer:
         # A file may ask for truncation or padding, which do not belong in a prompt.
         backend.no_truncation()
         backend.no_padding()
-        self._backend = backend
+        self.backend = backend
         self._config = config
         decoder = backend.decoder
         self.scheme = Scheme.read(None if decoder is None else json.loads(decoder.__getstate__()))
@@ -129,13 +130,17 @@ class Tokenizer:
 
         return ChatTemplate(source, bos_token=self.bos_token or "", eos_token=self.eos_token or "")
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, aside: bool = False
+    ) -> list[int]:
         """Return the token ids of ``text``.
 
         Args:
             text: any text; the names of special tokens in it become those tokens.
             add_special_tokens: let the file's post-processor add its own, as BOS in front.
                 False for a rendered chat template, which writes them itself.
+            aside: let other threads run Python code meanwhile. The library keeps them waiting
+                unless it is given a list of texts.
 
         Raises:
             InputError: the text has a lone surrogate, as left by invalid UTF-8.
@@ -149,7 +154,13 @@ class Tokenizer:
                 f"the text is not valid UTF-8 at character {error.start}: give it as UTF-8"
             ) from None
         with one_line_errors("the tokenizer cannot encode this text"):
-            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            if aside:
+                (found,) = self.backend.encode_batch_fast(
+                    [text], add_special_tokens=add_special_tokens
+                )
+            else:
+                found = self.backend.encode(text, add_special_tokens=add_special_tokens)
+            ids: list[int] = found.ids
         return ids
 
     def encode_chat(
@@ -167,15 +178,30 @@ class Tokenizer:
             InputError: there is no template, or it refuses the messages.
 
         """
+        return self.encode(self.render(messages, tools), add_special_tokens=False)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Return the text of a conversation; see ``encode_chat``."""
         template = self.chat_template
         if template is None:
             raise InputError("this bundle has no chat template: give a plain prompt instead")
-        return self.encode(template.render(messages, tools=tools), add_special_tokens=False)
+        return template.render(messages, tools=tools)
+
+    @functools.cached_property
+    def longest_token(self) -> int | None:
+        """The most characters that one token stands for; None if there is no such number."""
+        from edgedec.text.coverage import longest_token
+
+        return longest_token(self)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids``; special tokens and ids that are not tokens are skipped."""
         with one_line_errors("the tokenizer cannot decode these tokens"):
-            text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+            text: str = self.backend.decode(list(ids), skip_special_tokens=True)
         return text
 
     def stream(self, prompt: Sequence[int] = ()) -> TextStream:
@@ -188,14 +214,14 @@ class Tokenizer:
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a token as the vocabulary writes it."""
-        found: int | None = self._backend.token_to_id(token)
+        found: int | None = self.backend.token_to_id(token)
         return found
 
     def written(self, token: int) -> str:
         """Return a token as the vocabulary writes it; empty if decoding skips it."""
         found = self._written.get(token)
         if found is None:
-            found = "" if token in self.special_ids else self._backend.id_to_token(token) or ""
+            found = "" if token in self.special_ids else self.backend.id_to_token(token) or ""
             self._written[token] = found
         return found
 
@@ -203,7 +229,7 @@ class Tokenizer:
         """Return the bytes that a token adds to a text; a special token's are its name's."""
         written = self.written(token)
         if not written:
-            return (self._backend.id_to_token(token) or "").encode()
+            return (self.backend.id_to_token(token) or "").encode()
         return self.scheme.bytes_of(written)
 
     def token_bytes(self, count: int) -> list[bytes | None]:
@@ -216,7 +242,7 @@ class Tokenizer:
         hidden = self.special_ids | {self.bos_id, self.eos_id}
         found: list[bytes | None] = [None] * count
         for token in range(min(count, self.vocab_size)):
-            written = None if token in hidden else self._backend.id_to_token(token)
+            written = None if token in hidden else self.backend.id_to_token(token)
             if written:
                 found[token] = self.scheme.bytes_of(written)
         return found
