@@ -254,6 +254,10 @@ class Pipeline:
         with open_regular(Path(path)) as file:
             return saved.restore(self.engine, file)
 
+    def free_bytes(self) -> int | None:
+        """Return the bytes of ``memory`` that no text may need; None without a limit."""
+        return self._parts.free_bytes()
+
     def forget(self) -> None:
         """Discard the cached tokens, so that the next prompt is computed from its first token."""
         self.engine.pool.forget()

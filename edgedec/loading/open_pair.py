@@ -81,6 +81,11 @@ class OpenPair:
         policy = request.policy or engine.policy
         return dataclasses.replace(request, policy=Restrained(policy, self.guard))
 
+    def free_bytes(self) -> int | None:
+        """Return the granted bytes that no running text needs; None without a memory limit."""
+        running = any(one.running for one in (self.engine, *self.parallel_engines))
+        return None if self.guard is None else self.guard.free_bytes(running=running)
+
     def close(self) -> None:
         """Close the sessions, then the models."""
         self.stack.close()

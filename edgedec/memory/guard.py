@@ -65,7 +65,7 @@ class MemoryGuard:
         self._granted = grant()
         # The most that the process was expected to hold so far; more was not allocated by decoding.
         self._expected = read()
-        self._context, self._sampled = 0, False
+        self._context, self._needed, self._sampled = 0, 0, False
         self._at = self._first = 0
         self._left, self._calm, self._patience = EVERY, 0, _PATIENCE
         self._metrics = Metrics()
@@ -75,6 +75,11 @@ class MemoryGuard:
     def level(self) -> Level:
         """The current level."""
         return self._levels[self._at]
+
+    def free_bytes(self, *, running: bool) -> int:
+        """Return the granted bytes that neither the process nor its running texts need."""
+        needed = self._needed - self._costs.reading(self._context) if running else 0
+        return self._grant() - max(self._read(), needed)
 
     def begin(
         self, context: int, metrics: Metrics, *, sampled: bool, prompt: int | None = None
@@ -96,6 +101,7 @@ class MemoryGuard:
         costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
         if not self._restore(chosen):
             costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
+        self._needed = costs[chosen].total
         self._record = MemoryRecord(self._granted, costs[chosen].parts())
         if metrics.memory is not None:  # the request continues at another place
             self._record.events = metrics.memory.events
@@ -104,7 +110,7 @@ class MemoryGuard:
         if chosen != self._at:
             self._go_to(chosen, "the request may need it", costs[min(self._at, chosen)].total)
         self._first = chosen
-        self._expected = max(self._expected, costs[chosen].total)
+        self._expected = max(self._expected, self._needed)
         self._allocate(context + self._costs.drafted + 1)
 
     def _chosen(

@@ -15,7 +15,7 @@ from edgedec.loading.sessions import fitted
 from edgedec.memory.account import ModelCosts
 from edgedec.memory.grant import granting
 from edgedec.memory.guard import EVERY, MemoryGuard, Restrained
-from edgedec.memory.levels import Costs, Level
+from edgedec.memory.levels import READING_BYTES, Costs, Level
 from edgedec.testing import FakeModel
 
 MB = 1_000_000
@@ -237,6 +237,26 @@ def test_a_process_that_stays_too_large_ends_the_text() -> None:
     process.held = int(full() * 1.04)
     with pytest.raises(MemoryBudgetError, match="give --memory"):
         found.check()
+
+
+def test_what_is_free_leaves_room_for_the_texts_that_run() -> None:
+    process, granted = Process(35 * MB), full() + 50 * MB
+    found, _ = begun(process, granted)
+    assert found.free_bytes(running=True) == 50 * MB
+    assert found.free_bytes(running=False) == granted - 35 * MB
+    process.held = full() + 40 * MB
+    assert found.free_bytes(running=True) == 10 * MB
+
+
+def test_parallel_texts_leave_room_to_tokenise_a_prompt() -> None:
+    several = dataclasses.replace(COSTS, parallel=4)
+    assert (COSTS.reading(CONTEXT), several.reading(CONTEXT)) == (0, READING_BYTES * CONTEXT)
+    found = MemoryGuard(
+        lambda: full() + 10 * MB, several, Process(0).levels(), lambda: FakeModel(12).open(4096),
+        read=lambda: 35 * MB,
+    )  # fmt: skip
+    found.begin(CONTEXT, Metrics(), sampled=False)
+    assert found.free_bytes(running=True) >= READING_BYTES * CONTEXT
 
 
 def test_the_policy_is_cut_to_the_level() -> None:
