@@ -61,7 +61,7 @@ class EventStream(Response):
             usage = self._writer.usage()
             yield [*([json.dumps(usage)] if usage else []), "[DONE]"]
         except Exception as error:
-            yield [json.dumps(errors.of(error).body())]
+            yield [json.dumps(errors.of(error).body()), "[DONE]"]
 
     def _chunks(self, news: News) -> list[dict[str, Any]]:
         if news.result is not None:

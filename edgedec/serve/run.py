@@ -18,12 +18,12 @@ from edgedec.memory.grant import granting
 from edgedec.pipeline import Pipeline
 from edgedec.serve.app import Routes
 from edgedec.serve.model import Served
-from edgedec.serve.protocol import impatient
+from edgedec.serve.protocol import limited
 from edgedec.serve.settings import Settings
 
 KEY = "EDGEDEC_API_KEY"
 _LEAST_KEY, _MOST_KEY = 16, 4096
-_CONNECTIONS, _BACKLOG = 1024, 1024
+_BACKLOG = 1024
 _HEADER_BYTES = 64 << 10
 _END_S = 5
 # Seconds that Python lets a thread compute while another waits for its turn. The decoding thread
@@ -50,14 +50,13 @@ def serve(
     served = Served(pipeline, settings, None if memory is None else granting(memory))
     config = uvicorn.Config(
         Routes(served).app(),
-        http=impatient(settings.limits.idle_s),
+        http=limited(settings.limits.idle_s),
         ws="none",
         lifespan="on",
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=_HEADER_BYTES,
         timeout_keep_alive=10,

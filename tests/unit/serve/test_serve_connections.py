@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ import uvicorn
 from serving import Server
 from test_serve_guard import BODY, LONG, wait_until
 
-from edgedec.serve.protocol import impatient
+from edgedec.serve.protocol import limited
 
 LEFT = threading.Event()  # an answer's client is gone
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -44,12 +44,14 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def answering(idle_s: float) -> Iterator[tuple[str, int]]:
-    """A server in a thread, with this limit."""
+def answering(idle_s: float, **limits: int) -> Iterator[tuple[str, int]]:
+    """A server in a thread, with these limits."""
+    protocol = limited(idle_s)
+    for name, value in limits.items():
+        setattr(protocol, name, value)
     config = uvicorn.Config(
-        endless, http=impatient(idle_s), lifespan="off", log_level="error",
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
+        endless, http=protocol, lifespan="off", log_level="error", timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
@@ -121,6 +123,55 @@ def test_a_client_that_takes_nothing_is_dropped(address: Any) -> None:
                 assert LEFT.wait(30)
 
 
+def answer(address: Any) -> bytes:
+    with socket.create_connection(address, timeout=30) as sock:
+        sock.sendall(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        return whole(sock)
+
+
+class TestTooMany:
+    @pytest.mark.parametrize("limits", [{"most_of_one": 6}, {"most": 6, "most_of_one": 5}])
+    @pytest.mark.parametrize("data", [b"", GET[:7]])
+    def test_the_oldest_silent_one_gives_way(self, limits: Any, data: bytes) -> None:
+        with answering(60, **limits) as address, ExitStack() as stack:
+            silent = []
+            for _ in range(20):
+                silent.append(stack.enter_context(socket.create_connection(address, timeout=30)))
+                silent[-1].sendall(data)
+                assert b"done" in answer(address)
+            left = limits["most_of_one"] - 1
+            for sock in silent[:-left]:
+                assert whole(sock) == b""
+            silent[-1].sendall(GET[len(data) :])
+            assert silent[-1].recv(65536).startswith(b"HTTP/1.1 200")
+
+    def test_who_is_served_does_not_give_way(self) -> None:
+        """Where all others are served, a new one is told to come again, in the API's shape."""
+        with answering(60, most=3, most_of_one=3) as address, ExitStack() as stack:
+            served = []
+            for _ in range(3):
+                served.append(stack.enter_context(socket.create_connection(address, timeout=30)))
+                served[-1].sendall(GET.replace(b"/ ", b"/endless "))
+                assert served[-1].recv(100).startswith(b"HTTP/1.1 200")
+            head, _, body = answer(address).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503")
+            assert b"retry-after: 5" in head
+            assert json.loads(body)["error"]["code"] == "crowded"
+            for sock in served:
+                assert sock.recv(65536)
+
+
+def test_a_refused_body_is_not_read_on() -> None:
+    with answering(60) as address, socket.create_connection(address, timeout=30) as sock:
+        sock.sendall(GET[:-2] + b"Content-Length: 1000000000\r\n\r\n" + b"x" * 1000)
+        assert whole(sock).endswith(b"done\r\n0\r\n\r\n")  # and the server's side is closed
+        # What else comes is not taken for a request, and soon not taken at all.
+        with pytest.raises(OSError):  # noqa: PT012
+            while True:
+                sock.sendall(GET * 100)
+        assert b"done" in answer(address)
+
+
 def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
     """It reads nothing: its texts end before their end, and other clients are served meanwhile."""
     before = server.figure("edgedec_texts_total")
@@ -146,4 +197,5 @@ def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
         found = whole(sock).decode()
     events = [line[6:] for line in found.splitlines() if line.startswith("data: ")]
     assert len(events) > 100
-    assert json.loads(events[-1])["error"]["code"] == "slow_reader"
+    assert json.loads(events[-2])["error"]["code"] == "slow_reader"
+    assert events[-1] == "[DONE]"
