@@ -23,6 +23,12 @@ _SERVER = [
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
                  show_default=True, metavar="SECONDS",
                  help="Time limit of a request, from its arrival to the end of its text."),
+    click.option("--grace", type=click.FloatRange(min=0), default=5.0, show_default=True,
+                 metavar="SECONDS", help="Time from SIGTERM or Ctrl-C to the end of the server; "
+                 "texts go on for most of it."),
+    click.option("--private-cache", "private", is_flag=True,
+                 help="Read every prompt from its first token, so that cached_tokens and times do "
+                 "not tell a client what others asked."),
     click.option("--api-key-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="File with the key that every request must send; or EDGEDEC_API_KEY."),
     click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
@@ -42,6 +48,7 @@ def command(
     port: int,
     name: str | None,
     timeout: float,
+    grace: float,
     api_key_file: Path | None,
     **chosen: Any,
 ) -> None:
@@ -70,7 +77,8 @@ def command(
         host=host,
         key=key,
         limits=Limits(text_s=timeout),
-        **{field: chosen[field] for field in ("hosts", "origins", "parallel", "queue")},
+        grace_s=grace,
+        **{field: chosen[field] for field in ("hosts", "origins", "parallel", "queue", "private")},
     )
     options = _options.open_options(chosen)
     with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:

@@ -5,29 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
+from edgedec._support.fields import one_line
 from edgedec.serve import errors, messages, page, parsing
 from edgedec.serve.answers import Writer
 from edgedec.serve.body import Body, parsed
-from edgedec.serve.errors import ApiError
+from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.events import EventStream, all_of, unless_left
 from edgedec.serve.guard import Guard
 from edgedec.serve.model import Served
 from edgedec.serve.parsing import ParsedRequest
+from edgedec.serve.prompts import SHORT
 from edgedec.serve.ticket import Ticket
 
 Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
 _JSON = "application/json"
-# Tokenising a prompt of up to this many bytes is faster than starting another thread.
-_SHORT_BYTES = 4096
 
 
 class Routes:
@@ -97,14 +99,14 @@ class Routes:
     # -- about the server ------------------------------------------------------------------------
 
     async def models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [self._served.card()]})
+        return Answer({"object": "list", "data": [self._served.card()]})
 
     async def model(self, request: Request) -> Response:
         self._served.check_name(request.path_params["name"])
-        return JSONResponse(self._served.card())
+        return Answer(self._served.card())
 
     async def health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return Answer({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
         from edgedec.serve.metrics import CONTENT_TYPE
@@ -112,22 +114,21 @@ class Routes:
         return Response(self._served.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def status(self, request: Request) -> Response:
-        return JSONResponse(self._served.status())
+        return Answer(self._served.status())
 
     async def tokenize(self, request: Request) -> Response:
-        fields = await self._fields(request)
-        body, tokenizer = Body(fields), self._served.tokenizer
+        tokens = await self._read(request, self._tokens, threaded=True)
+        context = self._served.max_context
+        return Answer({"tokens": tokens, "count": len(tokens), "max_context": context})
+
+    def _tokens(self, fields: dict[str, Any]) -> list[int]:
+        body, counting = Body(fields), self._served.counting
         body.get("model")
         text, talk = body.text("prompt"), body.get("messages")
         body.end()
         if (text is None) == (talk is None):
             raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
-        if text is None:
-            tokens = await asyncio.to_thread(tokenizer.encode_chat, messages.read(talk))
-        else:
-            tokens = await asyncio.to_thread(tokenizer.encode, text)
-        context = self._served.max_context
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_context": context})
+        return counting.encode_chat(messages.read(talk)) if text is None else counting.encode(text)
 
     # -- texts -----------------------------------------------------------------------------------
 
@@ -140,17 +141,8 @@ class Routes:
     async def _answer(
         self, request: Request, read: Callable[..., ParsedRequest], *, chat: bool
     ) -> Response:
-        fields = await self._fields(request)
-        name = fields.get("model")
-        if not isinstance(name, str):
-            raise ApiError(400, "model: expected the model's id", param="model")
-        self._served.check_name(name)
-        if not chat and _is_short(request):
-            parsed = read(fields, self._served.tokenizer, self._limits)
-        else:  # templates and tokenizers take a moment: the other clients' tokens go on meanwhile
-            parsed = await asyncio.to_thread(read, fields, self._served.tokenizer, self._limits)
-        for work in parsed.works:
-            self._served.check_prompt(work.prompt)
+        # Templates take a moment: the other clients' tokens go on meanwhile.
+        parsed = await self._read(request, partial(self._texts, read), threaded=chat)
         await self._served.compiler.prepare(parsed.works)
         writer = Writer(parsed, self._served.tokenizer, self._settings.name, chat=chat)
         ticket = Ticket(
@@ -160,7 +152,7 @@ class Routes:
         )
         self._served.turns.submit(ticket)
         if not parsed.stream:
-            return JSONResponse(writer.whole(await all_of(request, ticket)))
+            return Answer(writer.whole(await all_of(request, ticket)))
         try:
             first = await unless_left(request, ticket)
         except BaseException:
@@ -168,41 +160,50 @@ class Routes:
             raise
         return EventStream(writer, ticket, first)
 
-    async def _fields(self, request: Request) -> dict[str, Any]:
-        """Return a request's JSON, which must not be large or late.
+    def _texts(self, read: Callable[..., ParsedRequest], fields: dict[str, Any]) -> ParsedRequest:
+        name = fields.get("model")
+        if not isinstance(name, str):
+            raise ApiError(400, "model: expected the model's id", param="model")
+        self._served.check_name(name)
+        found = read(fields, self._served.prompts, self._limits)
+        for work in found.works:
+            self._served.prompts.check(work.prompt)
+        return found
+
+    async def _read(
+        self, request: Request, use: Callable[[dict[str, Any]], T], *, threaded: bool
+    ) -> T:
+        """Return what becomes of a request's JSON, which must not be large or late.
 
         Another site's page can send any other type without asking the browser's leave.
+
+        Args:
+            request: the request.
+            use: reads the JSON.
+            threaded: whether it does so in another thread even if it is short.
+
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _JSON:
-            raise ApiError(415, f"Content-Type: expected {_JSON}, got {kind!r:.60}")
-        try:
-            return parsed(await asyncio.wait_for(self._body(request), self._limits.body_s))
-        except asyncio.TimeoutError:
-            raise ApiError(408, "the request came too slowly: send it again") from None
-
-    async def _body(self, request: Request) -> bytes:
-        raw, most = bytearray(), self._limits.body_bytes
-        async for chunk in request.stream():
-            raw += chunk
-            if len(raw) > most:
-                raise ApiError(413, f"the body: expected at most {most} bytes")
-        return bytes(raw)
-
-
-def _is_short(request: Request) -> bool:
-    length = request.headers.get("content-length", "")
-    return (
-        len(length) < 10 and length.isascii() and length.isdigit() and int(length) <= _SHORT_BYTES
-    )
+            raise ApiError(415, f"Content-Type: expected {_JSON}, got {one_line(kind)}")
+        served = self._served
+        raw = await served.bodies.receive(request)
+        if len(raw) <= SHORT and not threaded:  # faster than starting another thread
+            return use(parsed(raw))
+        with served.bodies.counted(raw):
+            if len(raw) <= SHORT:
+                return await asyncio.to_thread(lambda: use(parsed(raw)))
+            return await served.reader.run(partial(served.read_long, raw, use))
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    return ApiError(404, f"{request.url.path}: no such route", code="not_found").response()
+    return ApiError(
+        404, f"{one_line(request.url.path)}: no such route", code="not_found"
+    ).response()
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    return ApiError(405, f"{request.method}: not a method of this route").response()
+    return ApiError(405, f"{one_line(request.method)}: not a method of this route").response()
 
 
 async def _failed(request: Request, error: Exception) -> Response:

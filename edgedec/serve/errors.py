@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import reprlib
 from typing import Any
 
 from starlette.responses import JSONResponse
 
+from edgedec._support.fields import one_line, printable
 from edgedec.errors import EdgedecError, InputError, MemoryBudgetError, PromptTooLong
 
 INVALID, UNAVAILABLE = "invalid_request_error", "server_error"
+_LONGEST = 1000
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII: a model may write half of a surrogate pair, which UTF-8 cannot hold."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 class ApiError(Exception):
     """A refused request.
+
+    What it repeats of the request is cut short and made printable here.
 
     Attributes:
         status: the HTTP status.
@@ -35,25 +48,36 @@ class ApiError(Exception):
         retry_s: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.message, self.kind = status, message, kind
-        self.param, self.code, self.retry_s = param, code, retry_s
+        self.status, self.kind, self.code, self.retry_s = status, kind, code, retry_s
+        self.message = printable(message[:_LONGEST])
+        self.param = None if param is None else one_line(param)
 
     def body(self) -> dict[str, Any]:
         """Return it in the API's format."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 
-    def response(self) -> JSONResponse:
+    def response(self) -> Answer:
         """Return it as an HTTP response."""
         headers = {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        return JSONResponse(self.body(), self.status, headers)
+        return Answer(self.body(), self.status, headers)
 
 
 def refused(param: str, expected: str, got: object) -> ApiError:
     """Return the error of a field that is not as expected."""
-    return ApiError(400, f"{param}: expected {expected}, got {got!r:.60}", param=param)
+    return ApiError(
+        400, f"{one_line(param)}: expected {expected}, got {reprlib.repr(got):.60}", param=param
+    )
+
+
+def ending() -> ApiError:
+    """Return the error of a request that meets the server's end."""
+    return ApiError(
+        503, "the server is shutting down: try again later", kind=UNAVAILABLE,
+        code="shutting_down", retry_s=5,
+    )  # fmt: skip
 
 
 def of(error: Exception) -> ApiError:

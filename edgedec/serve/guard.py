@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from edgedec._support.fields import one_line
 from edgedec.serve.errors import ApiError
 from edgedec.serve.settings import Settings
 
@@ -71,7 +72,7 @@ class Guard:
         if not _known(_name(host), self._hosts):
             raise ApiError(
                 421,
-                f"Host {host!r:.80}: this server does not go by this name: start it with"
+                f"Host {one_line(host)}: this server does not go by this name: start it with"
                 " --allow-host",
                 code="unknown_host",
             )
@@ -80,7 +81,8 @@ class Guard:
         if origin is not None and origin not in own and origin not in self._origins:
             raise ApiError(
                 403,
-                f"pages of {origin!r:.80} may not call this server: start it with --allow-origin",
+                f"pages of {one_line(origin)} may not call this server: start it with"
+                " --allow-origin",
                 code="unknown_origin",
             )
         preflight = scope["method"] == "OPTIONS" and origin is not None

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import time
-from typing import Any
+from typing import Any, TypeVar
 
-from edgedec.hardware.resident import resident_bytes
+from edgedec._support.amounts import megabytes
+from edgedec._support.fields import one_line
+from edgedec.hardware.resident import release_free, resident_bytes
+from edgedec.memory.grant import spare
 from edgedec.pipeline import Pipeline
+from edgedec.serve.bodies import Bodies
+from edgedec.serve.body import MOST_VALUES, parsed
 from edgedec.serve.compiling import Compiler
-from edgedec.serve.errors import ApiError
+from edgedec.serve.errors import UNAVAILABLE, ApiError
+from edgedec.serve.lane import Lane
 from edgedec.serve.metrics import ServerMetrics
+from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Settings
 from edgedec.serve.turns import Turns
+
+T = TypeVar("T")
+# Most memory that a byte of JSON becomes: text twice, of up to four bytes a character, and parts.
+_PARSED = 12
+# Bytes of all bodies, where --memory does not say how many there may be.
+_BODIES = 64 << 20
+# A text that memory does not hold waits this long for what is being read.
+_SETTLED_S = 10.0
+# /tokenize says by how much a text is too long, up to this many times the context.
+_COUNTED = 8
 
 
 class Served:
@@ -33,19 +50,68 @@ class Served:
         self.max_context = pipeline.engine.target.capacity
         self.metrics = ServerMetrics(granted)
         self._pipeline, self._created = pipeline, int(time())
+        self.prompts = Prompts(self.tokenizer, self.max_context, self.check_room)
+        self.counting = Prompts(
+            self.tokenizer, self.max_context, self.check_room, _COUNTED * self.max_context
+        )
+        self.bodies = Bodies(settings.limits, _BODIES if granted is None else spare(granted()))
+        # Parses what takes more than a moment.
+        self.reader = Lane("reader", "long requests are being read")
+        self.most_values = MOST_VALUES + settings.limits.choices * self.max_context
         self.compiler = Compiler(pipeline.grammars)
         self.turns = Turns(
             pipeline,
-            parallel=settings.parallel,
-            queue=settings.queue,
+            settings,
             finished=self.metrics.finished,
+            settled=lambda: self.reader.settle(_SETTLED_S),
         )
         self.metrics.watch(lambda: self.turns.running, lambda: self.turns.waiting)
 
+    def end(self) -> None:
+        """Refuse requests from now on, those that wait included; texts go on."""
+        self.bodies.close()
+        self.reader.close()
+        self.compiler.close()
+        self.turns.end()
+
     def close(self) -> None:
         """End all texts and threads."""
-        self.compiler.close()
+        self.end()
         self.turns.close()
+
+    def read_long(self, raw: bytearray, use: Callable[[dict[str, Any]], T]) -> T:
+        """Return what becomes of a long body, with its memory given back; in the reader's thread.
+
+        Raises:
+            ApiError: it is refused.
+
+        """
+        self.check_room(_PARSED * len(raw))
+        try:
+            return use(parsed(raw, self.most_values))
+        finally:
+            release_free()
+
+    def check_room(self, needed: int) -> None:
+        """Refuse to take memory that the texts may need.
+
+        Raises:
+            ApiError: fewer than these bytes are free.
+
+        """
+        free = self._pipeline.free_bytes()
+        if free is not None and free < needed:
+            release_free()
+            free = self._pipeline.free_bytes()
+        if free is not None and free < needed:
+            raise ApiError(
+                503,
+                f"reading this request takes {megabytes(needed)} MB, and {megabytes(max(0, free))}"
+                " MB are free: shorten it, send it again later, or give the server more --memory",
+                kind=UNAVAILABLE,
+                code="insufficient_memory",
+                retry_s=5,
+            )
 
     def check_name(self, name: str) -> None:
         """Refuse requests for another model: none is loaded for a request.
@@ -57,25 +123,9 @@ class Served:
         if name != self.settings.name:
             raise ApiError(
                 404,
-                f"model {name!r:.80}: this server has {self.settings.name!r}",
+                f"model {one_line(name)}: this server has {self.settings.name!r}",
                 param="model",
                 code="model_not_found",
-            )
-
-    def check_prompt(self, prompt: Sequence[int]) -> None:
-        """Refuse a prompt that leaves no room for a token.
-
-        Raises:
-            ApiError: it is too long.
-
-        """
-        if len(prompt) > self.max_context:
-            raise ApiError(
-                400,
-                f"the prompt has {len(prompt)} tokens and the context holds {self.max_context}:"
-                " shorten it",
-                param="messages",
-                code="context_length_exceeded",
             )
 
     def card(self) -> dict[str, Any]:

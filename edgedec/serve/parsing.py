@@ -12,10 +12,10 @@ from edgedec.generation.options import GenerateOptions
 from edgedec.serve import constraint, messages
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
+from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
 from edgedec.serve.ticket import Work
 from edgedec.serve.tools import Tools
-from edgedec.text.tokenizer import Tokenizer
 
 # Fields without an effect on the text here.
 _IGNORED = (
@@ -48,7 +48,7 @@ class ParsedRequest:
     logprobs: bool = False
 
 
-def completion(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> ParsedRequest:
+def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
     """Read a request of ``/v1/completions``.
 
     Raises:
@@ -65,15 +65,15 @@ def completion(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> 
     top = body.whole("logprobs", 0, 20)
     given = _options(body, limits)
     options = _made({"max_new_tokens": _COMPLETION_TOKENS, **given, "logprobs": top})
-    prompts = _prompts(body.get("prompt"), tokenizer, limits)
+    given_prompts = body.get("prompt")
     choices = body.whole("n", 1, limits.choices) or 1
     parsed = _parsed(body, None, top is not None)
     body.end(_IGNORED)
-    _works(parsed, prompts, options, choices, limits)
+    _works(parsed, _prompts(given_prompts, prompts, limits), options, choices, limits)
     return parsed
 
 
-def chat(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> ParsedRequest:
+def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
     """Read a request of ``/v1/chat/completions``.
 
     Raises:
@@ -92,7 +92,7 @@ def chat(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Parsed
         given["max_new_tokens"] = longer
     given |= constraint.read(body.part("response_format"))
     talk = messages.read(body.get("messages"))
-    tools = Tools.read(body, tokenizer)
+    tools = Tools.read(body, prompts)
     if tools is not None and tools.grammar is not None:
         given["grammar"] = tools.grammar
     options = _made(
@@ -101,7 +101,7 @@ def chat(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Parsed
     choices = body.whole("n", 1, limits.choices) or 1
     parsed = _parsed(body, tools, wanted)
     body.end(_IGNORED)
-    prompt = tokenizer.encode_chat(talk, tools=tools.given if tools else None)
+    prompt = prompts.encode_chat(talk, tools=tools.given if tools else None)
     _works(parsed, [prompt], options, choices, limits)
     return parsed
 
@@ -202,11 +202,11 @@ def _bias(body: Body) -> dict[int, float] | None:
     return found
 
 
-def _prompts(given: Any, tokenizer: Tokenizer, limits: Limits) -> list[list[int]]:
+def _prompts(given: Any, prompts: Prompts, limits: Limits) -> list[list[int]]:
     """Return the prompts of a completion: a text, tokens, or several of either."""
     expected = "a text, token ids, or a list of either"
     if isinstance(given, str):
-        return [tokenizer.encode(given)]
+        return [prompts.encode(given)]
     if not isinstance(given, list) or not given:
         raise refused("prompt", expected, given)
     if all(type(one) is int for one in given):
@@ -216,7 +216,7 @@ def _prompts(given: Any, tokenizer: Tokenizer, limits: Limits) -> list[list[int]
     found = []
     for one in given:
         if isinstance(one, str):
-            found.append(tokenizer.encode(one))
+            found.append(prompts.encode(one))
         elif isinstance(one, list) and all(type(token) is int for token in one):
             found.append(one)
         else:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -25,7 +27,8 @@ KEY = "EDGEDEC_API_KEY"
 _LEAST_KEY, _MOST_KEY = 16, 4096
 _BACKLOG = 1024
 _HEADER_BYTES = 64 << 10
-_END_S = 5
+# Of the seconds until the end, those in which texts go on; the rest is for their last words.
+_GOING_ON, _LEAST_REST_S = 0.8, 0.5
 # Seconds that Python lets a thread compute while another waits for its turn. The decoding thread
 # waits for nothing, so with Python's own 0.005 a first token would lie here for about as long.
 _SWITCH_S = 0.0005
@@ -60,13 +63,51 @@ def serve(
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=_HEADER_BYTES,
         timeout_keep_alive=10,
-        timeout_graceful_shutdown=_END_S,
     )
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # prompts come one by one
     try:
         with _signals_end_quietly(), _threads_switch_often():
-            uvicorn.Server(config).run(sockets=[sock])
+            Server(config, served).run(sockets=[sock])
     finally:
         served.close()
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server, whose requests end in order after a signal: first those that wait.
+
+    Args:
+        config: of uvicorn.
+        served: the model.
+
+    """
+
+    def __init__(self, config: uvicorn.Config, served: Served) -> None:
+        super().__init__(config)
+        self._served = served
+        self._hurry = asyncio.Event()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; at once at a second signal."""
+        again = self.should_exit
+        super().handle_exit(sig, frame)
+        if again:
+            self.force_exit = False  # which would leave texts without an end
+            self._hurry.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse what waits, let texts go on for most of the grace, then end them."""
+        self._served.end()
+        ending = asyncio.create_task(self._end(self._served.settings.grace_s))
+        await super().shutdown(sockets)
+        ending.cancel()
+
+    async def _end(self, grace_s: float) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), _GOING_ON * grace_s)
+        self._served.turns.end(at_once=True)
+        await asyncio.sleep(max(_LEAST_REST_S, (1 - _GOING_ON) * grace_s))
+        for connection in list(self.server_state.connections):  # whose clients take no more
+            connection.transport.abort()
 
 
 @contextmanager

@@ -43,6 +43,8 @@ class Settings:
         origins: of web pages, besides its own, that may call it.
         parallel: texts that take turns.
         queue: requests that may wait for a turn.
+        grace_s: seconds from a signal to the end.
+        private: whether no request may use what the prompt of another left in the cache.
         limits: on every request.
 
     """
@@ -54,4 +56,6 @@ class Settings:
     origins: tuple[str, ...] = ()
     parallel: int = 4
     queue: int = 64
+    grace_s: float = 5.0
+    private: bool = False
     limits: Limits = field(default_factory=Limits)

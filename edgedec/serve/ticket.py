@@ -73,6 +73,7 @@ class Ticket:
         to_read: tokens of its prompt that are left to read; None before that is known.
         length: tokens of its prompt that had to be read in all.
         overtaken: tokens of other prompts that were read while it waited to read its own.
+        spent_s: seconds of its own turns.
         used_s: seconds of turns, its own and its part of the reading of others, beyond those of
             the requests that it met; None before its first turn.
         first_at, last_at: when its first and its latest tokens came; None before.
@@ -89,6 +90,7 @@ class Ticket:
         self.choice = 0
         self.to_read: int | None = None
         self.length = self.overtaken = 0
+        self.spent_s = 0.0
         self.used_s: float | None = None
         self.first_at: float | None = None
         self.last_at: float | None = None

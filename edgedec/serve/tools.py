@@ -11,7 +11,7 @@ from typing import Any
 from edgedec.grammar.llg import JSON_STYLE
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
-from edgedec.text.tokenizer import Tokenizer
+from edgedec.serve.prompts import Prompts
 
 # The format in which Hermes, Qwen and many others are trained to write a call.
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -34,7 +34,7 @@ class Tools:
     grammar: str | None = None
 
     @classmethod
-    def read(cls, body: Body, tokenizer: Tokenizer) -> Tools | None:
+    def read(cls, body: Body, prompts: Prompts) -> Tools | None:
         """Read ``tools`` and ``tool_choice``; None if there is nothing to call.
 
         Raises:
@@ -52,7 +52,7 @@ class Tools:
             raise refused("tool_choice", "tools to choose from", choice)
         if not given or choice == "none":
             return None
-        template = tokenizer.chat_template
+        template = prompts.template
         if template is not None and not template.shows_tools:
             raise ApiError(
                 400, "tools: the model's chat template does not show them: leave them out",

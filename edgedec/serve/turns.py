@@ -13,11 +13,12 @@ from edgedec.errors import EdgedecError, MemoryBudgetError
 from edgedec.generation.result import Generation
 from edgedec.pipeline import Pipeline
 from edgedec.serve import order
-from edgedec.serve.errors import UNAVAILABLE, ApiError
+from edgedec.serve.errors import ApiError, ending
+from edgedec.serve.settings import Settings
 from edgedec.serve.ticket import News, Ticket, late
 
 _log = logging.getLogger("edgedec")
-# Prior of a request's seconds, and the weight of the latest one.
+# Prior of a request's seconds of turns, and the weight of the latest one.
 _GUESS_S, _SHARE = 2.0, 0.2
 _LONGEST_WAIT_S = 60
 Finished = Callable[[Ticket, Generation], None]
@@ -28,27 +29,26 @@ class Turns:
 
     Args:
         pipeline: opened with ``parallel``.
-        parallel: requests that are decoded by turns.
-        queue: requests that may wait for a place among them.
+        settings: say how many requests are decoded by turns, and how many may wait.
         finished: called in the thread with each finished text.
+        settled: waits for memory that is about to be given back; returns whether any was.
 
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
-        *,
-        parallel: int,
-        queue: int,
+        settings: Settings,
         finished: Finished = lambda ticket, result: None,
+        settled: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._pipeline, self._parallel, self._queue = pipeline, parallel, queue
-        self._finished = finished
+        self._pipeline, self._settings = pipeline, settings
+        self._finished, self._settled = finished, settled
         self._wake = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         # True while a text waits for another to end, since memory does not hold both.
-        self._full = self._closing = False
+        self._full = self._ending = self._closing = False
         self._usual_s = _GUESS_S
         self._thread = threading.Thread(target=self._work, name="edgedec-turns", daemon=True)
         self._thread.start()
@@ -71,9 +71,10 @@ class Turns:
 
         """
         with self._wake:
-            if self._closing:
-                raise _ending()
-            if len(self._waiting) + len(self._running) >= self._parallel + self._queue:
+            if self._ending:
+                raise ending()
+            places = self._settings.parallel + self._settings.queue
+            if len(self._waiting) + len(self._running) >= places:
                 raise ApiError(
                     429,
                     f"{len(self._waiting)} requests are waiting: try again later",
@@ -84,32 +85,38 @@ class Turns:
             self._waiting.append(ticket)
             self._wake.notify()
 
+    def end(self, *, at_once: bool = False) -> None:
+        """Turn away requests that wait and that come; end the running ones only if ``at_once``."""
+        with self._wake:
+            self._ending, self._closing = True, self._closing or at_once
+            ended = [*self._waiting, *(self._running if at_once else ())]
+            self._waiting.clear()
+            self._wake.notify()
+        for ticket in ended:
+            ticket.fail(ending())
+
     def close(self) -> None:
         """End all texts, and the thread."""
-        with self._wake:
-            self._closing = True
-            left = [*self._waiting, *self._running]
-            self._wake.notify()
-        for ticket in left:
-            ticket.cancel()
+        self.end(at_once=True)
         self._thread.join()
 
     def _retry_s(self) -> int:
         ahead = len(self._waiting) + len(self._running)
-        return max(1, min(_LONGEST_WAIT_S, round(self._usual_s * ahead / self._parallel)))
+        return max(1, min(_LONGEST_WAIT_S, round(self._usual_s * ahead)))
 
     def _work(self) -> None:
         while self._admit():
             ticket = order.due(self._running, self._unread)
             began, read = perf_counter(), bool(ticket.to_read)
             goes_on = self._turn(ticket)
-            order.charge(self._running, ticket, perf_counter() - began, read=read)
+            took_s = perf_counter() - began
+            ticket.spent_s += took_s
+            order.charge(self._running, ticket, took_s, read=read)
             if not goes_on:
                 self._leave(ticket)
-        for ticket in [*self._waiting, *self._running]:
+        for ticket in self._running:
             _close(ticket)
-            ticket.fail(_ending())
-        self._waiting.clear()
+            ticket.fail(ending())
         self._running.clear()
 
     def _admit(self) -> bool:
@@ -117,7 +124,7 @@ class Turns:
         with self._wake:
             while not (self._closing or self._running or self._waiting):
                 self._wake.wait()
-            while self._waiting and len(self._running) < self._parallel and not self._full:
+            while self._waiting and len(self._running) < self._settings.parallel and not self._full:
                 ticket = self._waiting.popleft()
                 ticket.used_s = None
                 self._running.append(ticket)
@@ -153,6 +160,8 @@ class Turns:
                 raise late()
             work = ticket.works[ticket.choice]
             options = dataclasses.replace(work.options, timeout_s=left_s)
+            if self._settings.private:
+                self._pipeline.forget()
             stream = ticket.stream = self._pipeline.stream(work.prompt, options)
         events = stream.turn()
         if begins:  # a session may hold less of the prompt than was thought
@@ -170,7 +179,9 @@ class Turns:
 
     def _unread(self, ticket: Ticket) -> int:
         prompt = ticket.works[ticket.choice].prompt
-        return max(0, len(prompt) - 1 - self._pipeline.engine.pool.shared_prefix(prompt))
+        private = self._settings.private
+        shared = 0 if private else self._pipeline.engine.pool.shared_prefix(prompt)
+        return max(0, len(prompt) - 1 - shared)
 
     def _note_read(self, ticket: Ticket, left: int) -> None:
         read, ticket.to_read = (ticket.to_read or 0) - left, left
@@ -186,7 +197,7 @@ class Turns:
         ticket.choice += 1
         if ticket.choice < len(ticket.works) and not ticket.cancelled:
             return True
-        self._usual_s += _SHARE * (perf_counter() - ticket.began - self._usual_s)
+        self._usual_s += _SHARE * (ticket.spent_s - self._usual_s)
         ticket.end()
         return False
 
@@ -194,13 +205,18 @@ class Turns:
         """Put a text back in the queue until another ends, since memory does not hold both."""
         began = ticket.stream is not None and bool(ticket.stream.metrics.emitted)
         _close(ticket)
+        if not began and len(self._running) == 1 and self._settled():
+            return True  # once more
         if began or len(self._running) == 1:
             ticket.fail(error)
             return False
         with self._wake:
             self._running.remove(ticket)
-            self._waiting.appendleft(ticket)
-            self._full = True
+            if not self._ending:
+                self._waiting.appendleft(ticket)
+                self._full = True
+                return True
+        ticket.fail(ending())
         return True
 
 
@@ -208,9 +224,3 @@ def _close(ticket: Ticket) -> None:
     if ticket.stream is not None:
         ticket.stream.close()
         ticket.stream = ticket.to_read = None
-
-
-def _ending() -> ApiError:
-    return ApiError(
-        503, "the server is shutting down: try again later", kind=UNAVAILABLE, retry_s=5
-    )

@@ -10,6 +10,7 @@ import pytest
 import tiny_bundles
 from serving import TEMPLATE, Server, checkpoint, serving
 
+from edgedec import Pipeline
 from edgedec.export import ExportOptions
 
 
@@ -37,4 +38,11 @@ def start(bundle: Path) -> Callable[..., Any]:
 def server(start: Callable[..., Any]) -> Iterator[Server]:
     """A server of all tests that leave it as it is."""
     with start("--drafter", "hybrid", "--draft-length", "3") as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def pipeline(bundle: Path) -> Iterator[Pipeline]:
+    """What ``served_here`` serves in this process."""
+    with Pipeline.open(bundle, draft="none", threads=1, parallel=4) as one:
         yield one

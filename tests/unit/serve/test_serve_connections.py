@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -199,3 +201,44 @@ def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
     assert len(events) > 100
     assert json.loads(events[-2])["error"]["code"] == "slow_reader"
     assert events[-1] == "[DONE]"
+
+
+def events(server: Server, body: dict[str, Any]) -> list[str]:
+    """The data of a stream's events."""
+    import httpx
+
+    with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
+        return [line[6:] for line in answer.iter_lines() if line]
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_ends_everything_in_order(start: Callable[..., Any], signals: int) -> None:
+    """Streams get an error and an end, who waits a 503, and nothing is written to the log."""
+    grace = "600" if signals == 2 else "1"  # a second signal ends it at once
+    with start("--grace", grace, "--parallel", "2") as server, ThreadPoolExecutor(4) as pool:
+        body = {**LONG, "n": 8}
+        streams = [pool.submit(events, server, body) for _ in range(2)]
+        wait_until(lambda: server.figure("edgedec_running_requests") == 2)
+        queued = [pool.submit(server.post, "/v1/completions", BODY) for _ in range(2)]
+        wait_until(lambda: server.figure("edgedec_waiting_requests") == 2)
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as unfinished:
+            unfinished.sendall(
+                b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+                b"Content-Type: application/json\r\n\r\n{"
+            )
+            assert server.get("/health").status_code == 200
+            server.process.send_signal(signal.SIGTERM)
+            for one in queued:  # before the streams end
+                assert one.result().status_code == 503
+                assert one.result().headers["retry-after"]
+            if signals == 2:
+                assert not any(one.done() for one in streams)
+                server.process.send_signal(signal.SIGTERM)
+            assert unfinished.recv(65536).startswith(b"HTTP/1.1 503")
+        for one in streams:
+            *texts, error, end = one.result()
+            assert texts
+            assert json.loads(error)["error"]["code"] == "shutting_down"
+            assert end == "[DONE]"
+        assert server.process.wait(60) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import threading
 import time
@@ -223,6 +222,7 @@ class TestLeaving:
         import asyncio
 
         from edgedec import GenerateOptions, Pipeline
+        from edgedec.serve.settings import Settings
         from edgedec.serve.ticket import News, Ticket, Work
         from edgedec.serve.turns import Turns
 
@@ -230,7 +230,8 @@ class TestLeaving:
         work = Work([5, 6, 7], GenerateOptions(1900, SamplingParams(logit_bias=bias)))
 
         async def main(pipeline: Pipeline) -> None:
-            turns, ticket = Turns(pipeline, parallel=2, queue=2), Ticket([work], timeout_s=60)
+            turns = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
+            ticket = Ticket([work], timeout_s=60)
             late: list[News] = []
             put = ticket.put
 
@@ -250,17 +251,6 @@ class TestLeaving:
 
         with Pipeline.open(bundle, drafter="lookup", threads=1, parallel=2) as pipeline:
             asyncio.run(main(pipeline))
-
-    def test_a_signal_ends_a_server_with_texts_under_way(self, start: Callable[..., Any]) -> None:
-        with start() as server:
-            with server.client().completions.create(**LONG) as long:
-                next(iter(long))
-                server.process.send_signal(signal.SIGTERM)
-                # A text may end within the seconds that it is given; the client's words vary.
-                with suppress(Exception):
-                    for _ in long:
-                        pass
-            assert server.process.wait(20) == 0
 
 
 def test_rounds_are_sent_together_and_ends_at_once() -> None:

@@ -12,6 +12,7 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 
 from edgedec import GenerateOptions, Pipeline
 from edgedec.serve import order
+from edgedec.serve.settings import Settings
 from edgedec.serve.ticket import Ticket, Work
 from edgedec.serve.turns import Turns
 
@@ -51,7 +52,7 @@ def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             return more
 
         monkeypatch.setattr(Turns, "_round", noted)
-        turns = Turns(pipeline, parallel=2, queue=2)
+        turns = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
         turns.submit(tickets["l"])
         for one in tickets.values():
             while await one.take():
@@ -221,7 +222,7 @@ def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
 def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
     # The prefix that a session was thought to hold is gone by the time the prompt is read.
     async def main(pipeline: Pipeline) -> tuple[Ticket, Ticket]:
-        turns = Turns(pipeline, parallel=2, queue=2)
+        turns = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
         turns.close()
         reading, waiting = ticket(LONG), ticket(LONG)
         reading.to_read = reading.length = 10
@@ -255,7 +256,7 @@ def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) 
 
     async def main(pipeline: Pipeline) -> int:
         one = Ticket([Work(SHORT, OPTIONS)], timeout_s=60, most_unread=100 if stream else None)
-        turns = Turns(pipeline, parallel=1, queue=1)
+        turns = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
         turns.submit(one)
         events = sum(len(news.events) for news in await one.take())
         await asyncio.sleep(0.2)

@@ -1,0 +1,75 @@
+"""A thread for work that would hold every client up: one job at a time, and few that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from edgedec.serve.errors import ApiError, ending
+
+T = TypeVar("T")
+
+
+class Lane:
+    """Does jobs in a thread of its own.
+
+    Args:
+        name: of the thread.
+        what: the jobs, in words, for the error.
+
+    """
+
+    most = 4  # jobs in it, the current one included
+
+    def __init__(self, name: str, what: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"edgedec-{name}")
+        self._what = what
+        self._changed = threading.Condition()
+        self._jobs = 0
+        self._closed = False
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Return what a job returns.
+
+        Raises:
+            ApiError: too many jobs are waiting, or the server ends.
+
+        """
+        if self._closed:
+            raise ending()
+        if self._jobs >= self.most:
+            raise ApiError(
+                429,
+                f"{self._jobs} {self._what}: ask again later",
+                kind="rate_limit_error",
+                code="queue_full",
+                retry_s=5,
+            )
+        with self._changed:
+            self._jobs += 1
+        future = self._pool.submit(job)
+        future.add_done_callback(self._left)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise ending() from None
+            raise
+
+    def _left(self, future: Future[Any]) -> None:
+        with self._changed:
+            self._jobs -= 1
+            self._changed.notify_all()
+
+    def settle(self, seconds: float) -> bool:
+        """Wait in another thread until there are no jobs; return whether there were any."""
+        with self._changed:
+            return self._jobs > 0 and self._changed.wait_for(lambda: not self._jobs, seconds)
+
+    def close(self) -> None:
+        """Turn away the jobs that wait; the thread ends after the current one."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,100 @@
+"""Tokenises prompts within limits: a text that cannot fit the context is refused early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from edgedec.serve.errors import ApiError
+from edgedec.text.chat import ChatTemplate
+from edgedec.text.tokenizer import Tokenizer
+
+# A text of up to this many characters takes less than a millisecond.
+SHORT = 4096
+# Most memory that the library takes for a byte of a text.
+_BYTES = 224
+# Characters of a token that a first part of a long text is cut for.
+_USUAL = 8
+_LEAST_PART = 1 << 16
+
+
+class Prompts:
+    """Prompts of one model.
+
+    Args:
+        tokenizer: of the model.
+        context: of the model, in tokens.
+        check: raises ApiError if this many bytes of memory are not free.
+        most: tokens of a text; None is the context.
+
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        context: int,
+        check: Callable[[int], None] = lambda needed: None,
+        most: int | None = None,
+    ) -> None:
+        self._tokenizer, self._context, self._check = tokenizer, context, check
+        self._most = most or context
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        """The model's chat template."""
+        return self._tokenizer.chat_template
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the tokens of a text.
+
+        The first part of a long text is tokenised by itself: where it alone makes twice as many
+        tokens as there may be, what follows cannot make them few enough.
+
+        Raises:
+            ApiError: they are too many, or take more memory than there is.
+            InputError: the text is not valid UTF-8.
+
+        """
+        if len(text) <= SHORT:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        longest = self._tokenizer.longest_token
+        if longest is not None and len(text) > longest * self._most:
+            raise self._too_long(f"more than {self._most}")
+        part = max(_LEAST_PART, _USUAL * self._most)
+        while part < len(text):
+            if len(self._encoded(text[:part], add_special_tokens)) > 2 * self._most:
+                raise self._too_long(f"more than {self._most}")
+            part *= 4
+        found = self._encoded(text, add_special_tokens)
+        self.check(found)
+        return found
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
+        """Return the tokens of a conversation; see ``Tokenizer.encode_chat`` and ``encode``."""
+        return self.encode(self._tokenizer.render(messages, tools), add_special_tokens=False)
+
+    def check(self, prompt: Sequence[int]) -> None:
+        """Refuse tokens that are too many.
+
+        Raises:
+            ApiError: they are.
+
+        """
+        if len(prompt) > self._most:
+            raise self._too_long(str(len(prompt)))
+
+    def _encoded(self, text: str, add_special_tokens: bool) -> list[int]:
+        self._check(_BYTES * len(text.encode("utf-8", "replace")))
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens, aside=True)
+
+    def _too_long(self, tokens: str) -> ApiError:
+        return ApiError(
+            400,
+            f"the prompt has {tokens} tokens and the context holds {self._context}: shorten it",
+            param="messages",
+            code="context_length_exceeded",
+        )

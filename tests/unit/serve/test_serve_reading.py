@@ -1,0 +1,189 @@
+"""Long requests: parsed and tokenised aside, one at a time, within bounds and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+
+import json
+
+import tiny_tokenizers
+from served_here import ASKED, Noted, run, serving_here
+
+from edgedec import Pipeline
+from edgedec.serve import body
+from edgedec.serve.errors import ApiError
+from edgedec.serve.lane import Lane
+from edgedec.serve.prompts import SHORT, Prompts
+from edgedec.text.tokenizer import Tokenizer
+
+LONG = "    " * 1100  # more than a short text, and few enough tokens for the context
+
+
+class TestPrompts:
+    def test_more_characters_than_tokens_can_stand_for_are_refused_unread(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tokenizer = Tokenizer(tiny_tokenizers.byte_level(), {})
+        longest = tokenizer.longest_token
+        assert longest
+        context = 1 + SHORT // longest
+        noted = Noted(monkeypatch)
+        with pytest.raises(ApiError, match=f"more than {context} tokens") as refused:
+            Prompts(tokenizer, context).encode("x" * (longest * context + 1))
+        assert refused.value.code == "context_length_exceeded"
+        assert not noted.texts
+        # One character fewer might fit, and is looked at.
+        with pytest.raises(ApiError):
+            Prompts(tokenizer, context).encode("x" * (longest * context))
+        assert noted.texts
+
+    def test_what_fits_by_its_tokens_is_taken(self) -> None:
+        tokenizer = Tokenizer(tiny_tokenizers.byte_level(), {})
+        text = "    " * 50_000  # longer than the first part of a text
+        tokens = tokenizer.encode(text)
+        assert Prompts(tokenizer, len(tokens)).encode(text) == tokens
+        with pytest.raises(ApiError, match=f"the prompt has {len(tokens)} tokens"):
+            Prompts(tokenizer, len(tokens) - 1).encode(text)
+
+    def test_of_a_text_far_too_long_only_the_beginning_is_tokenised(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tokenizer = Tokenizer(tiny_tokenizers.byte_level(), {})
+        tokenizer.longest_token = None  # type: ignore[assignment]
+        noted = Noted(monkeypatch)
+        with pytest.raises(ApiError, match="more than 64 tokens and the context holds 64"):
+            Prompts(tokenizer, 64).encode("word " * 200_000)
+        assert [len(text) < 100_000 for text in noted.texts] == [True]
+
+    def test_long_texts_are_tokenised_aside(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        noted = Noted(monkeypatch)
+        prompts = Prompts(Tokenizer(tiny_tokenizers.byte_level(), {}), 100_000)
+        prompts.encode("x" * SHORT)
+        prompts.encode("x" * (SHORT + 1))
+        assert noted.aside == [False, True]
+
+    def test_memory_is_asked_for_before_it_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        noted = Noted(monkeypatch)
+
+        def check(needed: int) -> None:
+            if needed > 2_000_000:
+                raise ApiError(503, "no room")
+
+        prompts = Prompts(Tokenizer(tiny_tokenizers.byte_level(), {}), 100_000, check)
+        assert prompts.encode("x" * 5000)
+        with pytest.raises(ApiError, match="no room"):
+            prompts.encode("x" * 50_000)
+        assert len(noted.texts) == 1
+
+
+class TestReading:
+    """Long requests are parsed and tokenised in one thread that is not the loop's."""
+
+    @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
+    def test_the_event_loop_goes_on(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, path: str
+    ) -> None:
+        noted, gate, begun = Noted(monkeypatch), threading.Event(), threading.Event()
+        loads = json.loads
+
+        def held(text: Any, **options: Any) -> Any:
+            if len(text) > SHORT:
+                begun.set()
+                assert gate.wait(30)
+            return loads(text, **options)
+
+        monkeypatch.setattr(body.json, "loads", held)
+        chat = path == "/v1/chat/completions"
+        given = {"messages": [{"role": "user", "content": LONG}]} if chat else {"prompt": LONG}
+        given |= {} if path == "/tokenize" else ASKED
+
+        async def main() -> None:
+            async with serving_here(pipeline) as (_, client):
+                asking = [asyncio.create_task(client.post(path, json=given)) for _ in range(9)]
+                await asyncio.to_thread(begun.wait, 30)
+                # The loop answers others, and who is one too many, while one request is read.
+                assert (await client.get("/health")).status_code == 200
+                short = await client.post("/v1/completions", json={**ASKED, "prompt": "x"})
+                assert short.status_code == 200
+                while sum(one.done() for one in asking) < 9 - Lane.most:
+                    await asyncio.sleep(0)
+                gate.set()
+                answers = await asyncio.gather(*asking)
+                assert sorted(one.status_code for one in answers) == [200] * 4 + [429] * 5
+                turned = [one for one in answers if one.status_code == 429]
+                assert all(int(one.headers["retry-after"]) > 0 for one in turned)
+
+        run(main())
+        long = [
+            name for name, text in zip(noted.threads, noted.texts, strict=True) if len(text) > SHORT
+        ]
+        assert len(long) == Lane.most
+        assert all(name.startswith("edgedec-reader") for name in long)
+
+    def test_one_at_a_time(self) -> None:
+        running, most = 0, 0
+        lock = threading.Lock()
+
+        def job() -> None:
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            threading.Event().wait(0.01)
+            with lock:
+                running -= 1
+
+        async def main() -> None:
+            lane = Lane("test", "jobs")
+            await asyncio.gather(*(lane.run(job) for _ in range(Lane.most)))
+            assert not lane.settle(1)
+            lane.close()
+
+        run(main())
+        assert most == 1
+
+    def test_what_waits_is_turned_away_at_the_end(self) -> None:
+        gate = threading.Event()
+
+        async def main() -> None:
+            lane = Lane("test", "jobs")
+            jobs = [asyncio.create_task(lane.run(partial(gate.wait, 30))) for _ in range(3)]
+            await asyncio.sleep(0)
+            settling = asyncio.create_task(asyncio.to_thread(lane.settle, 30))
+            lane.close()
+            gate.set()
+            first, *others = await asyncio.gather(*jobs, return_exceptions=True)
+            assert first is True
+            assert all(isinstance(one, ApiError) and one.status == 503 for one in others)
+            await settling
+            with pytest.raises(ApiError, match="shutting down"):
+                await lane.run(gate.wait)
+
+        run(main())
+
+    def test_a_request_that_memory_does_not_hold_is_refused_alone(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        noted = Noted(monkeypatch)
+        monkeypatch.setattr(Pipeline, "free_bytes", lambda self: 500_000)
+
+        async def main() -> None:
+            async with serving_here(pipeline) as (_, client):
+                found = await client.post("/v1/completions", json={**ASKED, "prompt": LONG})
+                assert found.status_code == 503
+                assert found.headers["retry-after"]
+                assert found.json()["error"]["code"] == "insufficient_memory"
+                assert "1.0 MB" in found.json()["error"]["message"]
+                assert not noted.texts
+                assert (
+                    await client.post("/v1/completions", json={**ASKED, "prompt": "x"})
+                ).status_code == 200
+
+        run(main())

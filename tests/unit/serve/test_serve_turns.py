@@ -1,0 +1,121 @@
+"""The decoding thread: memory that is about to come back, Retry-After, the end, a private cache."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+
+from served_here import ASKED, run
+from serving import Server
+
+from edgedec import GenerateOptions, Pipeline
+from edgedec.errors import MemoryBudgetError
+from edgedec.serve.errors import ApiError
+from edgedec.serve.settings import Settings
+from edgedec.serve.ticket import Ticket, Work
+from edgedec.serve.turns import Turns
+
+
+def ticket(tokens: int = 4) -> Ticket:
+    return Ticket([Work([5, 6, 7], GenerateOptions(tokens, ignore_eos=True))], timeout_s=60)
+
+
+async def texts_of(one: Ticket) -> int:
+    found = 0
+    while news := await one.take():
+        found += sum(item.result is not None for item in news)
+    return found
+
+
+class TestTurns:
+    def test_a_text_waits_for_memory_that_is_about_to_be_given_back(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream, refusals = Pipeline.stream, [2]
+
+        def short_of_memory(self: Pipeline, *given: Any, **options: Any) -> Any:
+            if refusals[0]:
+                refusals[0] -= 1
+                raise MemoryBudgetError("no room")
+            return stream(self, *given, **options)
+
+        monkeypatch.setattr(Pipeline, "stream", short_of_memory)
+        settled = [True, True]
+
+        async def main() -> None:
+            turns = Turns(
+                pipeline, Settings("tiny"), settled=lambda: bool(settled and settled.pop())
+            )
+            turns.submit(one := ticket())
+            assert await texts_of(one) == 1
+            assert not settled
+            # Broken twin: nothing is about to be given back.
+            refusals[0] = 1
+            turns.submit(two := ticket())
+            with pytest.raises(MemoryBudgetError):
+                await texts_of(two)
+            turns.close()
+
+        run(main())
+
+    def test_retry_after_counts_decoding_alone(self, pipeline: Pipeline) -> None:
+        async def main() -> None:
+            turns = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
+            for _ in range(30):
+                one = ticket()
+                one.began -= 1000  # it waited in the queue
+                turns.submit(one)
+                await texts_of(one)
+            while turns.running:
+                await asyncio.sleep(0)
+            running, waiting = ticket(1900), ticket()
+            turns.submit(running)
+            turns.submit(waiting)
+            with pytest.raises(ApiError) as refused:
+                turns.submit(ticket())
+            assert refused.value.retry_s is not None
+            assert refused.value.retry_s <= 5
+            turns.close()
+
+        run(main())
+
+    def test_at_the_end_texts_go_on_and_nothing_else_begins(self, pipeline: Pipeline) -> None:
+        async def main() -> None:
+            turns = Turns(pipeline, Settings("tiny", parallel=1))
+            running, waiting = ticket(200), ticket()
+            turns.submit(running)
+            assert await running.take()
+            turns.submit(waiting)
+            turns.end()
+            for refused in (texts_of(waiting), texts_of_new(turns)):
+                with pytest.raises(ApiError, match="shutting down"):
+                    await refused
+            assert await texts_of(running) == 1
+            turns.close()
+
+        async def texts_of_new(turns: Turns) -> int:
+            turns.submit(one := ticket())
+            return await texts_of(one)
+
+        run(main())
+
+
+def cached(server: Server) -> int:
+    """Tokens that the second of two equal requests did not read."""
+    given = {**ASKED, "prompt": "A secret of somebody else"}
+    answers = [server.post("/v1/completions", given).json() for _ in range(2)]
+    found: int = answers[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return found
+
+
+def test_what_others_asked_does_not_show_with_a_private_cache(
+    server: Server, start: Callable[..., Any]
+) -> None:
+    assert cached(server) > 5
+    with start("--private-cache") as private:
+        assert cached(private) == 0
