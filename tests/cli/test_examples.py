@@ -88,7 +88,11 @@ def python_of(page: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("page", "package"),
-    [("README.md", "numpy"), ("docs/guides/embed.md", "numpy"), ("docs/grammars.md", "llguidance")],
+    [
+        ("README.md", "numpy"),
+        pytest.param("docs/guides/embed.md", "numpy", marks=pytest.mark.full),
+        ("docs/grammars.md", "llguidance"),
+    ],
 )
 def test_the_python_shown_runs(repository: Path, page: str, package: str, capsys) -> None:
     pytest.importorskip(package)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from tiny_models import MemoryTensors, random_tensors, tiny_config, write_tiny_model
 
-from edgedec.decoding.tree import TokenTree
-from edgedec.errors import BundleError, InputError, PassFailed, RuntimeUnavailable
+from edgedec.errors import BundleError, InputError, RuntimeUnavailable
 from edgedec.export.calibration import kv_scales
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.loading.build import OpenOptions
@@ -109,17 +108,6 @@ def test_a_graph_of_another_form_is_refused(tmp_path: Path, folder: Path) -> Non
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(BundleError, match="unexpected inputs or outputs: export it again"):
         OpenVinoModel.compile(tmp_path, threads=1)
-
-
-def test_weights_that_change_while_they_are_mapped_stop_decoding(tmp_path: Path) -> None:
-    write_tiny_model(tmp_path, "int4")
-    session = OpenVinoModel.compile(tmp_path, threads=1).open(32)
-    session.forward(TokenTree(1))
-    with (tmp_path / "model.onnx.data").open("r+b") as file:
-        file.truncate(100)
-    session.rollback(0)
-    with pytest.raises(PassFailed, match="changed"):
-        session.forward(TokenTree(1))
 
 
 def test_weights_of_an_unknown_form_are_refused() -> None:
