@@ -11,7 +11,7 @@ from edgedec.cli import _options
 # The options that --help shows in groups, by the names of their parameters.
 _GROUPS = {
     "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema"),
-    "Drafting": ("draft", "drafter"),
+    "Drafting": ("draft", "draft_model", "drafter"),
     "Machine": ("threads", "device", "memory", "max_context"),
 }
 # Options that only --help-all shows; those of one command alone are always shown.

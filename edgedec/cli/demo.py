@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _help, _model, _options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +24,7 @@ _PACE_MS = 50.0
 _LOOKED_AT = 8
 
 
-@click.command()
+@click.command(cls=_help.OpenCommand)
 @_model.model
 @click.option(
     "--count",
