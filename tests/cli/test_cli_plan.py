@@ -206,6 +206,7 @@ def test_passes_that_were_interrupted_are_not_kept_either(
     assert kept(tmp_path / "profiles") == []
 
 
+@pytest.mark.slow
 def test_a_real_busy_loop_while_a_pair_is_measured_is_noticed(
     run: Callable, bundle: Path, tmp_path: Path
 ) -> None:
