@@ -44,5 +44,9 @@ class Compiler:
             work.prepared = prepared
 
     def close(self) -> None:
-        """End its thread after the current grammar."""
+        """Turn away the grammars that wait; the thread ends after the current one."""
         self._lane.close()
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._lane.join()

@@ -73,3 +73,7 @@ class Lane:
         """Turn away the jobs that wait; the thread ends after the current one."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._pool.shutdown()

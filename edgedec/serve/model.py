@@ -78,6 +78,8 @@ class Served:
         """End all texts and threads."""
         self.end()
         self.turns.close()
+        self.reader.join()
+        self.compiler.join()
 
     def read_long(self, raw: bytearray, use: Callable[[dict[str, Any]], T]) -> T:
         """Return what becomes of a long body, with its memory given back; in the reader's thread.

@@ -116,3 +116,4 @@ def test_the_decoding_thread_compiles_nothing(bundle: Any, monkeypatch: pytest.M
         works.clear()
         assert len(pipeline.grammars._living) <= 16
         compiler.close()
+        compiler.join()

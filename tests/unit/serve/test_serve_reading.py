@@ -145,6 +145,7 @@ class TestReading:
             await asyncio.gather(*(lane.run(job) for _ in range(Lane.most)))
             assert not lane.settle(1)
             lane.close()
+            lane.join()
 
         run(main())
         assert most == 1
@@ -165,6 +166,7 @@ class TestReading:
             await settling
             with pytest.raises(ApiError, match="shutting down"):
                 await lane.run(gate.wait)
+            lane.join()
 
         run(main())
 
