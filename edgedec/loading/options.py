@@ -144,6 +144,8 @@ class OpenOptions:
             InputError: a value is out of range.
 
         """
+        if _names_drafter(changes.get("draft")):  # keeps the draft model
+            changes["drafter"] = changes.pop("draft")
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return OpenOptions(**fields | changes) if changes else self
 

@@ -144,7 +144,7 @@ def test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
 
 def test_padding_whatever_the_rule_is_noticed(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        OpenOptions, "batch_invariance", lambda options, *_: options.batch_invariant
+        OpenOptions, "batch_invariance", lambda options, *_: options.load.batch_invariant
     )
     with pytest.raises(AssertionError):
         test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(

@@ -53,6 +53,8 @@ def test_load_options_are_named_among_the_others() -> None:
 def test_a_drafter_given_as_draft_is_taken_as_before() -> None:
     assert OpenOptions(draft="lookup") == OpenOptions(drafter="lookup")
     assert OpenOptions(draft="./lookup").draft == Path("lookup")
+    kept = OpenOptions(draft="small.gguf").changed(draft="lookup")
+    assert kept == OpenOptions(draft="small.gguf", drafter="lookup")
 
 
 def test_a_draft_model_may_be_named_by_text() -> None:

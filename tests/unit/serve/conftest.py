@@ -44,5 +44,5 @@ def server(start: Callable[..., Any]) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def pipeline(bundle: Path) -> Iterator[Pipeline]:
     """What ``served_here`` serves in this process."""
-    with Pipeline.open(bundle, draft="none", threads=1, parallel=4) as one:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=4) as one:
         yield one

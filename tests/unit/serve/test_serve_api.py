@@ -140,11 +140,12 @@ def test_what_shapes_a_text_reaches_it(server: Server, alone: Pipeline) -> None:
     assert answer.choices[0].message.content == wanted.text != free.text
 
 
-def test_plain_decoding_on_demand(server: Server) -> None:
+@pytest.mark.parametrize("field", ["drafter", "draft"])
+def test_plain_decoding_on_demand(server: Server, field: str) -> None:
     client = server.client()
     given: Any = {"model": "tiny", "messages": GREETING, "max_tokens": 20, "temperature": 0}
     fast = client.chat.completions.create(**given)
-    plain = client.chat.completions.create(**given, extra_body={"edgedec": {"draft": "none"}})
+    plain = client.chat.completions.create(**given, extra_body={"edgedec": {field: "none"}})
     assert plain.choices[0].message.content == fast.choices[0].message.content
     assert plain.model_extra["edgedec"]["drafted"] == 0 < fast.model_extra["edgedec"]["drafted"]
 
