@@ -21,6 +21,10 @@ settings.register_profile("full", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("quick")
 
+# Products of tiny matrices take a thread each: others of numpy's, which wait for work on cores that
+# the other workers need, would double the time. Before numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # What a developer measured on this machine must not decide how a test decodes.
 os.environ["EDGEDEC_CACHE"] = tempfile.mkdtemp(prefix="edgedec-tests-")
 atexit.register(shutil.rmtree, os.environ["EDGEDEC_CACHE"], ignore_errors=True)

@@ -189,7 +189,7 @@ def overlapped_noise(patch: Patch) -> None:
 @pytest.mark.parametrize(
     ("breaks", "where"),
     [
-        (accepts_one_more, "texts"),
+        pytest.param(accepts_one_more, "texts", marks=pytest.mark.full),
         pytest.param(stops_late, "matrix", marks=pytest.mark.full),
         pytest.param(overlapped_noise, "overlapped", marks=pytest.mark.full),
     ],

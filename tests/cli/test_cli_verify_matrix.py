@@ -322,7 +322,7 @@ TWINS: list[tuple[Callable[[Patch], None], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("twin", "columns"), kinds.in_full(TWINS, kept=4))
+@pytest.mark.parametrize(("twin", "columns"), kinds.in_full(TWINS, kept=2))
 def test_a_broken_engine_fails_in_its_column(
     bundle, monkeypatch: Patch, twin: Callable[[Patch], None], columns: set[str]
 ) -> None:
