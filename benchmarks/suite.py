@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import GROWN, Suite
-from benchmarks.papers.claims import papers
 from benchmarks.sections import commands, fidelity, formats, identity, never_slower, pair
 from benchmarks.sections.busy import busy
 from benchmarks.sections.conversations import conversations
@@ -22,7 +21,6 @@ from benchmarks.sections.kv_types import kv_types
 from benchmarks.sections.limits import limits
 from benchmarks.sections.loading import loading
 from benchmarks.sections.memory import memory_held
-from benchmarks.sections.other_texts import other_texts
 from benchmarks.sections.overlap import overlap, overlap_sampled
 from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
@@ -30,7 +28,6 @@ from benchmarks.sections.serve import serve
 from benchmarks.sections.static_shapes import static_shapes
 from benchmarks.sections.streaming import streaming, streaming_gguf
 from benchmarks.sections.streaming_peer import streaming_peer
-from benchmarks.sections.trust import simulation_trust
 from benchmarks.sections.untrusted import untrusted
 from benchmarks.workloads import random_prompts
 from edgedec.compare.drafters import PLAIN, compared
@@ -93,12 +90,9 @@ _SECTIONS = (
     hopeless,
     *commands.SECTIONS,
     untrusted,
-    papers,
     overlap,
     overlap_sampled,
     planner,
-    other_texts,
-    simulation_trust,
     *identity.SECTIONS,
     *pair.SECTIONS,
     *never_slower.SECTIONS,

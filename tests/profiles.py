@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 
+from edgedec.planning.choose import Run
 from edgedec.records.place import Place
-from edgedec.records.plan import Candidate, Decision
+from edgedec.records.plan import Candidate, Decision, Plan, Trial
 from edgedec.records.profile import SCHEMA, Contention, Measured, PassTimes, Profile
-from edgedec.records.trace import Trace
 from edgedec.records.workload import Workload
-from tests.simulated import measured, trace
+from tests import simulated
+from tests.simulated import Rounds, measured
 
 CPU = Place("onnx", threads=2)
 FIRST, SECOND = Place("onnx", threads=1, cores=(0,)), Place("onnx", threads=1, cores=(1,))
@@ -37,24 +37,31 @@ def draft(place: Place = CPU, one_row_s: float = 1e-3, **changes: object) -> Mea
 def profile(
     *models: Measured,
     right: float = 0.8,
-    texts: Sequence[Trace] | None = None,
-    contention: Sequence[Contention] | None = None,
+    rounds: Rounds | None = None,
+    contention: Sequence[Contention] = (),
     overhead_s: float = 1e-4,
 ) -> Profile:
-    """Texts whose tokens the draft gets right with this chance; no two places slow each other."""
-    if contention is None:
-        contention = [
-            Contention(one.place.label, other.place.label, 1.0, 1.0)
-            for one in models
-            for other in models
-            if (one.role, other.role) == ("target", "draft")
-        ]
-    made = [trace(right, seed=seed) for seed in range(4)] if texts is None else texts
-    if not any(model.role == "draft" for model in models):
-        made = [replace(text, draft=None) for text in made]
+    """The draft's tokens are right with this chance; no two places slow each other."""
+    with_model = any(model.role == "draft" for model in models)
+    made = simulated.rounds(right, with_model=with_model, overhead_s=overhead_s)
     return Profile(
-        SCHEMA, MACHINE, "a bundle", {}, models, tuple(contention), tuple(made), overhead_s
-    )
+        SCHEMA, MACHINE, "a bundle", {}, models, made if rounds is None else rounds,
+        contention=tuple(contention),
+    )  # fmt: skip
+
+
+def ran(speed: Callable[[Plan], float], *, turns: int = 12) -> Run:
+    """Run plans, whose tokens per second are given; on a second text they are half as fast."""
+
+    def run(plans: Sequence[Plan], together: bool) -> dict[Plan, Trial]:
+        speeds = {plan: speed(plan) for plan in plans}
+        plain = max(speeds[plan] for plan in plans if plan.plain)
+        return {
+            plan: Trial(one, one / plain, (1.5 * one / plain, 0.75 * one / plain), 2.0, turns)
+            for plan, one in speeds.items()
+        }
+
+    return run
 
 
 PAIR = profile(target(), draft())

@@ -1,20 +1,20 @@
-"""Recorded texts and measured places as tests make them up."""
+"""Measured places and rounds as tests make them up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from edgedec.records.place import Place
 from edgedec.records.profile import Measured, Parity, PassTimes
-from edgedec.records.trace import Choices, Trace
+from edgedec.records.rounds import DrafterRounds, Drafts
 
 VOCAB = 64
 WIDTHS = (1, 2, 4, 8, 16)
 PLACE = Place("onnx", threads=2)
 OTHER = Place("gguf", device="Vulkan0")
+LENGTH = 8
+
+Rounds = tuple[DrafterRounds, ...]
 
 
 def measured(
@@ -37,8 +37,6 @@ def measured(
         place=place,
         times=times,
         prefill_s=one_row_s / 10,
-        launch_s=0.0,
-        transfer_s=0.0,
         load_s=0.1,
         rss_bytes=1_000_000,
         weight_bytes=900_000,
@@ -53,37 +51,39 @@ def measured(
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def trace(
-    right: float | Sequence[bool] = 0.7,
-    *,
-    prompt: int = 20,
-    count: int = 60,
-    seed: int = 0,
-    temperature: float = 0.0,
-) -> Trace:
-    """A text whose tokens a draft's first choice gets right with this chance, or where it says.
+def rounds(right: float = 0.8, *, with_model: bool = True, overhead_s: float = 1e-4) -> Rounds:
+    """Rounds of every drafter; a token of the draft model is right with this chance.
 
-    Its second choice is right in half of the other places.
+    Lookup drafts in a tenth of the rounds, and each of its tokens is right half of the time.
     """
-    rng = np.random.default_rng(seed)
-    tokens = [int(token) for token in rng.integers(0, VOCAB, prompt + count)]
-    hits = list(rng.random(count) < right) if isinstance(right, float) else list(right)
-    target, draft = [], []
-    for token, hit in zip(tokens[prompt:], hits, strict=True):
-        others = [int(t) for t in rng.permutation(VOCAB) if t != token]
-        target.append((token, *others[:3]))
-        order = [token, *others[:3]]
-        if not hit:
-            place = 1 + int(rng.random() < 0.5)
-            order = others[:3]
-            order.insert(place, token)
-        draft.append(tuple(order))
-    chances = tuple((0.7, 0.15, 0.1, 0.05) for _ in range(count))
-    return Trace(
-        f"text {seed}",
-        temperature,
-        prompt,
-        tuple(tokens),
-        Choices(tuple(target), chances),
-        Choices(tuple(draft), chances),
+    found = lookup(0.1)
+    chain = Drafts("model", 1.0, tuple(right**n for n in range(1, LENGTH + 1)), LENGTH)
+    drafted = {"none": (), "lookup": (found,)}
+    if with_model:
+        drafted |= {"model": (chain,), "hybrid": (found, replace(chain, share=0.9))}
+    chains = [_rounds(name, drafts, overhead_s) for name, drafts in drafted.items()]
+    trees = [DrafterRounds("recycle", LENGTH, 0.0, 100, 1.4, 9.0, 0.0, overhead_s)]
+    if with_model:
+        tokens = 1 + 1.1 * sum(chain.chances[:3])
+        trees.append(DrafterRounds("tree", LENGTH, 0.0, 100, tokens, 9.0, 3.0, overhead_s))
+        trees.append(DrafterRounds("adaptive", None, 0.0, 100, 1.2, 2.0, 1.0, overhead_s))
+    return (*chains, *trees)
+
+
+def lookup(share: float) -> Drafts:
+    """Prompt lookup that finds something in this share of rounds."""
+    return Drafts("lookup", share, tuple(0.5**n for n in range(1, LENGTH + 1)), LENGTH)
+
+
+def _rounds(name: str, drafts: tuple[Drafts, ...], overhead_s: float) -> DrafterRounds:
+    return DrafterRounds(
+        drafter=name,
+        draft_length=LENGTH if drafts else 0,
+        temperature=0.0,
+        rounds=100,
+        tokens=1 + sum(one.accepted(LENGTH) for one in drafts),
+        rows=1 + sum(one.share * one.nodes for one in drafts),
+        draft_passes=sum(one.share * LENGTH for one in drafts if one.source == "model"),
+        overhead_s=overhead_s,
+        drafts=drafts,
     )

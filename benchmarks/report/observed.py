@@ -91,12 +91,12 @@ def _predictions(bundle: str | Path, draft: Path | None) -> Iterator[dict[str, A
     decision = remembered.recall(bundle, draft)
     if decision is None:
         return
+    chosen = decision.chosen
     plain = [one for one in decision.candidates if one.plan.plain and not one.refused]
     if not plain:
         return
-    base = max(one.prediction.tokens_per_second for one in plain)
-    chosen = decision.chosen
-    yield {"chosen": True, **_predicted(chosen, base), "interval": list(decision.interval)}
+    base = max(one.tokens_per_second for one in plain if one.measured or not chosen.measured)
+    yield {"chosen": True, **_predicted(chosen, base), "interval": _interval(chosen)}
     seen = set()
     for one in decision.candidates:  # the best first
         plan = one.plan
@@ -106,8 +106,16 @@ def _predictions(bundle: str | Path, draft: Path | None) -> Iterator[dict[str, A
             yield {"chosen": False, **_predicted(one, base)}
 
 
+def _interval(one: Candidate) -> list[float]:
+    """Return the lowest and highest tokens per second on the texts that the plan was made on."""
+    rate, trial = one.tokens_per_second, one.measured
+    return (
+        [rate * end(trial.texts) / trial.speedup for end in (min, max)] if trial else [rate, rate]
+    )
+
+
 def _predicted(one: Candidate, base: float) -> Mapping[str, Any]:
-    plan, rate = one.plan, one.prediction.tokens_per_second
+    plan, rate = one.plan, one.tokens_per_second
     names = [plan.drafter]
     # The comparison calls it auto.
     if plan.drafter in {drafting.default(with_model=known) for known in (True, False)}:

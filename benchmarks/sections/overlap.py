@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 from benchmarks.bundles import GROWN, Suite
@@ -23,26 +21,17 @@ from edgedec.compare.records import Recorder, Row
 from edgedec.decoding import policy
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy import CostCurve
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import every_format
 from edgedec.overlap.clock import WallClock
-from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
-from edgedec.planning.choose import decide
-from edgedec.planning.predict import predict
-from edgedec.profiling import run
-from edgedec.profiling.opened import opened
-from edgedec.profiling.places import Wanted
-from edgedec.profiling.run import ProfileOptions
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place
-from edgedec.records.plan import OVERLAPPED, Decision, Plan
-from edgedec.records.profile import Contention, Measured, PassTimes, Profile
-from edgedec.records.workload import Workload
+from edgedec.records.plan import OVERLAPPED, Plan
+from edgedec.runtimes import registry
 from edgedec.testing.paced import PacedModel
 
 DRAFT = "draft-150m"
@@ -51,10 +40,6 @@ _DRAFTERS = (("model",), ("model", "hybrid", "adaptive"))
 _TOKENS = 128
 _SHARE, _MORE = 1 / 3, 0.15
 _PACED = Place("onnx", device="paced")
-_WIDTHS = tuple(range(1, 18))
-# Few passes per measurement, since a draft stops when its tree is full.
-_TURNS, _PASSES = 12, 4
-_PROMPT = "def mean(values):\n    total = 0\n    for value in values:\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +88,10 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
             for length in (None, *_LENGTHS):
                 entrants[f"{world} model {length or 'auto'}"] = ModelAlone(pipeline, length)
         found = compare(entrants, suite.code(), options, recorder)
-        slowed = _slowed(worlds["paced"])
     rows = found.rows()
-    recorder.add(kind="contention", target_factor=slowed)
-    for world, decision in _picks(bundle, curve, slowed, sampling.temperature):
-        if world in worlds:
-            rows += [_verdict(world, drafters, found, decision) for drafters in _DRAFTERS]
-            recorder.add(kind="decision", world=world, reasons=list(decision.reasons))
+    for world in worlds:
+        if world != "sequential":
+            rows += [_verdict(world, drafters, found) for drafters in _DRAFTERS]
     return recorder.table(rows, "row")
 
 
@@ -138,10 +120,10 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
             Pipeline.open(bundle, OpenOptions(plan="none", drafter="none", threads=suite.threads))
         )
         (source,) = every_format(small, None)["draft"]
-        own = stack.enter_context(
-            opened(source.path, Place(source.format, threads=1), 1, batch_invariant=False)
-        )
-        draft = PacedModel(own.model, lambda rows, context: _paced_s(curve, rows), clock)
+        load = Place(source.format, threads=1).load_options(batch_invariant=False)
+        own = registry.load(source.format, source.path, load)
+        stack.callback(own.close)
+        draft = PacedModel(own, lambda rows, context: _paced_s(curve, rows), clock)
         vocab_size, target = pipeline.target.info.vocab_size, pipeline.engine.target
         pipeline.engine = build_engine(
             Plan(Place(pipeline.pair.target.format), _PACED, "hybrid", None, schedule=OVERLAPPED),
@@ -156,67 +138,8 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
         yield pipeline
 
 
-def _slowed(pipeline: Pipeline) -> float:
-    """Return the target's pass time while the paced draft works, relative to that without.
-
-    The simulated device uses no core, but its host thread does, since the draft's logits and next
-    tokens are computed here.
-    """
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for _ in range(_TURNS):
-        for working, kept in seconds.items():
-            kept.append(_pass_s(pipeline, working=working))
-    return max(1.0, median(seconds[True]) / median(seconds[False]))
-
-
-def _pass_s(pipeline: Pipeline, *, working: bool) -> float:
-    """Return the seconds of a single-row pass, with or without the draft working ahead."""
-    target, drafter = pipeline.engine.target, pipeline.engine.drafter
-    assert isinstance(drafter, LookaheadDrafter)
-    prompt = pipeline.tokenizer.encode(_PROMPT)
-    target.rollback(0)
-    target.prefill(prompt[:-1])
-    if working:
-        drafter.ahead.begin(Sampler(SamplingParams(), pipeline.target.info.vocab_size, prompt))
-    begin = perf_counter()
-    for _ in range(_PASSES):
-        target.forward(TokenTree(prompt[-1]))
-        target.rollback(len(prompt) - 1)
-    seconds = (perf_counter() - begin) / _PASSES
-    drafter.ahead.end()
-    return seconds
-
-
-def _picks(
-    bundle: Path, curve: CostCurve, slowed: float, temperature: float
-) -> Iterator[tuple[str, Decision]]:
-    """Return what the planner decides without and with the second device."""
-    wanted = Wanted(formats=("onnx",))
-    profile = run.profile(bundle, ProfileOptions(wanted=wanted))
-    work = Workload(new_tokens=_TOKENS, temperature=temperature)
-    yield "shared", decide(profile, work, predict=predict)
-    apart = tuple(
-        Contention(target.place.label, _PACED.label, slowed, 1.0) for target in profile.of("target")
-    )
-    with_device = replace(
-        profile,
-        measured=(*profile.measured, _as_measured(profile, curve)),
-        contention=(*profile.contention, *apart),
-    )
-    yield "paced", decide(with_device, work, predict=predict)
-
-
-def _as_measured(profile: Profile, curve: CostCurve) -> Measured:
-    """Return the paced draft as a profile would record it."""
-    like = profile.of("draft")[0]
-    seconds = tuple(_paced_s(curve, rows) for rows in _WIDTHS)
-    still = (0.0,) * len(_WIDTHS)
-    times = tuple(PassTimes(one.context, _WIDTHS, seconds, still) for one in like.times)
-    return replace(like, place=_PACED, times=times, launch_s=0.0, prefill_s=seconds[0] / 16)
-
-
-def _verdict(world: str, drafters: Sequence[str], found: Comparison, decision: Decision) -> Row:
-    """Return best overlapped over best sequential of these drafters, and the planner's choice."""
+def _verdict(world: str, drafters: Sequence[str], found: Comparison) -> Row:
+    """Return best overlapped over best sequential of these drafters."""
 
     def best(kind: str) -> tuple[float, str]:
         names = (name for name in found.tpot_s if name.split()[0] == kind)
@@ -224,13 +147,10 @@ def _verdict(world: str, drafters: Sequence[str], found: Comparison, decision: D
         return max((found.speedup(name), name) for name in of_these)
 
     sequential, overlapped = max((1.0, "plain"), best("sequential")), best(world)
-    chosen = decision.chosen.plan
     return {
         "world": world,
         "drafters": " or ".join(drafters),
         "sequential": sequential[1],
         "overlapped": overlapped[1],
         "ratio": overlapped[0] / sequential[0],
-        "planner": chosen.label,
-        "planner_overlaps": chosen.schedule == OVERLAPPED,
     }

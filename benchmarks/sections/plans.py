@@ -1,37 +1,33 @@
-"""Measures how well plans are predicted, and whether the planner chooses the best one."""
+"""Measures how much of the best plan's speed the planner's choice reaches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
-
-import numpy as np
+from time import perf_counter
 
 from benchmarks.bundles import GROWN, Suite
 from edgedec._support.fields import to_json
 from edgedec.compare.records import Recorder, Row
-from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.opening import placed
+from edgedec.loading.sources import Models
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.planning.choose import decide
-from edgedec.planning.predict import predict
-from edgedec.profiling import run
+from edgedec.planning import decisions
+from edgedec.profiling import trial
 from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.run import ProfileOptions
-from edgedec.records.place import Place
-from edgedec.records.plan import Candidate, Decision, Prediction
-from edgedec.records.profile import Profile
+from edgedec.profiling.trial import TrialJob
+from edgedec.records.plan import Candidate, Decision, Trial
 from edgedec.records.workload import Workload
 
 _TOKENS, _CONTEXT = 64, 1024
 _MOST_GROWN = 24
-# The fastest of many noisy measurements is partly luck, so the first few are measured again.
-_FINALISTS, _AGAIN = 4, 3
-_ALL_CORES = Place("onnx", threads=available_cores())
+# All plans run; then the chosen one and the best few are opened and measured again, in turns.
+_GO_ON, _FINALISTS, _AGAIN = 8, 4, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ class MeasuredPlan:
 
 
 def planner(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Predict and measure every plan of the shipped pair and of its grown form."""
+    """Plan for the shipped pair and for its grown form, then measure every plan."""
     pairs = [
         _Pair("shipped", "demo", 1000),
         _Pair("grown", suite.bundles.bundle("int4", target=GROWN), _MOST_GROWN),
@@ -70,33 +66,37 @@ def planner(suite: Suite, recorder: Recorder) -> list[Row]:
 
 def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
     texts = [(prompt.name, prompt.text) for prompt in heldout_prompts(suite.prompts)]
-    profile = run.profile(pair.bundle, _options(texts))
+    models, options = Models.find(pair.bundle), _options(texts)
     workload = _workload(pair, [text for _, text in texts])
-    decision = decide(profile, workload, None, predict)
-    usable = _some([one for one in decision.candidates if not one.refused], pair.most)
-    found: dict[str, MeasuredPlan] = {}
-    predicted: dict[str, Prediction] = {}
-    with Pipeline.open(pair.bundle, plan="none", drafter="none") as plain:
-        for candidate in usable:
-            measured = _measure(pair, candidate, plain, [text for _, text in texts])
-            found[candidate.plan.label] = measured
-            # The planner replays only the plans with the best estimates; here all are replayed.
-            replayed = predict(profile, candidate.plan, workload)
-            predicted[candidate.plan.label] = replayed
-            recorder.add(
-                kind="plan",
-                pair=pair.name,
-                plan=candidate.plan.label,
-                predicted=to_json(replayed),
-                tokens_per_second=measured.rate,
-                plain_tokens_per_second=measured.plain_rate,
-                error=replayed.tokens_per_second / measured.rate - 1,
-            )
-        row = _summary(predicted, found)
-        row |= _finals(pair, decision, found, plain, [text for _, text in texts])
+    began = perf_counter()
+    decision = decisions.plan(models, workload, options=options)
+    planned_s = perf_counter() - began
+    every = _run(pair, models, decision, options.texts(models))
+    for one in every:
+        recorder.add(
+            kind="plan", pair=pair.name, plan=one.plan.label,
+            predicted=to_json(one.prediction), measured=to_json(one.measured),
+        )  # fmt: skip
+    row: Row = {"plans": len(every), "planned_s": planned_s}
+    row |= _finals(pair, decision, every, [text for _, text in texts])
     recorder.add(kind="summary", pair=pair.name, reasons=decision.reasons, **row)
-    recorder.add(kind="profile", pair=pair.name, **_costs(profile))
     return {"pair": pair.name, **row}
+
+
+def _run(
+    pair: _Pair, models: Models, decision: Decision, prompts: Sequence[Sequence[int]]
+) -> list[Candidate]:
+    """Run every plan, up to the pair's limit, and the best ones twice more; return them."""
+    usable = [one for one in decision.candidates if not one.refused]
+    plain = next(one for one in usable if one.plan.plain)
+    some = list(dict.fromkeys([plain, decision.chosen, *_some(usable, pair.most)]))
+    plans = tuple(one.plan for one in some)
+    job = TrialJob(
+        models.target, models.draft, plans, tuple(map(tuple, prompts)), _TOKENS,
+        fewest=_AGAIN, most=_AGAIN, finalists=_GO_ON,
+    )  # fmt: skip
+    found: dict[int, Trial] = trial.results(plans, trial.run(job).turns)
+    return [replace(some[number], measured=one) for number, one in found.items()]
 
 
 def _some(usable: Sequence[Candidate], most: int) -> list[Candidate]:
@@ -142,55 +142,25 @@ def _measure(
 
 
 def _finals(
-    pair: _Pair,
-    decision: Decision,
-    found: dict[str, MeasuredPlan],
-    plain: Pipeline,
-    texts: Sequence[str],
+    pair: _Pair, decision: Decision, every: Sequence[Candidate], texts: Sequence[str]
 ) -> Row:
     """Measure the fastest plans and the chosen one again, in turn, to rate the choice."""
     chosen = decision.chosen.plan.label
-    first = sorted(found, key=lambda label: found[label].speedup, reverse=True)[:_FINALISTS]
-    labels = dict.fromkeys([chosen, *first])
-    finalists = [one for one in decision.candidates if one.plan.label in labels]
+    speeds = {one.plan.label: one.measured.speedup for one in every if one.measured}
+    best = sorted(speeds, key=lambda label: -speeds[label])
+    labels = dict.fromkeys([chosen, *best[:_FINALISTS]])
+    finalists = [one for one in every if one.plan.label in labels]
     speedups: dict[str, list[float]] = {label: [] for label in labels}
-    for _ in range(_AGAIN):
-        for one in finalists:
-            speedups[one.plan.label].append(_measure(pair, one, plain, texts).speedup)
+    with Pipeline.open(pair.bundle, plan="none", draft="none") as plain:
+        for _ in range(_AGAIN):
+            for one in finalists:
+                speedups[one.plan.label].append(_measure(pair, one, plain, texts).speedup)
     medians = {label: median(own) for label, own in speedups.items()}
-    best = max(medians, key=lambda label: medians[label])
+    first = max(medians, key=lambda label: medians[label])
     return {
         "chosen": chosen,
-        "best": best,
+        "best": first,
         "chosen_speedup": medians[chosen],
-        "best_speedup": medians[best],
-        "chosen_of_best": medians[chosen] / medians[best],
-    }
-
-
-def _summary(replayed: dict[str, Prediction], found: dict[str, MeasuredPlan]) -> Row:
-    """Return errors of the rates, and of the speed-ups over plain decoding on all cores."""
-    predicted = {label: one.tokens_per_second for label, one in replayed.items()}
-    errors = [abs(predicted[label] / one.rate - 1) for label, one in found.items()]
-    everywhere = next(label for label in found if label == f"plain on {_ALL_CORES.label}")
-    relative = [
-        abs((predicted[label] / predicted[everywhere]) / one.speedup - 1)
-        for label, one in found.items()
-    ]
-    return {
-        "plans": len(found),
-        "median_error": median(errors),
-        "p90_error": float(np.quantile(errors, 0.9)),
-        "median_error_to_plain": median(relative),
-        "p90_error_to_plain": float(np.quantile(relative, 0.9)),
-    }
-
-
-def _costs(profile: Profile) -> Row:
-    """Return the profile without its texts."""
-    return {
-        "measured": [to_json(one) for one in profile.measured],
-        "contention": [to_json(one) for one in profile.contention],
-        "overhead_s": profile.overhead_s,
-        "draft_overhead_s": profile.draft_overhead_s,
+        "best_speedup": medians[first],
+        "chosen_of_best": medians[chosen] / medians[first],
     }

@@ -15,23 +15,26 @@ if TYPE_CHECKING:
 
 _SHOWN = 12
 _FORMULA = "~"
-_HEADS = ("plan", "tokens/s", "vs plain", "first token", "memory")
+_HEADS = ("plan", "tokens/s", "vs plain", "each text", "first token", "memory")
+_TEXTS = 3
 
 
 def show(decision: Decision, *, show_all: bool) -> None:
     """Print the plans that were considered, the choice, and the reasons.
 
-    Only replayed plans are shown, to which the reasons refer; with ``show_all`` also those
-    estimated by formula, marked.
+    Only plans that ran are shown, if any did; with ``show_all`` also those estimated by formula,
+    marked.
     """
     usable = [one for one in decision.candidates if not one.refused]
     refused = [one for one in decision.candidates if one.refused]
-    plain = max((one.prediction.tokens_per_second for one in usable if one.plan.plain), default=0.0)
-    shown = usable if show_all else _worth_showing(usable, decision.chosen)
-    rough = any(not one.replayed for one in shown)
-    _terminal.columns([_HEADS, *(_row(one, plain, one == decision.chosen) for one in shown)])
+    ran = [one for one in usable if one.measured]
+    plain = max((one.tokens_per_second for one in ran or usable if one.plan.plain), default=0.0)
+    shown = usable if show_all else ran or _worth_showing(usable, decision.chosen)
+    rough = bool(ran) and any(not one.measured for one in shown)
+    rows = [_HEADS, *(_row(one, plain, rough, one == decision.chosen) for one in shown)]
+    _terminal.columns(rows if ran else [row[:_TEXTS] + row[_TEXTS + 1 :] for row in rows])
     if rough:
-        say(f"{_FORMULA} estimated by formula: too slow to be worth a replay")
+        say(f"{_FORMULA} estimated by formula: too slow to be worth running")
     by_reason: dict[str, list[str]] = {}
     for one in refused:
         by_reason.setdefault(one.refused, []).append(one.plan.label)
@@ -49,24 +52,21 @@ def show(decision: Decision, *, show_all: bool) -> None:
 
 
 def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:
-    """Return the best few replayed plans, the chosen one, and plain decoding at every place."""
-    replayed = [one for one in usable if one.replayed] or usable
+    """Return the best few plans, the chosen one, and plain decoding at every place."""
     return [
-        one
-        for place, one in enumerate(replayed)
-        if place < _SHOWN or one == chosen or one.plan.plain
+        one for place, one in enumerate(usable) if place < _SHOWN or one == chosen or one.plan.plain
     ]
 
 
-def _row(one: Candidate, plain: float, chosen: bool) -> tuple[str, ...]:
+def _row(one: Candidate, plain: float, rough: bool, chosen: bool) -> tuple[str, ...]:
     from edgedec.cli._output import size
 
-    found = one.prediction
-    rough = "" if one.replayed else _FORMULA
+    trial, mark = one.measured, "" if one.measured or not rough else _FORMULA
     return (
         ("* " if chosen else "  ") + one.plan.label,
-        rough + speed(found.tokens_per_second),
-        f"{found.tokens_per_second / plain:.2f}" if plain and one.replayed else "",
-        rough + f"{found.ttft_s * 1000:.0f} ms",
-        size(found.peak_bytes),
+        mark + speed(one.tokens_per_second),
+        f"{one.tokens_per_second / plain:.2f}" if plain and not mark else "",
+        f"{min(trial.texts):.2f}-{max(trial.texts):.2f}" if trial else "",
+        f"{one.prediction.ttft_s * 1000:.0f} ms",
+        size(one.prediction.peak_bytes),
     )

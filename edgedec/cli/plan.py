@@ -11,7 +11,7 @@ import click
 from edgedec.cli import _model, _options, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
-    from edgedec.profiling.store import Identity
+    from edgedec.loading.sources import Models
     from edgedec.records.plan import Decision
 
 
@@ -60,11 +60,12 @@ def command(
 ) -> None:
     """Plan where MODEL runs, with which drafter and draft length.
 
-    Measures every place first, as `edgedec profile` does, unless that was done before. Shows the
-    predicted speed of each plan, the choice, and the reasons. From then on these models run here as
-    planned by default (--plan none ignores the plan). A plan depends on the texts it is made from;
-    use --prompts for texts like your own. A plan measured while other programs used more than a
-    tenth of the processor is shown but not stored.
+    Measures every place first, as `edgedec profile` does, unless that was done before. Then the
+    plans that should be fastest decode a few texts in turns with plain decoding. Shows the speed of
+    each, the choice, and the reasons. From then on these models run here as planned by default
+    (--plan none ignores the plan). A plan depends on the texts it is made from; use --prompts for
+    texts like your own. A plan measured while other programs used more than a tenth of the
+    processor is shown but not stored.
 
     \b
     edgedec plan demo
@@ -73,6 +74,7 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
+    from edgedec.loading.sources import Models
     from edgedec.planning import decisions
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.workload import Workload
@@ -83,20 +85,20 @@ def command(
     workload = Workload(**{each.name: chosen[each.name] for each in fields(Workload)})
     if out is not None:
         decisions.check_out(out)  # before measuring for a minute
+    models = Models.find(bundle, draft_model)
     options = ProfileOptions(
-        draft_model=draft_model,
         prompts=_prompts.read(prompts),
         prompts_name=None if prompts is None else prompts.name,
         refresh=chosen["refresh"],
     )
     with _terminal.steps() as on_progress:
         decision = decisions.plan(
-            bundle, workload, memory=chosen["memory"], options=options, on_progress=on_progress
+            models, workload, memory=chosen["memory"], options=options, on_progress=on_progress
         )
     if out is not None:
         decisions.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
-    _keep(decision, bundle, draft_model, anyway=chosen["remember_busy"])
+    _keep(decision, models, anyway=chosen["remember_busy"])
 
 
 def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
@@ -109,11 +111,12 @@ def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
         _decision.show(decision, show_all=show_all)
 
 
-def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: bool) -> None:
+def _keep(decision: Decision, models: Models, *, anyway: bool) -> None:
     """Store a decision, or report on stderr why not."""
     from edgedec.planning import remembered
+    from edgedec.profiling.store import identity
 
-    of = _identity(bundle, draft_model)
+    of = identity(models)
     if decision.disturbed and not anyway:
         before = " The plan stored before is kept." if remembered.is_kept(of) else ""
         _terminal.say(
@@ -126,17 +129,12 @@ def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: 
 
 
 def _forget(bundle: str, draft_model: Path | None) -> None:
+    from edgedec.loading.sources import Models
     from edgedec.planning import remembered
+    from edgedec.profiling.store import identity
 
     _options.alone(
         "--forget", {"forget", "model", "named", "draft_model"}, "give MODEL and --draft only"
     )
-    was_kept = remembered.forget(_identity(bundle, draft_model))
+    was_kept = remembered.forget(identity(Models.find(bundle, draft_model)))
     click.echo("the plan is deleted" if was_kept else "no plan was stored for this model")
-
-
-def _identity(bundle: str, draft_model: Path | None) -> Identity:
-    from edgedec.loading.sources import every_format
-    from edgedec.profiling.store import identity
-
-    return identity(bundle, draft_model, every_format(bundle, draft_model))

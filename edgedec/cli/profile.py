@@ -70,9 +70,9 @@ def command(
     """Measure MODEL at every place where it can run on this machine.
 
     Measures each model at each place, in a process of its own: passes over 1 to 32 rows, prefill,
-    loading, memory, and whether its logits agree with those of other places; how much the two
-    models slow each other when both compute; and the draft's acceptance on calibration texts. The
-    profile is valid until the machine, the runtimes or the files change.
+    loading, memory, and whether its logits agree with those of other places. Then every drafter
+    decodes a few calibration texts. The profile is valid until the machine, the runtimes or the
+    files change.
 
     \b
     edgedec profile
@@ -81,18 +81,18 @@ def command(
     """  # fmt: skip
     from edgedec._support.fields import to_json
     from edgedec.cli import _output
+    from edgedec.loading.sources import Models
     from edgedec.profiling.places import Wanted
     from edgedec.profiling.run import ProfileOptions, profile
 
     options = ProfileOptions(
-        draft_model=draft_model,
         wanted=Wanted(**wanted),
         prompts=_prompts.read(prompts),
         prompts_name=None if prompts is None else prompts.name,
         refresh=refresh,
     )
     with _terminal.steps() as on_progress:
-        found = profile(bundle, options, on_progress)
+        found = profile(Models.find(bundle, draft_model), options, on_progress)
     if as_json:
         _output.print_json(to_json(found))
     else:
@@ -173,27 +173,7 @@ def notes(profile: Profile) -> Iterator[str]:
         if not measured.parity.usable:
             why = one_line(measured.parity.reason)
             yield f"{measured.role} on {measured.place.label} cannot be used: {why}"
-    for both in profile.contention:
-        yield (
-            f"at once, {both.target} takes {both.target_factor:.2f}x its time and {both.draft}"
-            f" {both.draft_factor:.2f}x"
-        )
-    agreed = [
-        first[0] == other[0]
-        for trace in profile.traces
-        if trace.draft is not None
-        for first, other in zip(trace.target.ids, trace.draft.ids, strict=True)
-    ]
-    if agreed:
-        yield (
-            f"the draft's most likely token is the target's for {sum(agreed) / len(agreed):.0%} of"
-            f" {len(agreed)} tokens of calibration text ({profile.texts})"
-        )
-    more = f", and {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
-    yield (
-        f"a round takes {profile.overhead_s * 1e6:.0f} us in addition to its passes"
-        + (more if profile.of("draft") else "")
-    )
+    yield from _rounds(profile)
     for note in profile.notes:
         yield f"left out: {one_line(note)}"
     if profile.busy is not None and profile.busy > BUSY:
@@ -203,3 +183,22 @@ def notes(profile: Profile) -> Iterator[str]:
         )
     elif not all(measured.steady for measured in profile.measured):
         yield "? passes were interrupted: measure again with --refresh when the machine is quiet"
+
+
+def _rounds(profile: Profile) -> Iterator[str]:
+    """Yield the draft model's acceptance, and the time of a round outside its passes."""
+    for rounds in profile.rounds:
+        if rounds.drafter == "model" and rounds.draft_length:
+            for drafts in rounds.drafts:
+                yield (
+                    f"the draft model's first token is right {drafts.chances[0]:.0%} of the time,"
+                    f" all of {len(drafts.chances)} are {drafts.chances[-1]:.0%}"
+                    f" ({rounds.rounds} rounds on {profile.texts})"
+                )
+    more = f", and {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
+    plain = [rounds for rounds in profile.rounds if rounds.drafter == "none"]
+    for rounds in plain[:1]:
+        yield (
+            f"a round takes {rounds.overhead_s * 1e6:.0f} us in addition to its passes"
+            + (more if profile.of("draft") else "")
+        )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--acceptance",
     type=click.FloatRange(0, 1),
     metavar="CHANCE",
-    help="Probability that a drafted token is accepted; default: as recorded with MODEL; for "
+    help="Probability that a drafted token is accepted; default: as measured with MODEL; for "
     "models of other sizes, a range from 0.5 to 0.8.",
 )
 @click.option(
@@ -65,9 +65,9 @@ def command(
 ) -> None:
     """Predict the best plan, and its speed, on another machine.
 
-    The real loop, drafters, policies and scheduler run in virtual time; the time of a pass follows
-    from the card's bandwidth and peak rate. Acceptance is MODEL's, recorded on this machine; for
-    models of other sizes give it with --acceptance, or a range is assumed.
+    A formula predicts the speed: the time of a pass follows from the card's bandwidth and peak
+    rate, and the tokens of a round from MODEL's acceptance, measured on this machine; for models of
+    other sizes give it with --acceptance, or a range is assumed.
 
     \b
     edgedec simulate --cards

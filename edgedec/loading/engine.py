@@ -1,4 +1,4 @@
-"""Builds an engine from a plan and open sessions, for decoding, replay and benches alike."""
+"""Builds an engine from a plan and open sessions, for decoding, trials and benches alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build_engine(
         plan: drafter, draft length and schedule; under the wall clock, threads stay on its cores.
         target: the session that scores drafts.
         parts: what the drafter is built from, such as the draft's session.
-        clock: the wall clock, or a replay's.
+        clock: the wall clock, or a test's.
         policy: how much to draft; None is the plan's policy, with pass times measured now.
         rule: the acceptance rule; None is the Gumbel coupling.
         on_failure: as for ``LookaheadDrafter``; None is its default.
@@ -71,13 +71,6 @@ def parallel_engine(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
     made = build_engine(plan, engine.target, parts, WallClock(), policy=policy, rule=engine.rule)
     made.pool = engine.pool
     return made
-
-
-def planned_policy(plan: Plan, target: CostCurve, draft_s: float | None) -> DraftPolicy:
-    """Return a plan's draft policy, given the seconds of the target's passes and the draft's."""
-    if plan.draft_length is None and not plan.plain:
-        return MeasuredCost(target, draft_s)
-    return Fixed(0 if plan.plain else plan.draft_length or 0, plan.depth)
 
 
 def _measured_policy(

@@ -95,6 +95,38 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
     return Pair(str(target), source, own_draft, bundle, shared)
 
 
+@dataclass(frozen=True, slots=True)
+class Models:
+    """A pair in every format that it comes in; its manifests are read once.
+
+    Attributes:
+        target, draft: as the user named them; the draft is None for the one that the target's
+            bundle holds, if any.
+        sources: by role, the model in every format.
+
+    """
+
+    target: str
+    draft: str | None
+    sources: Mapping[str, Sequence[Source]]
+
+    @classmethod
+    def find(cls, target: str | Path, draft: str | Path | None = None) -> Models:
+        """Find a pair.
+
+        Args:
+            target: a bundle's folder, ``demo``, or a GGUF file.
+            draft: as ``find`` takes it.
+
+        Raises:
+            BundleError: no such model, or it is damaged.
+
+        """
+        draft = None if draft is None else Path(draft)
+        named = None if draft is None else str(draft)
+        return cls(str(target), named, every_format(target, draft))
+
+
 def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Source]]:
     """Return, by role, one source for each format that a model comes in.
 

@@ -1,8 +1,7 @@
-"""Interfaces of time and threads, so that a simulation can provide its own.
+"""Interfaces of time and threads, so that a test can provide its own.
 
-Concurrent code waits only through a ``Clock``: the wall clock here, or the virtual one of
-``edgedec.replay``, under which the same code runs against simulated passes, instantly and always in
-the same order.
+Concurrent code waits only through a ``Clock``: the wall clock here, or a virtual one, under which
+the same code runs against simulated passes, instantly and always in the same order.
 """
 
 from __future__ import annotations

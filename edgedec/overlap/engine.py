@@ -36,9 +36,9 @@ from edgedec.overlap.lookahead_node import LookaheadNode
 _FORGET = 0.95
 # Prior of acceptance: seven of the first ten drafted tokens.
 _TRUST = 7.0, 10.0
-# Share of a drafted token's value that is lost by not waiting for it. Found by replay with draft
-# models of 0.05 to 0.5 of the target's time: a share of 1 costs up to a tenth of the speed, 0 a
-# twentieth.
+# Share of a drafted token's value that is lost by not waiting for it. Found by simulation with
+# draft models of 0.05 to 0.5 of the target's time: a share of 1 costs up to a tenth of the speed, 0
+# a twentieth.
 _LOST = 0.3
 # Consecutive rounds in which the policy declines the draft before it rests, and the rounds that it
 # then rests: drafting may slow the target, and it takes power.

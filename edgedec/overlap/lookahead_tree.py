@@ -34,8 +34,8 @@ _WIDEST = 16
 # A node with a lower probability than this is not worth a pass.
 _LEAST = 0.05
 # A further row delays everything below the best one, so its value per time must be this many times
-# as high (found by replay: 1.6 times plain decoding instead of 1.45, with a draft at a third of the
-# target's time).
+# as high (found by simulation: 1.6 times plain decoding instead of 1.45, with a draft at a third of
+# the target's time).
 _PATIENT = 4.0
 # The probability that a token copied from earlier text is right.
 _COPIED = 0.8

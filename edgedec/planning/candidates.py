@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgedec.decoding import drafting
-from edgedec.errors import RuntimeUnavailable
 from edgedec.planning.estimate import Forecast
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
-from edgedec.records.profile import NOT_AT_ONCE, Measured, Profile
+from edgedec.records.profile import Measured, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +27,15 @@ class Family:
 
 
 def families(forecast: Forecast) -> Iterator[Family]:
-    """Yield all families in a fixed order, those with unusable places included.
-
-    A drafter from another package that fails on the profile's texts is refused.
-    """
-    for family in _families(forecast):
-        try:
-            for plan in () if family.refused else family.plans:
-                forecast.estimate(plan)
-        except RuntimeUnavailable as error:
-            yield Family(family.plans[:1], str(error))
-        else:
-            yield family
-
-
-def _families(forecast: Forecast) -> Iterator[Family]:
+    """Yield all families in a fixed order, those with unusable places included."""
     profile = forecast.profile
     drafts = _of(profile, "draft")
     for target in _of(profile, "target"):
-        place = target.place
-        yield Family((Plan(place),), _unusable(target))
+        yield Family((Plan(target.place),), _unusable(target))
         if not target.parity.usable:
             continue
-        for drafter in _drafters(target, with_model=False):
+        for drafter in _drafters(forecast, target, with_model=False):
             yield from _sized(target, drafter, None)
-        if not forecast.chances:
-            continue
         for draft in drafts:
             yield from _with_model(forecast, target, draft)
 
@@ -62,48 +44,31 @@ def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterat
     refused = _unusable(draft)
     if not refused and not draft.rolls_back:
         refused = f"{draft.name} is recurrent and cannot take back a rejected token"
-    if refused:
-        any_of_them = next(_drafters(target, with_model=True))
-        yield Family((Plan(target.place, draft.place, any_of_them, 1),), refused)
-        return
-    for drafter in _drafters(target, with_model=True):
-        info = drafting.info(drafter)
-        if info.estimated_by == "ranks":
-            yield from _best_tree(forecast, target, draft, drafter)
+    for drafter in _drafters(forecast, target, with_model=True):
+        if refused:
+            yield Family((Plan(target.place, draft.place, drafter, 1),), refused)
+            return
         yield from _sized(target, drafter, draft.place)
-        if not info.overlaps or not target.place.apart_from(draft.place):
-            continue
-        if forecast.profile.at_once(target.place, draft.place) is None:
-            ahead = Plan(target.place, draft.place, drafter, 1, schedule=OVERLAPPED)
-            yield Family((ahead,), NOT_AT_ONCE)
-            continue
-        yield from _sized(target, drafter, draft.place, OVERLAPPED)
+        if drafting.info(drafter).overlaps and target.place.apart_from(draft.place):
+            yield from _sized(target, drafter, draft.place, OVERLAPPED)
 
 
-def _drafters(target: Measured, *, with_model: bool) -> Iterator[str]:
+def _drafters(forecast: Forecast, target: Measured, *, with_model: bool) -> Iterator[str]:
     for name in drafting.planned():
         info = drafting.info(name)
-        if info.needs_model == with_model and (target.tree or not info.needs_branches):
+        usable = (target.tree or not info.needs_branches) and forecast.knows(name)
+        if info.needs_model == with_model and usable:
             yield name
-
-
-def _best_tree(
-    forecast: Forecast, target: Measured, draft: Measured, drafter: str
-) -> Iterator[Family]:
-    size = forecast.best_tree(Plan(target.place, draft.place, drafter, None))
-    if size is not None:
-        plan = Plan(target.place, draft.place, drafter, size.nodes, size.depth)
-        yield _allowed(target, (plan,))
 
 
 def _sized(
     target: Measured, drafter: str, draft: Place | None, schedule: str = SEQUENTIAL
 ) -> Iterator[Family]:
-    """Yield one family of fixed lengths, if there are any, and one that decides each round."""
+    """Yield one family of fixed lengths, if chains have any, and one that decides each round."""
     info = drafting.info(drafter)
-    lengths = (target.tree and info.tree_lengths) or info.lengths
     fixed = tuple(
-        Plan(target.place, draft, drafter, length, schedule=schedule) for length in lengths
+        Plan(target.place, draft, drafter, length, schedule=schedule)
+        for length in (() if info.branches else info.lengths)
     )
     if fixed:
         yield _allowed(target, fixed)

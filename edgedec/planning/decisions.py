@@ -2,7 +2,9 @@ r"""Makes decisions for bundles and keeps them in files.
 
 ::
 
-    decision = plan("demo", Workload(prompt_tokens=200, new_tokens=100), memory=512_000_000)
+    decision = plan(
+        Models.find("demo"), Workload(prompt_tokens=200, new_tokens=100), memory=512_000_000
+    )
     print(decision.chosen.plan.label, *decision.reasons, sep="\n")
 """
 
@@ -19,10 +21,10 @@ from edgedec._support.fields import from_json, printable, to_json
 from edgedec.decoding import drafting
 from edgedec.errors import MemoryBudgetError, PlanError, RuntimeUnavailable
 from edgedec.hardware import machine
-from edgedec.loading.sources import every_format
+from edgedec.loading.sources import Models
 from edgedec.planning import streaming
 from edgedec.planning.choose import decide
-from edgedec.planning.predict import predict
+from edgedec.planning.running import Runner
 from edgedec.profiling import run
 from edgedec.profiling.run import OnProgress, ProfileOptions
 from edgedec.profiling.store import Identity, identity
@@ -40,93 +42,112 @@ _LONGEST_NAME, _LONGEST_TEXT = 80, 240
 
 
 def plan(
-    bundle: str | Path,
+    models: Models,
     workload: Workload | None = None,
     *,
     memory: int | None = None,
     options: ProfileOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> Decision:
-    """Decide where a bundle's models run, which drafter is used and how much it drafts.
+    """Decide where a pair's models run, which drafter is used and how much it drafts.
 
-    Earlier measurements are used where they still hold; otherwise the models are measured now,
-    which takes about a minute for small ones.
+    Earlier measurements of passes are used where they still hold; otherwise the models are measured
+    now. The plans that are best by formula then run in turns, which takes a few seconds each.
 
     Args:
-        bundle: a bundle's folder, ``demo``, or a GGUF file.
+        models: the pair.
         workload: what is to be decoded; None is a prompt of 256 tokens and 128 new ones, greedily.
         memory: most bytes that the plan may hold; None is all that is available to this process.
-        options: what to measure, if that is needed.
+        options: what to measure, and the texts.
         on_progress: called with what is being measured.
 
     Raises:
-        BundleError, InputError, ProfileError: see ``run.profile``.
+        InputError, ProfileError: see ``run.profile``.
         PlanError: there is no place where the target computes correctly.
         MemoryBudgetError: nothing fits; names the smallest memory that is enough.
 
     """
     if memory is not None:
-        check_memory(memory, bundle, None if options is None else options.draft_model)
-    options = _never_whole(bundle, memory, options)
-    measured = run.profile(bundle, options, on_progress)
+        check_memory(memory, models)
     workload = workload or Workload()
-    measured = _with_streamed(measured, bundle, workload, memory, options, on_progress)
-    there = machine.memory().usable
-    return decide(measured, workload, memory, predict, there)
+    options = _never_whole(models, memory, options)
+    options = replace(options, temperature=workload.temperature)
+    steps = _Steps(on_progress)
+    measured = run.profile(models, options, steps.profile)
+    measured = _with_streamed(measured, models, workload, memory, options, steps.profile)
+    prompts, notes = options.texts(models), list[str]()
+    runner = Runner(models, measured, workload, prompts, steps.trial, notes)
+    decision = decide(measured, workload, memory, runner, machine.memory().usable)
+    failed = (f"Nothing ran: {printable(note)}." for note in notes)
+    return replace(decision, reasons=(*decision.reasons, *failed))
+
+
+class _Steps:
+    """Reports the steps of a profile and of a trial after it as those of one work."""
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._on_progress = on_progress
+        self._before = 0
+
+    def profile(self, what: str, done: int, steps: int) -> None:
+        self._before = max(self._before, steps)
+        if self._on_progress is not None and done < steps:
+            self._on_progress(what, self._before - steps + done, self._before + 1)
+
+    def trial(self, what: str, done: int, steps: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(what, self._before + done, self._before + steps)
 
 
 def _never_whole(
-    bundle: str | Path, memory: int | None, options: ProfileOptions | None
-) -> ProfileOptions | None:
+    models: Models, memory: int | None, options: ProfileOptions | None
+) -> ProfileOptions:
     """Return options that stream the target's weights if they exceed the memory given."""
     options = options or ProfileOptions()
-    held = streaming.to_begin_with(every_format(bundle, options.draft_model), memory)
+    held = streaming.to_begin_with(models.sources, memory)
     return replace(options, wanted=replace(options.wanted, weight_memory=held))
 
 
 def _with_streamed(
     profile: Profile,
-    bundle: str | Path,
+    models: Models,
     workload: Workload,
     memory: int | None,
-    options: ProfileOptions | None,
-    on_progress: OnProgress | None,
+    options: ProfileOptions,
+    on_progress: OnProgress,
 ) -> Profile:
     """Return the profile, with a place that streams the target's weights if they do not fit."""
 
     def measure(place: Place, context: int) -> Measured:
         # Its memory is planned for this context: a longer one would take more.
-        return run.measure_target(bundle, place, options, on_progress, context)
+        return run.measure_target(models, place, options, on_progress, context)
 
     found, new = streaming.with_streamed(profile, memory, workload, measure)
     if new:
-        run.keep(bundle, found, options)
+        run.keep(models, found)
     return found
 
 
-def streams(decision: Decision, bundle: str | Path, draft_model: Path | None = None) -> str:
+def streams(decision: Decision, models: Models) -> str:
     """Return a sentence for the user if the chosen plan reads weights in every pass; else empty."""
-    sources = every_format(bundle, draft_model)["target"]
     wanted = decision.chosen.plan.target.format
-    (files,) = (one.files.values() for one in sources if one.format == wanted)
+    (files,) = (one.files.values() for one in models.sources["target"] if one.format == wanted)
     return streaming.note(decision, sum(file.stat().st_size for file in files))
 
 
-def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = None) -> None:
+def check_memory(memory: int, models: Models) -> None:
     """Refuse a limit that is smaller than the target's weights, before measuring for a minute.
 
     Raises:
-        BundleError: no such bundle or file, or it is damaged.
         MemoryBudgetError: names the size of weights and process; ``decide``, which has measured
             costs, names the smallest memory that is enough.
 
     """
-    every = every_format(bundle, draft_model)
-    sources = every["target"]
+    sources = models.sources["target"]
     weights = min(sum(file.stat().st_size for file in one.files.values()) for one in sources)
     # Weights that do not fit can be streamed: the planner decides how much must stay in memory.
-    least = streaming.LEAST_PROCESS + (0 if streaming.possible(every) else weights)
-    if memory < least and run.read_cached(bundle, draft_model) is None:
+    least = streaming.LEAST_PROCESS + (0 if streaming.possible(models.sources) else weights)
+    if memory < least and run.read_cached(models) is None:
         raise MemoryBudgetError(
             f"{memory / 1e6:.3g} MB is too little for any plan: the target's weights take"
             f" {weights / 1e6:.0f} MB and a process that runs them"
@@ -167,16 +188,15 @@ def check_out(path: Path) -> None:
         raise PlanError(f"{printable(str(path))} is {kind}, not replaced: give another --out")
 
 
-def load(path: Path, bundle: str | Path, draft_model: Path | None = None) -> Decision:
-    """Read a stored decision for this bundle on this machine.
+def load(path: Path, models: Models) -> Decision:
+    """Read a stored decision for these models on this machine.
 
     Raises:
         PlanError: no such file, or it is damaged or for another version, machine or bundle.
-        BundleError: no such bundle, or it is damaged.
 
     """
     decision = read(path)
-    check(decision, identity(bundle, draft_model, every_format(bundle, draft_model)), path)
+    check(decision, identity(models), path)
     return decision
 
 

@@ -1,31 +1,28 @@
 """Estimates of a plan by formula: expected tokens of a round over its measured seconds.
 
-They only decide which plans are worth a replay of the real loop: the formula ignores a draft's
-confidence and assumes that a pass's time depends on its number of rows only.
+They decide which plans are worth running. The formula ignores a draft's confidence, assumes that
+the time of a pass depends on its number of rows only, and does not know how much two models that
+share a machine slow each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting.base import LENGTHS
-from edgedec.decoding.drafting.model import ModelDrafter
+from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import PlanError
-from edgedec.planning.drafts import DraftReplay, Drafts, child_chances, measure
 from edgedec.planning.memory_fit import footprint
-from edgedec.planning.sizes import Seconds, Size, Trees, best_tree
-from edgedec.planning.survival import Survival
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan, Prediction
-from edgedec.records.profile import NOT_AT_ONCE, Profile
-from edgedec.records.trace import Trace
+from edgedec.records.profile import Profile
+from edgedec.records.rounds import DrafterRounds, Drafts
 from edgedec.records.workload import Workload
 
-# Limits of a drafted tree's size and depth.
-MOST_NODES, DEEPEST = 24, 8
-_NOTHING = Survival(0.0, (), 0.0)
+# Seconds of a pass over this many rows.
+Seconds = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +31,8 @@ class Estimate:
 
     Attributes:
         tokens: emitted tokens.
-        target_s, draft_s, overhead_s: seconds in target passes, in the drafter while the target is
-            idle, and outside both.
-        error: relative standard error of ``tokens``, for another text of the same kind.
+        target_s, draft_s, overhead_s: seconds in target passes, in the draft model while the
+            target is idle, and outside both.
 
     """
 
@@ -44,7 +40,6 @@ class Estimate:
     target_s: float
     draft_s: float
     overhead_s: float
-    error: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -68,18 +63,20 @@ class Forecast:
 
     def __init__(self, profile: Profile, workload: Workload) -> None:
         self.profile, self.workload = profile, workload
-        self._recordings = [DraftReplay(trace) for trace in nearest(profile.traces, workload)]
-        self._measured: dict[tuple[str, int, int | None], dict[str, Drafts]] = {}
+        self._rounds = {
+            (one.drafter, one.draft_length is None): one for one in _nearest(profile, workload)
+        }
         self._estimates: dict[Plan, Estimate] = {}
-        self._sizes: dict[tuple[Place, Place], Size] = {}
-        self.chances = child_chances(self._recordings)
-        self._trees = Trees(self.chances, MOST_NODES + 1, DEEPEST) if self.chances else None
+
+    def knows(self, drafter: str) -> bool:
+        """Return whether the drafter's rounds were measured."""
+        return any((drafter, auto) in self._rounds for auto in (True, False))
 
     def predict(self, plan: Plan) -> Prediction:
         """Predict tokens per second, seconds to the first token, and bytes of a full context.
 
         Raises:
-            PlanError: there is no formula for this drafter.
+            PlanError: the drafter's rounds were not measured.
             ProfileError: the plan uses a place that was not measured.
 
         """
@@ -92,162 +89,118 @@ class Forecast:
         )
 
     def estimate(self, plan: Plan) -> Estimate:
-        """Estimate an average round, with the best fixed length if it is decided each round."""
+        """Estimate an average round.
+
+        One whose length is decided each round is as fast as the best fixed length, or as the
+        rounds of the policy were; a composite that decides is as fast as its best part.
+        """
         if plan not in self._estimates:
-            self._estimates[plan] = self._estimate(plan)
+            options = list(self._options(plan))
+            if not options:
+                raise PlanError(f"the rounds of drafter {plan.drafter!r} were not measured")
+            self._estimates[plan] = max(options, key=lambda found: found.rate)
         return self._estimates[plan]
 
-    def _estimate(self, plan: Plan) -> Estimate:
+    def _options(self, plan: Plan) -> Iterator[Estimate]:
         if plan.plain:
-            return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
+            yield Estimate(1.0, self._target(plan)(1), 0.0, self._overhead_s(plan))
+            return
         info = drafting.info(plan.drafter)
-        if info.estimated_by == "best":
-            # It switches between its parts; only a replay shows how much that gains.
-            parts = (replace(plan, drafter=part) for part in self._usable(info.parts, plan))
-            return max((self.estimate(part) for part in parts), key=lambda found: found.rate)
-        if info.estimated_by == "ranks":
-            return self._tree(plan)
-        if plan.schedule == OVERLAPPED and plan.draft_length is not None:
-            # It stops waiting where more tokens do not pay, so it drafts this many or fewer.
-            shorter = (replace(plan, draft_length=n) for n in range(1, plan.draft_length + 1))
-            return max((self._fixed(one) for one in shorter), key=lambda found: found.rate)
         if plan.draft_length is not None:
-            return self._fixed(plan)
-        lengths = (replace(plan, draft_length=length) for length in info.lengths or LENGTHS)
-        return max((self.estimate(one) for one in lengths), key=lambda found: found.rate)
-
-    def drafts(
-        self, drafter: str, length: int, *, branches: int | None = None
-    ) -> dict[str, Drafts]:
-        """Return the results of a drafter's rounds on the recorded texts, by source.
-
-        Raises:
-            PlanError: there is no formula for this drafter.
-
-        """
-        key = (drafter, length, branches)
-        if key not in self._measured:
-            if drafting.info(drafter).estimated_by in ("best", "ranks", "nothing"):
-                raise PlanError(f"drafter {drafter!r}: there is no formula for its rounds")
-            self._measured[key] = measure(self._recordings, drafter, length, branches=branches)
-        return self._measured[key]
-
-    def best_tree(self, plan: Plan) -> Size | None:
-        """Return the best tree's size for these places; None without a draft model's choices."""
-        if self._trees is None or plan.draft is None:
-            return None
-        key = (plan.target, plan.draft)
-        if key not in self._sizes:
-            target, draft = self._target(plan), self._draft(plan)
-            self._sizes[key] = best_tree(
-                self._trees, target, draft,
-                overhead_s=self.profile.overhead_s, branches=self._branches(plan),
-            )  # fmt: skip
-        return self._sizes[key]
-
-    def _chain(self, length: int) -> Drafts | None:
-        """Return the draft model's recorded choices as chains of a length; None without any."""
-        return self.drafts(ModelDrafter.name, length).get(ModelDrafter.name)
-
-    def _branches(self, plan: Plan) -> int | None:
-        """Return the most branches that both models compute; None is unlimited."""
-        target = self.profile.at("target", plan.target).branches
-        draft = None if plan.draft is None else self.profile.at("draft", plan.draft).branches
-        return min((most for most in (target, draft) if most is not None), default=None)
-
-    def _usable(self, parts: Sequence[str], plan: Plan) -> list[str]:
-        branching = self.profile.at("target", plan.target).tree
-        return [part for part in parts if branching or not drafting.info(part).needs_branches]
+            # An overlapped draft stops waiting where more tokens do not pay.
+            shortest = 1 if plan.schedule == OVERLAPPED else plan.draft_length
+            for length in range(shortest, plan.draft_length + 1):
+                yield from self._fixed(replace(plan, draft_length=length))
+            return
+        overhead_s = self._overhead_s(plan)
+        for auto in (True, False):
+            known = self._rounds.get((plan.drafter, auto))
+            if known is not None and plan.schedule != OVERLAPPED:
+                yield replace(self._as_measured(plan, known), overhead_s=overhead_s)
+        for length in info.lengths:
+            for found in self._fixed(replace(plan, draft_length=length)):
+                yield replace(found, overhead_s=overhead_s)
+        for part in () if info.lengths else info.parts:
+            for found in self._options(replace(plan, drafter=part)):
+                yield replace(found, overhead_s=overhead_s)
 
     # -- one round ------------------------------------------------------------------------------
 
-    def _fixed(self, plan: Plan) -> Estimate:
+    def _as_measured(self, plan: Plan, known: DrafterRounds) -> Estimate:
+        """Return the time at these places of rounds as they were measured elsewhere."""
+        target, below = self._target(plan), math.floor(known.rows)
+        target_s = target(below)
+        if known.rows > below:
+            target_s += (known.rows - below) * (target(below + 1) - target_s)
+        draft_s = 0.0
+        if known.draft_passes and plan.draft is not None:
+            draft_s = known.draft_passes * self._draft_token_s(plan)
+        return Estimate(known.tokens, target_s, draft_s, known.overhead_s)
+
+    def _fixed(self, plan: Plan) -> Iterator[Estimate]:
+        """Yield the estimate of a chain, if chains of this drafter were measured."""
         length = plan.draft_length or 0
-        branches = self.profile.at("target", plan.target).branches
-        found = self.drafts(plan.drafter, length, branches=branches)
+        known = self._rounds.get((plan.drafter, False))
+        if known is None or drafting.info(plan.drafter).branches:
+            return
         target, plain_share = self._target(plan), 1.0
-        target_s = draft_s = error = 0.0
-        tokens = 1.0
-        for source, drafts in found.items():
-            survival, share = drafts.survival, drafts.survival.drafts
+        target_s, draft_s, tokens = 0.0, 0.0, 1.0
+        for drafts in known.drafts:
             model_s = 0.0
-            verify_s = target(drafts.nodes + 1)
-            if drafting.info(source).needs_model:
-                model_s = self._model_s(plan, survival, length) + self._lag_s(plan, found, survival)
+            verify_s = target(math.ceil(min(drafts.nodes, length)) + 1)
+            if drafting.info(drafts.source).needs_model:
+                model_s = self._model_s(plan, drafts) + self._lag_s(plan, known, drafts)
                 if plan.schedule == OVERLAPPED:
-                    verify_s, model_s = self._overlap(plan, verify_s, model_s)
-            target_s += share * verify_s
-            draft_s += share * model_s
-            tokens += survival.accepted(length)
-            error += survival.error(length)
-            plain_share -= share
+                    verify_s, model_s = self._overlap(plan, drafts, verify_s, model_s)
+            target_s += drafts.share * verify_s
+            draft_s += drafts.share * model_s
+            tokens += drafts.accepted(length)
+            plain_share -= drafts.share
         target_s += max(plain_share, 0.0) * target(1)
-        return Estimate(tokens, target_s, draft_s, self.profile.overhead_s, error / tokens)
+        yield Estimate(tokens, target_s, draft_s, known.overhead_s)
 
-    def _model_s(self, plan: Plan, survival: Survival, length: int) -> float:
+    def _model_s(self, plan: Plan, drafts: Drafts) -> float:
         """Return the time to draft a chain, in seconds."""
-        draft, whole = self._draft(plan), survival.whole(length)
+        length = plan.draft_length or 0
+        one_s, whole = self._draft_token_s(plan), drafts.whole(length)
         # After a fully accepted chain, its last token is read with the next root.
-        passes_s = (length - whole) * draft(1) + whole * draft(2)
-        return passes_s + length * self.profile.draft_overhead_s
+        return length * one_s + whole * (self._draft(plan)(2) - self._draft(plan)(1))
 
-    def _lag_s(self, plan: Plan, found: dict[str, Drafts], own: Survival) -> float:
+    def _lag_s(self, plan: Plan, known: DrafterRounds, own: Drafts) -> float:
         """Return the time the draft model needs to read tokens that other drafters drafted."""
-        others = [
-            drafts.survival
-            for source, drafts in found.items()
-            if not drafting.info(source).needs_model
-        ]
-        if plan.schedule == OVERLAPPED or not others:
+        length = plan.draft_length or 0
+        others = [one for one in known.drafts if not drafting.info(one.source).needs_model]
+        if plan.schedule == OVERLAPPED or not others or not own.share:
             return 0.0
-        draft, length = self._draft(plan), plan.draft_length or 0
-        written = sum(other.drafts + other.accepted(length) for other in others)
-        behind = round(written / own.drafts)
-        return draft(1 + behind) - draft(1)
+        written = sum(other.share + other.accepted(length) for other in others)
+        draft = self._draft(plan)
+        return draft(1 + round(written / own.share)) - draft(1)
 
-    def _overlap(self, plan: Plan, verify_s: float, model_s: float) -> tuple[float, float]:
+    def _overlap(
+        self, plan: Plan, drafts: Drafts, verify_s: float, model_s: float
+    ) -> tuple[float, float]:
         """Return the time of the target, and of the draft beyond it, when both run at once.
 
         The draft continues from its own guess of the target's next token (PEARL, 2408.11850). If
         the guess holds, the next draft is ready when the target finishes, or soon after; otherwise
         the target waits for a new one.
         """
-        length = plan.draft_length or 0
-        met = plan.draft and self.profile.at_once(plan.target, plan.draft)
-        if not met:
-            raise PlanError(f"{plan.label}: {NOT_AT_ONCE}")
-        at_once_s, ahead_s = verify_s * met.target_factor, model_s * met.draft_factor
-        longer = self._chain(length + 1)
-        holds = longer.survival.whole(length + 1) if longer else 0.0
+        assert plan.draft is not None
+        of_target, of_draft = self.profile.slowdown(plan.target, plan.draft)
+        at_once_s, ahead_s = verify_s * of_target, model_s * of_draft
+        holds = drafts.whole((plan.draft_length or 0) + 1)
         waits_s = holds * max(0.0, ahead_s - at_once_s) + (1 - holds) * model_s
         return at_once_s, waits_s
 
-    def _tree(self, plan: Plan) -> Estimate:
-        if self._trees is None:
-            raise PlanError("a tree needs a draft model's choices: profile the pair again")
-        nodes, depth = plan.draft_length, plan.depth
-        if nodes is None:
-            size = self.best_tree(plan)
-            nodes, depth = (size.nodes, size.depth) if size else (1, 1)
-        nodes = min(nodes, MOST_NODES)
-        depth = min(depth or nodes, nodes, DEEPEST)
-        branches = self._branches(plan)
-        while branches is not None and self._trees.leaves(nodes + 1, depth) > branches:
-            nodes -= 1
-        draft = self._draft(plan)
-        layers = self._trees.layers(nodes + 1, depth)
-        draft_s = sum(draft(width) + self.profile.draft_overhead_s for width in layers[:-1])
-        tokens = max(1.0, self._trees.expected(nodes + 1, depth))
-        error = self._chain(depth)
-        return Estimate(
-            tokens,
-            self._target(plan)(nodes + 1),
-            draft_s,
-            self.profile.overhead_s,
-            (error.survival if error else _NOTHING).error(depth) / tokens,
-        )
-
     # -- measured seconds -----------------------------------------------------------------------
+
+    def _overhead_s(self, plan: Plan) -> float:
+        """Return a round's time outside both models, in seconds."""
+        keys = [(plan.drafter, plan.draft_length is None), (plan.drafter, False), (PLAIN, False)]
+        return next((self._rounds[key].overhead_s for key in keys if key in self._rounds), 0.0)
+
+    def _draft_token_s(self, plan: Plan) -> float:
+        return self._draft(plan)(1) + self.profile.draft_overhead_s
 
     def _target(self, plan: Plan) -> Seconds:
         return self._seconds("target", plan.target)
@@ -278,11 +231,9 @@ class Forecast:
         return prefill_s + self.estimate(plan).seconds
 
 
-def nearest(traces: Sequence[Trace], workload: Workload) -> list[Trace]:
-    """Return texts recorded at the temperature nearest to the workload's, sorted by name."""
-    texts = [trace for trace in traces if len(trace.tokens) > trace.prompt > 0]
-    if not texts:
-        return []
-    apart = min(abs(trace.temperature - workload.temperature) for trace in texts)
-    near = [t for t in texts if abs(t.temperature - workload.temperature) <= apart]
-    return sorted(near, key=lambda trace: (trace.name, trace.tokens))
+def _nearest(profile: Profile, workload: Workload) -> list[DrafterRounds]:
+    """Return the rounds at the temperature nearest to the workload's."""
+    apart = {abs(one.temperature - workload.temperature) for one in profile.rounds}
+    return [
+        one for one in profile.rounds if abs(one.temperature - workload.temperature) == min(apart)
+    ]

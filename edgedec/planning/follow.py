@@ -10,6 +10,7 @@ from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 from edgedec.loading.opening import NoPlan
 from edgedec.loading.options import OpenOptions
+from edgedec.loading.sources import Models
 from edgedec.memory.grant import granting
 from edgedec.planning import remembered
 from edgedec.records.plan import Decision
@@ -68,26 +69,22 @@ def _last(bundle: str | Path, options: OpenOptions) -> Decision | None:
 def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
     from edgedec.planning import decisions
 
-    return decisions.load(Path(options.plan), bundle, options.draft)
+    return decisions.load(Path(options.plan), Models.find(bundle, options.draft))
 
 
 def _within(bundle: str | Path, options: OpenOptions) -> Decision:
     """Make a plan that fits in memory; measures the models if that has not been done."""
     from edgedec.planning import decisions
-    from edgedec.profiling.run import ProfileOptions, read_cached
+    from edgedec.profiling.run import read_cached
 
     assert options.memory is not None
     memory = granting(options.memory)()
-    decisions.check_memory(memory, bundle, options.draft)
-    if read_cached(bundle, options.draft) is None:
+    models = Models.find(bundle, options.draft)
+    decisions.check_memory(memory, models)
+    if read_cached(models) is None:
         _log.warning("measuring what the models cost here, once; this takes a minute or so")
-    decision = decisions.plan(
-        bundle,
-        _workload(options.max_context),
-        memory=memory,
-        options=ProfileOptions(draft_model=options.draft),
-    )
-    streams = decisions.streams(decision, bundle, options.draft)
+    decision = decisions.plan(models, _workload(options.max_context), memory=memory)
+    streams = decisions.streams(decision, models)
     if streams:
         _log.warning(streams)
     return decision

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from edgedec._support.amounts import size, speed
 from edgedec.hardware.contention import BUSY
+from edgedec.planning.contenders import WeighedCandidate
 from edgedec.planning.estimate import Estimate
 from edgedec.planning.memory_fit import MemoryFit
-from edgedec.planning.spread import WeighedCandidate
-from edgedec.records.plan import OVERLAPPED
+from edgedec.records.plan import OVERLAPPED, Trial
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
 
@@ -26,9 +26,8 @@ class Findings:
         profile, workload: its inputs.
         memory: the memory limit.
         chosen, plain: the plan to use and the fastest without drafts; may be the same.
-        drafting: usable plans that draft, best first; only replayed ones, if there are any.
+        drafting: usable plans that draft, best first; only those that ran, if any did.
         refused: the plans that cannot be used.
-        interval: tokens per second to expect on other texts with the chosen plan.
 
     """
 
@@ -39,10 +38,6 @@ class Findings:
     plain: WeighedCandidate
     drafting: tuple[WeighedCandidate, ...]
     refused: tuple[WeighedCandidate, ...]
-    interval: tuple[float, float]
-
-
-_TOO_LITTLE = "too little to give up choosing the length every round"
 
 
 def reasons(findings: Findings) -> Iterator[str]:
@@ -51,7 +46,6 @@ def reasons(findings: Findings) -> Iterator[str]:
         yield from _plain(findings)
     else:
         yield from _speculative(findings)
-    yield _other_texts(findings)
     yield from _overlap(findings)
     yield from _memory(findings)
     yield from _places(findings)
@@ -63,17 +57,23 @@ def _against(option: WeighedCandidate, other: WeighedCandidate) -> str:
     return f"{option.rate / other.rate:.2f} times"
 
 
+def _decodes(option: WeighedCandidate) -> str:
+    """Return the start of a sentence on a plan's speed: ``X decoded 12 tokens/s``."""
+    verb = "is predicted to decode" if option.candidate.measured is None else "decoded"
+    return f"{option.plan.label} {verb} {speed(option.rate)} tokens/s"
+
+
 def _speculative(findings: Findings) -> Iterator[str]:
     chosen, plain = findings.chosen, findings.plain
     yield (
-        f"{chosen.plan.label} is predicted to decode {speed(chosen.rate)} tokens/s,"
-        f" {_against(chosen, plain)} the {speed(plain.rate)} of {plain.plan.label};"
-        f" the uncertainty is {chosen.uncertainty:.0%}."
+        f"{_decodes(chosen)}, {_against(chosen, plain)} the {speed(plain.rate)} of"
+        f" {plain.plan.label}{_spread(chosen.candidate.measured, findings.profile.texts)}."
     )
     estimate = chosen.estimate
     if estimate is not None:
+        measured = chosen.candidate.measured or chosen.candidate.prediction
         yield (
-            f"A round gives {chosen.candidate.prediction.block_efficiency:.2f} tokens, and"
+            f"A round gives {measured.block_efficiency:.2f} tokens, and by formula"
             f" about {_share(estimate.target_s, estimate)} of its time goes to the target's pass,"
             f" {_share(estimate.draft_s, estimate)} to drafting and"
             f" {_share(estimate.overhead_s, estimate)} to the loop:"
@@ -81,13 +81,19 @@ def _speculative(findings: Findings) -> Iterator[str]:
         )
 
 
-def _other_texts(findings: Findings) -> str:
-    low, high = (speed(rate) for rate in findings.interval)
-    texts = findings.profile.texts
-    others = "Nine in ten other texts"
-    if texts:
-        others = f"It was made on {texts}; nine in ten other texts like them"
-    return f"{others} should decode at {low} to {high} tokens/s."
+def _spread(trial: Trial | None, texts: str) -> str:
+    """Return how far the measured speed-up differs between texts; empty if nothing ran."""
+    if trial is None:
+        return ""
+    least, most = min(trial.texts), max(trial.texts)
+    return f": from {least:.2f} to {most:.2f} times{_on(trial, texts)}, which both decoded in turns"
+
+
+def _on(trial: Trial | None, texts: str) -> str:
+    """Return the texts that a plan decoded; empty if it did not run."""
+    if trial is None:
+        return ""
+    return f" on {len(trial.texts)} of the {texts or 'texts'}"
 
 
 def _share(seconds: float, estimate: Estimate) -> str:
@@ -105,61 +111,38 @@ def _limit(estimate: Estimate) -> str:
 
 def _plain(findings: Findings) -> Iterator[str]:
     plain = findings.plain
-    yield f"{plain.plan.label} is predicted to decode {speed(plain.rate)} tokens/s."
+    yield f"{_decodes(plain)}{_on(plain.candidate.measured, findings.profile.texts)}."
     if not findings.drafting:
         why = dict.fromkeys(o.candidate.refused for o in findings.refused if not o.plan.plain)
         because = f": {'; '.join(list(why)[:_MOST_WHY])}" if why else ""
         yield f"Speculation is refused: no plan that drafts can be used here{because}."
         return
     best = findings.drafting[0]
-    gain = _against(best, plain)
-    if best.rate <= plain.rate:
-        yield (
-            f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
-            f" predicted to decode {speed(best.rate)} tokens/s, {gain} plain decoding's."
-        )
-    else:
-        yield (
-            f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
-            f" predicted to be {gain} as fast, which is ahead by less than the {best.margin:.0%}"
-            " that is uncertain."
-        )
-    cost = _round_s(best) / _round_s(plain)
+    too_little = "" if best.rate <= plain.rate else ", which is too little to rely on"
     yield (
-        f"A round of it takes {cost:.2f} times as long as a plain one and gives"
-        f" {best.candidate.prediction.block_efficiency:.2f} tokens."
+        f"Speculation is refused: the best plan that drafts, {_decodes(best)},"
+        f" {_against(best, plain)} plain decoding's{too_little}"
+        f"{_spread(best.candidate.measured, findings.profile.texts)}."
     )
-
-
-def _round_s(option: WeighedCandidate) -> float:
-    """Return the time of an average round, from the same figures as the rate, in seconds."""
-    return option.candidate.prediction.block_efficiency / option.rate
 
 
 def _overlap(findings: Findings) -> Iterator[str]:
     options = [o for o in findings.drafting if o.plan.schedule == OVERLAPPED]
+    chosen = findings.chosen
     if not options:
         targets, drafts = findings.profile.of("target"), findings.profile.of("draft")
         if drafts and not any(t.place.apart_from(d.place) for t in targets for d in drafts):
             yield "Overlap is not used: no two places are apart, so both models share one."
         return
-    chosen, best = findings.chosen, options[0]
-    sequential = next((o for o in findings.drafting if o.plan.schedule != OVERLAPPED), None)
     if chosen.plan.schedule == OVERLAPPED:
+        sequential = next((o for o in findings.drafting if o.plan.schedule != OVERLAPPED), None)
         than = f", {_against(chosen, sequential)} {sequential.plan.label}" if sequential else ""
-        if sequential and sequential.rate > chosen.rate:
-            than += f", which is ahead by {_TOO_LITTLE}"
         yield f"Overlap is used: the draft works while the target verifies{than}."
         return
-    sentence = (
-        f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
-        f" {speed(best.rate)} tokens/s, {_against(best, chosen)} the chosen plan"
+    yield (
+        f"Overlap is not used: its best plan, {_decodes(options[0])},"
+        f" {_against(options[0], chosen)} the chosen plan."
     )
-    if best.rate > chosen.rate and chosen.plan.plain:
-        sentence += ", ahead by less than the uncertainty"
-    elif best.rate > chosen.rate:
-        sentence += f", {_TOO_LITTLE}"
-    yield f"{sentence}."
 
 
 def _memory(findings: Findings) -> Iterator[str]:
@@ -177,8 +160,8 @@ def _memory(findings: Findings) -> Iterator[str]:
     if findings.workload.max_context is None and chosen.context < limit:
         yield f"More memory would allow a context of up to {limit} tokens."
     faster = [o for o in findings.refused if o.candidate.refused.startswith("over the memory")]
-    # What does not fit was not replayed, so formulas are compared.
-    by_formula = chosen.estimate.rate if chosen.estimate else chosen.rate
+    # What does not fit did not run, so formulas are compared.
+    by_formula = chosen.predicted
     faster = [o for o in faster if o.rate > by_formula]
     if faster:
         best = max(faster, key=lambda o: (o.rate, o.plan.label))

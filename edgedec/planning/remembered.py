@@ -61,11 +61,11 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
         BundleError: no such bundle, or it is damaged.
 
     """
-    from edgedec.loading.sources import every_format
+    from edgedec.loading.sources import Models
     from edgedec.planning import decisions
     from edgedec.profiling.store import identity
 
-    now = identity(target, draft, every_format(target, draft))
+    now = identity(Models.find(target, draft))
     try:
         file = _file(now)
         if not file.is_file():

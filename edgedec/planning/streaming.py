@@ -87,8 +87,7 @@ def with_streamed(
     profile = _only(profile, place)
     if any(one.role == "target" and one.place == place for one in profile.measured):
         return profile, False
-    # Streaming does not change the overhead of starting a pass.
-    added = dataclasses.replace(measure(place, fit.needed), launch_s=base.launch_s)
+    added = measure(place, fit.needed)
     return dataclasses.replace(profile, measured=(*profile.measured, added)), True
 
 
@@ -97,11 +96,11 @@ def note(decision: Decision, weights: int) -> str:
     held = decision.chosen.plan.target.weight_memory
     if held is None:
         return ""
-    prediction = decision.chosen.prediction
-    expected = f"{prediction.tokens_per_second:.1f} tokens/s"
-    if prediction.texts:
-        least, most = min(prediction.texts), max(prediction.texts)
-        expected += f" ({least:.1f} to {most:.1f}, depending on the text)"
+    rate, trial = decision.chosen.tokens_per_second, decision.chosen.measured
+    expected = f"{rate:.1f} tokens/s"
+    if trial is not None:
+        slow, fast = (rate * end(trial.texts) / trial.speedup for end in (min, max))
+        expected += f" ({slow:.1f} to {fast:.1f}, depending on the text)"
     return (
         f"the target's weights ({size(weights)}) do not fit: at most {size(held)} of them are in"
         f" memory at once, the rest is read from the disk in every pass; expect {expected}"

@@ -48,7 +48,6 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
     times, prefill_s, steady = _at_contexts(session, job, widths)
     # Before whole rows of a large vocabulary are kept for comparison.
     grown = resident_bytes() - before
-    transfer_s = passes.transfer_s(session, job.sample, min(8, max(widths)))
     info, can = model.info, model.capabilities
     logits = parity.rows(session, job.sample, tree=can.tree and max(widths) > 1)
     measured = Measured(
@@ -57,8 +56,6 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         place=job.place,
         times=times,
         prefill_s=prefill_s,
-        launch_s=0.0,
-        transfer_s=transfer_s,
         load_s=load_s,
         rss_bytes=max(0, grown),
         weight_bytes=info.weight_bytes,

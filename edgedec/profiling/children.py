@@ -14,13 +14,13 @@ from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.profiling.parity import Rows
 from edgedec.records.place import Place
-from edgedec.records.profile import Contention, Measured, Parity
+from edgedec.records.profile import Measured, Parity
 
-CHILD, PAIR_CHILD = "edgedec.profiling._child", "edgedec.profiling._pair_child"
+CHILD = "edgedec.profiling._child"
 # File of the rows of logits to compare; all other figures are in the child's answer.
 LOGITS = "logits.npy"
 # An abort would start a debugger to print a stack trace.
-_QUIET = {"GGML_NO_BACKTRACE": "1"}
+QUIET = {"GGML_NO_BACKTRACE": "1"}
 
 
 TARGET, DRAFT = "target", "draft"
@@ -53,14 +53,6 @@ class MeasurementJob:
     def batch_invariant(self) -> bool | None:
         """Batch invariance as the loader would set it; None (automatic) for the target only."""
         return False if self.role == DRAFT else None
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Two models at separate places, to be measured at once."""
-
-    target: MeasurementJob
-    draft: MeasurementJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +90,16 @@ def measure(job: MeasurementJob, limit_s: float, module: str = CHILD) -> PlaceOu
     return PlaceOutcome(failed(job, reason), None)
 
 
-def together(pair: Together, limit_s: float, module: str = PAIR_CHILD) -> Contention | None:
-    """Measure how two models slow each other; None if that fails."""
-    try:
-        answer = _ask(module, to_json(pair), limit_s)
-        return from_json(Contention, answer, "contention", ProfileError)
-    except (Stopped, Refused, EdgedecError):
-        return None
-
-
 def _ask(module: str, task: Any, limit_s: float) -> Any:
     limits = Limits(memory_bytes=None, cpu_s=None, wall_s=round(limit_s, 1))
-    return ask_once(module, task, limits, environment=_QUIET)
+    return ask_once(module, task, limits, environment=QUIET)
 
 
 def failed(job: MeasurementJob, reason: str) -> Measured:
     """Return the record of a place that cannot be used, with the reason."""
     return Measured(
         role=job.role, name=Path(job.path).name, place=job.place, times=(), prefill_s=0.0,
-        launch_s=0.0, transfer_s=0.0, load_s=0.0, rss_bytes=0, weight_bytes=0,
-        kv_bytes_per_token=0, max_context=0, vocab_size=0, row_widths=None, branches=1,
+        load_s=0.0, rss_bytes=0, weight_bytes=0, kv_bytes_per_token=0, max_context=0,
+        vocab_size=0, row_widths=None, branches=1,
         parity=Parity(0.0, 0.0, usable=False, reason=reason), steady=True, rolls_back=True,
     )  # fmt: skip

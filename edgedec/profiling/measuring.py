@@ -8,21 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
 from edgedec.profiling import children, parity
-from edgedec.profiling.children import DRAFT, TARGET, MeasurementJob, Together
+from edgedec.profiling.children import MeasurementJob
 from edgedec.profiling.places import Site
 from edgedec.profiling.prompts import SAMPLE
-from edgedec.records.place import CPU, Place
-from edgedec.records.profile import Contention, Measured
+from edgedec.records.place import CPU
+from edgedec.records.profile import Measured
 
 # Most important first; with a short budget the last ones are left out.
 WIDTHS = (1, 2, 4, 8, 3, 5, 6, 16, 7, 9, 12, 32, 17, 24)
 THOROUGH_WIDTHS = (*WIDTHS, 10, 11, 13, 14, 15, 18, 20, 28)
-CONTEXTS, THOROUGH_CONTEXTS = (32, 512, 2048), (32, 256, 512, 1024, 2048, 4096)
+CONTEXTS, THOROUGH_CONTEXTS = (32, 512), (32, 256, 512, 1024, 2048, 4096)
 BUDGET_S, THOROUGH_BUDGET_S = 0.6, 3.0
 # A place that takes longer hangs; the limit covers loading, graph compilation and passes.
 _LIMIT_S = 90.0
 _BYTES_PER_SECOND = 20 << 20
-_MOST_TOGETHER = 4
 
 Tell = Callable[[str, int], None]
 
@@ -36,9 +35,6 @@ class Measuring:
         thorough: more widths, contexts and time.
         most_context: longest context at which passes are measured; None sets no limit.
 
-    Attributes:
-        notes: what could not be measured, one line each.
-
     """
 
     def __init__(
@@ -49,7 +45,6 @@ class Measuring:
         thorough: bool,
         most_context: int | None = None,
     ) -> None:
-        self.notes: list[str] = []
         self._sites = sites
         self._thorough = thorough
         contexts = THOROUGH_CONTEXTS if thorough else CONTEXTS
@@ -59,48 +54,16 @@ class Measuring:
             for role, models in sources.items()
         }
 
-    @property
-    def steps(self) -> int:
-        """Upper bound on the steps that ``places`` and ``contention`` report."""
-        return len(self._sites) + _MOST_TOGETHER
-
     def places(self, tell: Tell) -> list[Measured]:
         """Measure every place; those that cannot be used are returned with the reason."""
         found: list[children.PlaceOutcome] = []
         for done, site in enumerate(self._sites):
             tell(f"{site.source.role} on {site.place.label}", done)
             found.append(self._one(site))
-        return with_launch(self._compared(found))
-
-    def contention(self, measured: Sequence[Measured], tell: Tell) -> list[Contention]:
-        """Measure how much target and draft slow each other at separate places."""
-        pairs = [
-            (target, draft)
-            for target in self._usable(measured, TARGET)
-            for draft in self._usable(measured, DRAFT)
-            if target.place.apart_from(draft.place)
-        ]
-        found = []
-        for done, (target, draft) in enumerate(pairs[:_MOST_TOGETHER]):
-            tell(f"{target.place.label} and {draft.place.label} at once", len(self._sites) + done)
-            pair = Together(self._job(target), self._job(draft))
-            limit = _LIMIT_S + 4 * (target.load_s + draft.load_s)
-            outcome = children.together(pair, limit)
-            if outcome is None:
-                self.notes.append(
-                    f"{target.place.label} and {draft.place.label} could not be measured at once"
-                )
-            else:
-                found.append(outcome)
-        if len(pairs) > _MOST_TOGETHER:
-            self.notes.append(f"{len(pairs) - _MOST_TOGETHER} pairs were not measured at once")
-        return found
-
-    def _usable(self, measured: Sequence[Measured], role: str) -> list[Measured]:
-        return [one for one in measured if one.role == role and one.parity.usable]
+        return self._compared(found)
 
     def _one(self, site: Site) -> children.PlaceOutcome:
-        job = self._job_at(site)
+        job = self._job(site)
         try:
             site.source.admit()
         except EdgedecError as error:
@@ -109,11 +72,7 @@ class Measuring:
         limit = (_LIMIT_S + size / _BYTES_PER_SECOND) * (3 if self._thorough else 1)
         return children.measure(job, limit)
 
-    def _job(self, one: Measured) -> MeasurementJob:
-        (site,) = (s for s in self._sites if s.key == (one.role, one.place))
-        return self._job_at(site)
-
-    def _job_at(self, site: Site) -> MeasurementJob:
+    def _job(self, site: Site) -> MeasurementJob:
         thorough = self._thorough
         return MeasurementJob(
             role=site.source.role,
@@ -168,42 +127,3 @@ def _with_parity(
 def _plain(site: Site) -> bool:
     """Return whether a place is the processor with the runtime's own kernels."""
     return site.place.device == CPU and site.place.provider is None
-
-
-def with_launch(measured: Sequence[Measured]) -> list[Measured]:
-    """Fill in ``launch_s``, the per-pass overhead outside the model.
-
-    If both models of a pair were measured at similar places, it is the intercept at zero bytes of
-    the line through their single-row pass times over their weight bytes. Otherwise it is the
-    intercept at zero rows of the line through one and two rows, which is too high by the time of
-    reading the weights.
-    """
-    return [dataclasses.replace(one, launch_s=_launch_s(one, measured)) for one in measured]
-
-
-def _launch_s(one: Measured, measured: Sequence[Measured]) -> float:
-    if not one.times:
-        return 0.0
-    own = one.times[0].curve
-    others = [
-        other
-        for other in measured
-        if other.role != one.role and other.times and _alike(one.place, other.place)
-    ]
-    least = own.at(1)
-    for other in others[:1]:
-        theirs, bytes_apart = other.times[0].curve.at(1), one.weight_bytes - other.weight_bytes
-        if bytes_apart:
-            slope = (own.at(1) - theirs) / bytes_apart
-            least = min(own.at(1), theirs)
-            return min(least, max(0.0, own.at(1) - slope * one.weight_bytes))
-    return min(least, max(0.0, 2 * own.at(1) - own.at(2)))
-
-
-def _alike(one: Place, other: Place) -> bool:
-    return (one.format, one.device, one.provider, one.threads) == (
-        other.format,
-        other.device,
-        other.provider,
-        other.threads,
-    )

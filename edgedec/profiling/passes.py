@@ -1,4 +1,4 @@
-"""Times a session's passes by rows and context, its prefill, and the transfer of logits."""
+"""Times a session's passes by rows and context, and its prefill."""
 
 from __future__ import annotations
 
@@ -141,21 +141,6 @@ def read(
         session.prefill(tokens)
         found.append(max(now() - begin, 1e-9) / len(tokens))
     return found
-
-
-def transfer_s(
-    session: Session, sample: Sequence[int], rows: int = 8, now: Now = perf_counter
-) -> float:
-    """Return how much longer a pass takes per row if it returns all logits, in seconds.
-
-    Passes that return all logits alternate with passes that return the top only.
-    """
-    differences = []
-    for _ in range(7):
-        top = _once(session, rows, sample, now)
-        whole = _once(session, rows, sample, now, Want.TOP | Want.LOGITS)
-        differences.append((whole - top) / rows)
-    return max(0.0, median(differences))
 
 
 def repeated(sample: Sequence[int], start: int, count: int) -> list[int]:

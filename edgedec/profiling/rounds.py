@@ -1,142 +1,133 @@
-"""Measures a round's overhead outside passes: the loop, the sampler and the drafter."""
+"""Measures what each drafter's rounds are like: a short trial at the models' quickest places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from statistics import median
-from time import perf_counter
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from edgedec.decoding.acceptance import GumbelCoupling
-from edgedec.decoding.drafting.base import Drafter, DrafterParts
-from edgedec.decoding.drafting.model import ModelDrafter
-from edgedec.decoding.drafting.none import NoDrafter
-from edgedec.decoding.engine import Engine, Request
-from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import Fixed, RoundRecord
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.session import Session
-from edgedec.decoding.stopping import NoText, StopRule
-from edgedec.decoding.translation import Translation
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding import drafting
+from edgedec.errors import ProfileError
+from edgedec.loading.sources import Models, Source
+from edgedec.profiling import trial
+from edgedec.profiling.children import DRAFT, TARGET
+from edgedec.profiling.prompts import CalibrationPrompt
+from edgedec.profiling.trial import TrialJob
+from edgedec.records.plan import Plan
+from edgedec.records.profile import Measured
+from edgedec.records.rounds import DrafterRounds
 
-_ROUNDS = 24
-_DRAFTED = 4
+# Longest draft whose acceptance is measured.
+LENGTH = 8
+_PROMPT_TOKENS = 512
+_TEXTS, _FEWEST, _MOST = 3, 16, 48
+_BUDGET_S = 10.0
 
 
-class TimedPass(NamedTuple):
-    """A pass: its rows, whether they were scored, tokens cached before it, and its seconds."""
+@dataclass(slots=True)
+class MeasuredRounds:
+    """The rounds of every drafter; see ``Profile``."""
 
-    rows: int
-    scored: bool
-    context: int
-    seconds: float
-
-
-class TimedSession:
-    """Session wrapper that times its passes; ``passes`` are those since the last ``take``."""
-
-    def __init__(self, session: Session, clock: Callable[[], float] = perf_counter) -> None:
-        self._session, self._clock = session, clock
-        self.passes: list[TimedPass] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def forward(self, tree: TokenTree, start: int = 0, *args: Any, **more: Any) -> Any:
-        with self._timed(len(tree) - start, start, scored=True):
-            return self._session.forward(tree, start, *args, **more)
-
-    def prefill(self, tokens: Sequence[int], *args: Any, **more: Any) -> Any:
-        with self._timed(len(tokens), 0, scored=False):
-            return self._session.prefill(tokens, *args, **more)
-
-    def take(self) -> list[TimedPass]:
-        """Return the passes, and start a new list."""
-        taken, self.passes = self.passes, []
-        return taken
-
-    @contextmanager
-    def _timed(self, rows: int, pending: int, *, scored: bool) -> Iterator[None]:
-        context, begin = self._session.length + pending, self._clock()
-        try:
-            yield
-        finally:
-            seconds = self._clock() - begin
-            self.passes.append(TimedPass(rows, scored, context, seconds))
+    rounds: tuple[DrafterRounds, ...] = ()
+    draft_overhead_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
 
 
-class TimedRounds(Metrics):
-    """Metrics that keep each round's passes, by session, and its seconds outside them."""
-
-    __slots__ = ("_timers", "outside", "passes")
-
-    def __init__(self, timers: Sequence[TimedSession]) -> None:
-        super().__init__()
-        self._timers = timers
-        self.outside: list[float] = []
-        self.passes: list[list[list[TimedPass]]] = []
-
-    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
-        super().observe(record, total_s, lone_row_s)
-        taken = [timer.take() for timer in self._timers]
-        self.passes.append(taken)
-        self.outside.append(total_s - sum(one.seconds for own in taken for one in own))
-
-
-def overheads(
-    target: Session,
-    draft: Session | None,
-    translation: Translation | None,
-    prompt: Sequence[int],
-    vocab_size: int,
-    clock: Callable[[], float] = perf_counter,
-) -> tuple[float, float]:
-    """Return seconds outside passes: per plain round, and extra per token of a draft model.
+def rounds(
+    models: Models,
+    measured: Sequence[Measured],
+    prompts: Sequence[Sequence[int]],
+    temperature: float,
+) -> MeasuredRounds:
+    """Decode a few texts with every drafter at the quickest places.
 
     Args:
-        target, draft: sessions to decode a few rounds with; emptied first.
-        translation: between their vocabularies; None if they are the same.
-        prompt: the prompt to continue.
-        vocab_size: columns of the target's rows.
-        clock: returns seconds.
+        models: the pair.
+        measured: the places.
+        prompts: tokens of the texts.
+        temperature: of the texts.
 
     """
-    plain = _overhead(target, None, None, prompt, vocab_size, clock)
-    if draft is None:
-        return plain, 0.0
-    drafted = _overhead(target, draft, translation, prompt, vocab_size, clock)
-    return plain, max(0.0, (drafted - plain) / _DRAFTED)
+    found = MeasuredRounds()
+    target, draft = quickest(measured, TARGET), quickest(measured, DRAFT)
+    if target is None:
+        return found
+    plans = list(_plans(target, draft))
+    chosen = some(prompts, _TEXTS)
+    # A plan that drafts takes about half of plain decoding's time.
+    each_s = target.seconds(1, _PROMPT_TOKENS) / 2
+    new_tokens = max(_FEWEST, min(_MOST, int(_BUDGET_S / len(chosen) / len(plans) / each_s)))
+    texts = fitting(chosen, new_tokens, [target, draft])
+    job = TrialJob(models.target, models.draft, tuple(plans), texts, new_tokens, temperature)
+    try:
+        outcome = trial.run(job)
+    except ProfileError as error:
+        found.notes.append(f"every drafter: {error}")
+        return found
+    found.rounds = tuple(one for one in outcome.rounds if one is not None)
+    failed = (f"{plans[int(number)].drafter}: {why}" for number, why in outcome.failed.items())
+    found.notes += dict.fromkeys(failed)
+    if draft is not None and outcome.draft_token_s:
+        least = draft.seconds(1, _PROMPT_TOKENS)
+        found.draft_overhead_s = max(0.0, outcome.draft_token_s - least)
+    return found
 
 
-def _overhead(
-    target: Session,
-    draft: Session | None,
-    translation: Translation | None,
-    prompt: Sequence[int],
-    vocab_size: int,
-    clock: Callable[[], float],
-) -> float:
-    timers = [TimedSession(one, clock) for one in (target, draft) if one is not None]
-    sessions = [cast(Session, timer) for timer in timers]
-    drafter: Drafter = NoDrafter()
-    if draft is not None:
-        drafter = ModelDrafter(DrafterParts(vocab_size, sessions[1], translation=translation))
-    for timer in timers:
-        timer.rollback(0)
-    policy = Fixed(0 if draft is None else _DRAFTED)
-    engine = Engine(sessions[0], drafter, policy, GumbelCoupling(), clock)
-    sampler = Sampler(SamplingParams(), vocab_size, prompt)
-    limit = min(engine.room(prompt), _ROUNDS * (1 if draft is None else 1 + _DRAFTED))
-    stop = StopRule(max_new_tokens=limit, stream=NoText())
-    metrics = TimedRounds(timers)
-    rounds = engine.run(Request(prompt, sampler, stop), metrics)
-    for _ in rounds:
-        if len(metrics.outside) >= _ROUNDS:
-            break
-    rounds.close()  # type: ignore[attr-defined]
-    for timer in timers:
-        timer.rollback(0)
-    # The first round runs with cold processor caches and contains prefill.
-    return max(0.0, median(metrics.outside[1:] or metrics.outside))
+def _plans(target: Measured, draft: Measured | None) -> Iterator[Plan]:
+    """Yield plain decoding, and each drafter with a fixed length and with one decided each round.
+
+    A drafter that has no fixed lengths and is not a composite drafts trees of a fixed size.
+    """
+    yield Plan(target.place)
+    if not target.rolls_back:
+        return
+    for name in drafting.planned():
+        info = drafting.info(name)
+        if (info.needs_branches and not target.tree) or (info.needs_model and draft is None):
+            continue
+        place = draft.place if info.needs_model and draft is not None else None
+        if info.lengths or not info.parts:
+            yield Plan(target.place, place, name, max(info.lengths, default=LENGTH))
+        yield Plan(target.place, place, name, None)
+
+
+def quickest(measured: Sequence[Measured], role: str) -> Measured | None:
+    """Return the usable place with the shortest pass, preferring those that reserve no cores."""
+    usable = [one for one in measured if one.role == role and one.parity.usable and one.times]
+    if role == DRAFT:
+        usable = [one for one in usable if one.rolls_back]
+    return min(usable, key=lambda m: (m.place.cores is not None, m.seconds(1, 0)), default=None)
+
+
+def encoded(
+    sources: Mapping[str, Sequence[Source]], texts: Sequence[CalibrationPrompt]
+) -> list[list[int]]:
+    """Return the last tokens of each text; texts without tokens are left out.
+
+    Raises:
+        ProfileError: none of them has a token.
+        InputError: messages that the model's chat template cannot render.
+
+    """
+    tokenizer = sources[TARGET][0].read_tokenizer()
+    found = [tokens for text in texts if (tokens := text.encode(tokenizer)[-_PROMPT_TOKENS:])]
+    if not found:
+        raise ProfileError(
+            "no calibration text has a token: expected one at least that is not empty: give"
+            " others with --prompts"
+        )
+    return found
+
+
+def some(prompts: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:
+    """Return at most this many, evenly spaced, since a file's first lines may be of one kind."""
+    count = min(most, len(prompts))
+    return [prompts[number * len(prompts) // count] for number in range(count)]
+
+
+def fitting(
+    prompts: Sequence[Sequence[int]], new_tokens: int, models: Sequence[Measured | None]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the ends of prompts that leave room for new tokens in these models' contexts."""
+    context = min(one.max_context for one in models if one is not None)
+    room = max(1, context - new_tokens - 1, context // 2)
+    return tuple(tuple(prompt[-room:]) for prompt in prompts)

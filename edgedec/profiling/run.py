@@ -1,26 +1,24 @@
-"""Returns a bundle's profile, from the store if a valid one exists, otherwise measured now."""
+"""Returns a pair's profile, from the store if a valid one exists, otherwise measured now."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from edgedec._support.fields import printable
 from edgedec.errors import ProfileError
 from edgedec.hardware.contention import by_others, usage
-from edgedec.loading.sources import Source, every_format
+from edgedec.loading.sources import Models
 from edgedec.profiling import prompts, store
 from edgedec.profiling.children import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites, streams_weights
 from edgedec.profiling.prompts import CalibrationPrompt
-from edgedec.profiling.recording import encoded, record
+from edgedec.profiling.rounds import encoded, rounds
 from edgedec.profiling.store import identity
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Measured, Profile
-from edgedec.records.trace import Trace
 
 _log = logging.getLogger("edgedec")
 
@@ -33,74 +31,76 @@ class ProfileOptions:
     """What to measure.
 
     Attributes:
-        draft_model: as ``OpenOptions`` takes it.
         wanted: places; the default is a representative selection.
         prompts: the user's own calibration texts; None is those of ``profiling.prompts``.
         prompts_name: their name, such as that of their file.
+        temperature: of the texts that drafters are measured on.
         refresh: measure even if a stored profile is valid.
 
     """
 
-    draft_model: Path | None = None
     wanted: Wanted = field(default_factory=Wanted)
     prompts: tuple[CalibrationPrompt, ...] | None = None
     prompts_name: str | None = None
+    temperature: float = 0.0
     refresh: bool = False
+
+    def texts(self, models: Models) -> list[list[int]]:
+        """Return the tokens of the texts.
+
+        Raises:
+            ProfileError, InputError: see ``rounds.encoded``.
+
+        """
+        chosen = prompts.of_bundle(models.target) if self.prompts is None else self.prompts
+        return encoded(models.sources, chosen)
 
 
 def profile(
-    bundle: str | Path,
+    models: Models,
     options: ProfileOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> Profile:
     """Measure a pair at every place, or read its stored profile.
 
     If the stored profile is no longer valid, the pair is measured again, and the logger ``edgedec``
-    warns in one line.
+    warns in one line. Only the drafters are measured again for other texts.
 
     Args:
-        bundle: a bundle's folder, ``demo``, or a GGUF file.
+        models: the pair.
         options: what to measure.
         on_progress: called with each step.
 
     Raises:
-        BundleError: no such bundle or file, or it is damaged.
-        InputError: a file that is neither a bundle nor GGUF.
+        InputError: a prompt that the model's chat template cannot render.
         ProfileError: no place for the target is usable.
 
     """
     options = options or ProfileOptions()
-    sources = every_format(bundle, options.draft_model)
-    found, left_out = sites(sources, options.wanted)
+    found, left_out = sites(models.sources, options.wanted)
     _check(found)
-    now = identity(bundle, options.draft_model, sources)
+    now = identity(models)
     if not options.refresh:
         stored = store.read(now)
         reason = stored.reason
         if stored.profile is not None:
             reason = _lacks(stored.profile, found, options)
             if not reason:
-                return _named(stored.profile, options)
+                return _with_rounds(stored.profile, models, options, on_progress)
         if reason:
             _log.warning("%s: measuring again", reason)
-    texts = prompts.of_bundle(bundle) if options.prompts is None else options.prompts
-    made = _measure(_Task(now, sources, found, left_out, options, texts), on_progress)
+    made = _measure(_Task(now, models, found, left_out, options), on_progress)
     store.write(now, made)
     return made
 
 
-def read_cached(bundle: str | Path, draft_model: Path | None = None) -> Profile | None:
-    """Return the stored profile of a pair, if there is a valid one.
-
-    Raises:
-        BundleError: no such bundle or file, or it is damaged.
-
-    """
-    return store.read(identity(bundle, draft_model, every_format(bundle, draft_model))).profile
+def read_cached(models: Models) -> Profile | None:
+    """Return the stored profile of a pair, if there is a valid one."""
+    return store.read(identity(models)).profile
 
 
 def measure_target(
-    bundle: str | Path,
+    models: Models,
     place: Place,
     options: ProfileOptions | None = None,
     on_progress: OnProgress | None = None,
@@ -109,16 +109,13 @@ def measure_target(
     """Measure the target at one more place; its ``parity`` says if that failed.
 
     Args:
-        bundle, options, on_progress: as ``profile`` takes them.
+        models, options, on_progress: as ``profile`` takes them.
         place: where to measure it.
         most_context: longest context at which passes are measured; None is that of all places.
 
-    Raises:
-        BundleError, InputError: see ``profile``.
-
     """
     options = options or ProfileOptions()
-    sources = {TARGET: every_format(bundle, options.draft_model)[TARGET]}
+    sources = {TARGET: models.sources[TARGET]}
     (source,) = (one for one in sources[TARGET] if one.format == place.format)
     measuring = Measuring(
         sources,
@@ -132,10 +129,9 @@ def measure_target(
     return found
 
 
-def keep(bundle: str | Path, made: Profile, options: ProfileOptions | None = None) -> None:
+def keep(models: Models, made: Profile) -> None:
     """Store a profile again after a place was added to it."""
-    draft_model = None if options is None else options.draft_model
-    store.write(identity(bundle, draft_model, every_format(bundle, draft_model)), made)
+    store.write(identity(models), made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +139,10 @@ class _Task:
     """A profile to be measured."""
 
     identity: store.Identity
-    sources: Mapping[str, Sequence[Source]]
+    models: Models
     sites: Sequence[Site]
     left_out: Sequence[str]
     options: ProfileOptions
-    texts: Sequence[CalibrationPrompt]
 
 
 def _check(found: Sequence[Site]) -> None:
@@ -177,16 +172,40 @@ def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> 
         return f"the stored profile lacks {missing[0].place.label}"
     if options.wanted.thorough and not profile.thorough:
         return "the stored profile is a quick one"
-    if options.prompts is not None and profile.prompts != prompts.digest(options.prompts):
-        return "the stored profile was made with other prompts"
     return ""
 
 
+def _with_rounds(
+    stored: Profile, models: Models, options: ProfileOptions, on_progress: OnProgress | None
+) -> Profile:
+    """Return a stored profile, with its drafters measured again if the texts differ."""
+    same = stored.prompts == _digest(options) or options.prompts is None
+    if same and any(one.temperature == options.temperature for one in stored.rounds):
+        return replace(stored, texts=_described(options)) if options.prompts else stored
+    if on_progress is not None:
+        on_progress("drafters on the texts", 0, 1)
+    made = _rounds(stored, models, options)
+    keep(models, made)
+    return made
+
+
+def _rounds(made: Profile, models: Models, options: ProfileOptions) -> Profile:
+    """Return a profile with its drafters measured now."""
+    found = rounds(models, made.measured, options.texts(models), options.temperature)
+    return replace(
+        made,
+        rounds=found.rounds,
+        draft_overhead_s=found.draft_overhead_s,
+        notes=(*made.notes, *found.notes),
+        prompts=_digest(options),
+        texts=_described(options),
+    )
+
+
 def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
-    # Refuse bad prompts before measuring for a minute.
-    encoded(task.sources[TARGET][0], task.texts, 1)
-    measuring = Measuring(task.sources, task.sites, thorough=task.options.wanted.thorough)
-    steps = measuring.steps + 1
+    task.options.texts(task.models)  # refuses bad prompts before measuring for a minute
+    measuring = Measuring(task.models.sources, task.sites, thorough=task.options.wanted.thorough)
+    steps = len(task.sites) + 1
 
     def tell(what: str, done: int) -> None:
         if on_progress is not None:
@@ -195,40 +214,29 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
     before = usage()
     measured = measuring.places(tell)
     _check_usable(measured)
-    contention = measuring.contention(measured, tell)
-    tell("calibration texts", steps - 1)
-    recorded = record(task.sources, measured, prompts.some(task.texts))
-    tell("done", steps)
-    own = task.options.prompts
-    return Profile(
+    tell("drafters on the texts", steps - 1)
+    made = Profile(
         schema=SCHEMA,
         machine=dict(task.identity.machine),
         bundle=task.identity.bundle,
         versions=dict(task.identity.versions),
         measured=tuple(measured),
-        contention=tuple(contention),
-        traces=recorded.traces,
-        overhead_s=recorded.overhead_s,
-        draft_overhead_s=recorded.draft_overhead_s,
-        rounds=recorded.rounds,
-        prompts=prompts.BUILT_IN if own is None else prompts.digest(own),
         thorough=task.options.wanted.thorough,
-        notes=(*task.left_out, *measuring.notes, *recorded.notes),
-        texts=_described(recorded.traces, task.options),
-        busy=by_others(before, usage()),
+        notes=tuple(task.left_out),
     )
+    made = _rounds(made, task.models, task.options)
+    tell("done", steps)
+    return replace(made, busy=by_others(before, usage()))
 
 
-def _named(profile: Profile, options: ProfileOptions) -> Profile:
-    """Return a stored profile, renamed if its texts came from a file of another name."""
+def _digest(options: ProfileOptions) -> str:
+    return prompts.BUILT_IN if options.prompts is None else prompts.digest(options.prompts)
+
+
+def _described(options: ProfileOptions) -> str:
+    """Describe the texts: ``built-in texts``, ``16 texts of chat.jsonl``."""
     if options.prompts is None:
-        return profile
-    return replace(profile, texts=_described(profile.traces, options))
-
-
-def _described(traces: Sequence[Trace], options: ProfileOptions) -> str:
-    """Describe the texts: ``6 built-in texts``, ``16 texts of chat.jsonl``."""
-    count = len({trace.name for trace in traces})
-    kind = "built-in text" if options.prompts is None else "text"
+        return "built-in texts"
+    count = len(options.prompts)
     of = "" if options.prompts_name is None else f" of {options.prompts_name}"
-    return printable(f"{count} {kind}{'' if count == 1 else 's'}{of}")
+    return printable(f"{count} text{'' if count == 1 else 's'}{of}")

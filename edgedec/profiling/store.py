@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from edgedec._support.files import open_regular
 from edgedec._support.model_path import is_gguf
 from edgedec.errors import BundleError, ProfileError
 from edgedec.hardware.machine import difference, machine_facts, package_versions
-from edgedec.loading.sources import Source
+from edgedec.loading.sources import Models
 from edgedec.runtimes import registry
 
 if TYPE_CHECKING:
@@ -153,24 +153,17 @@ def write(identity: Identity, profile: Profile) -> bool:
 _SAMPLES, _SAMPLE = 16, 1 << 16
 
 
-def identity(
-    target: str | Path, draft: Path | None, sources: Mapping[str, Sequence[Source]]
-) -> Identity:
-    """Return the current identity of a pair on this machine.
-
-    Args:
-        target, draft: as the user named them.
-        sources: the models found there, by role.
-
-    """
-    stands = [str(models[0].path.resolve().parent) for models in sources.values()]
-    if is_gguf(target):
-        stands[0] = str(Path(target).resolve())
-    if draft is not None and is_gguf(draft):
-        stands[-1] = str(draft.resolve())
+def identity(models: Models) -> Identity:
+    """Return the current identity of a pair on this machine."""
+    sources = models.sources
+    stands = [str(found[0].path.resolve().parent) for found in sources.values()]
+    if is_gguf(models.target):
+        stands[0] = str(Path(models.target).resolve())
+    if models.draft is not None and is_gguf(models.draft):
+        stands[-1] = str(Path(models.draft).resolve())
     digest = hashlib.sha256()
-    for role, models in sources.items():
-        for source in models:
+    for role, found in sources.items():
+        for source in found:
             for name, path in source.files.items():
                 content = source.stated.get(name) or sampled(path)
                 digest.update(f"{role}\n{source.format}\n{name}\n{content}\n".encode())

@@ -1,4 +1,4 @@
-"""Plans: where target and draft run, the drafter and its lengths, with predictions."""
+"""Plans: where target and draft run, what drafts and how much, with their speeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 from edgedec.records.place import Place
 
-SCHEMA = 2
+SCHEMA = 3
 SEQUENTIAL, OVERLAPPED = SCHEDULES = "sequential", "overlapped"
 
 
@@ -45,11 +45,6 @@ class Plan:
         return self.drafter == PLAIN
 
     @property
-    def kind(self) -> str:
-        """Key of a round's overhead: the drafter, and whether each round is decided."""
-        return self.drafter + (" auto" if self.draft_length is None else "")
-
-    @property
     def label(self) -> str:
         """Short name for tables."""
         if self.plain:
@@ -62,14 +57,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted speed, latency and memory of a plan.
+    """The speed, latency and memory of a plan, by formula.
 
     Attributes:
         tokens_per_second: after the first round (1 / TPOT).
         ttft_s: of a prompt of the workload's length.
         peak_bytes: of everything the plan holds.
         block_efficiency: emitted tokens per target pass.
-        texts: tokens per second of each text it was predicted from; empty by formula.
 
     """
 
@@ -77,24 +71,50 @@ class Prediction:
     ttft_s: float
     peak_bytes: int
     block_efficiency: float
-    texts: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The measured speed of a plan that ran in turns with others, text by text.
+
+    Attributes:
+        tokens_per_second: 1 / mean TPOT over the texts.
+        speedup: over the fastest plain plan of the trial: the harmonic mean of ``texts``.
+        texts: by text, the median of the ratios of that plan's TPOT and this one's, each of one
+            turn.
+        block_efficiency: emitted tokens per target pass.
+        turns: how often it decoded a text; slow plans stop early.
+
+    """
+
+    tokens_per_second: float
+    speedup: float
+    texts: tuple[float, ...]
+    block_efficiency: float
+    turns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan with its prediction.
+    """A plan with its prediction, and its measured speed if it ran.
 
     Attributes:
         plan, prediction: the two.
         refused: why it cannot be chosen, else empty.
-        replayed: whether the prediction is a replay's rather than a formula's, which is rougher.
+        measured: None if it did not run.
 
     """
 
     plan: Plan
     prediction: Prediction
     refused: str = ""
-    replayed: bool = True
+    measured: Trial | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Measured tokens per second, or those predicted if it did not run."""
+        found = self.measured or self.prediction
+        return found.tokens_per_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +128,9 @@ class Decision:
         max_context: most tokens of a text with its prompt.
         chosen: the plan to use.
         fallbacks: plans to use when a place fails, best first; the last is plain.
-        candidates: all that were considered: replayed ones, those by formula, those refused; each
+        candidates: all that were considered: those that ran, those by formula, those refused; each
             best first.
         reasons: in whole sentences, for the user.
-        interval: tokens per second between which nine of ten other texts should lie, of the
-            kind that the plan was made on; see ``planning.spread``.
         texts: the texts it was made on, in words.
         busy: share of the processor that other programs used while the profile was measured, 0
             to 1; None where it is unknown.
@@ -131,7 +149,6 @@ class Decision:
     fallbacks: tuple[Plan, ...]
     candidates: tuple[Candidate, ...]
     reasons: tuple[str, ...]
-    interval: tuple[float, float] = (0.0, 0.0)
     texts: str = ""
     busy: float | None = None
     disturbed: str = ""

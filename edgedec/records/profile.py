@@ -1,16 +1,15 @@
-"""A profile: measured costs of each model at each place, contention, and recorded texts."""
+"""A profile: measured costs of each model at each place, and of each drafter's rounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edgedec.decoding.policy.cost import CostCurve
 from edgedec.errors import ProfileError
-from edgedec.records.place import CPU, Place
-from edgedec.records.trace import Trace
+from edgedec.records.place import Place
+from edgedec.records.rounds import DrafterRounds
 
-SCHEMA = 3
-NOT_AT_ONCE = "how much the two slow each other was not measured"
+SCHEMA = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,6 @@ class Measured:
         place: where it ran.
         times: by context, ascending.
         prefill_s: seconds per token of a long prompt.
-        launch_s: per-pass overhead: seconds of a pass over no weights.
-        transfer_s: to bring one row of results back from the device.
         load_s: seconds to load it and open a session.
         rss_bytes: growth of the process: weights, buffers and a short cache.
         weight_bytes, kv_bytes_per_token, max_context, vocab_size: as ``ModelInfo``.
@@ -83,8 +80,6 @@ class Measured:
     place: Place
     times: tuple[PassTimes, ...]
     prefill_s: float
-    launch_s: float
-    transfer_s: float
     load_s: float
     rss_bytes: int
     weight_bytes: int
@@ -162,18 +157,16 @@ class Profile:
         bundle: hash of the models' files.
         versions: of the runtimes, by package.
         measured: every model at every place, including unusable ones.
-        contention: of separate places, as far as measured; see ``at_once``.
-        traces: the pair's outputs on calibration texts.
-        overhead_s: seconds of a round outside passes.
-        draft_overhead_s: likewise, additional for each token that a draft model drafts.
-        prompts: the traces' prompts: ``built-in``, or the hash of the user's own.
+        rounds: each drafter's rounds on calibration texts, and plain ones.
+        draft_overhead_s: seconds outside the draft model for each token that it drafts.
+        prompts: the texts' prompts: ``built-in``, or the hash of the user's own.
         thorough: whether more places, widths and contexts were measured than usual.
         notes: what was left out and why, one line each.
-        rounds: seconds of a round outside its passes, by ``Plan.kind``; for a missing kind
-            ``overhead_s`` and the drafter's usual share are used.
-        texts: the traces' prompts, in words for the user.
+        texts: the prompts, in words for the user.
         busy: share of the processor that other programs used while it was measured, 0 to 1; None if
             unknown.
+        contention: how much two devices of a card slow each other; empty on a real machine, where
+            plans run.
 
     """
 
@@ -182,16 +175,14 @@ class Profile:
     bundle: str
     versions: dict[str, str]
     measured: tuple[Measured, ...]
-    contention: tuple[Contention, ...]
-    traces: tuple[Trace, ...]
-    overhead_s: float
+    rounds: tuple[DrafterRounds, ...] = ()
     draft_overhead_s: float = 0.0
     prompts: str = "built-in"
     thorough: bool = False
     notes: tuple[str, ...] = ()
-    rounds: dict[str, float] = field(default_factory=dict)
     texts: str = ""
     busy: float | None = None
+    contention: tuple[Contention, ...] = ()
 
     @property
     def models(self) -> str:
@@ -210,22 +201,10 @@ class Profile:
                 return measured
         raise ProfileError(f"the {role} was not measured at {place.label}: profile it again")
 
-    def at_once(self, target: Place, draft: Place) -> Contention | None:
-        """Return the slowdown of the models at two places when both compute.
-
-        Not every pair is measured: for others the worst value among pairs on the processor is
-        assumed. None if there is none.
-        """
+    def slowdown(self, target: Place, draft: Place) -> tuple[float, float]:
+        """Return how much slower each model's passes are when both compute; 1 if unknown."""
         labels = target.label, draft.label
         for met in self.contention:
             if (met.target, met.draft) == labels:
-                return met
-        cpu = {m.place.label for m in self.measured if m.place.device == CPU}
-        worst = [met for met in self.contention if {met.target, met.draft} <= cpu]
-        if not worst:
-            return None
-        return Contention(
-            *labels,
-            max(1.0, *(met.target_factor for met in worst)),
-            max(1.0, *(met.draft_factor for met in worst)),
-        )
+                return met.target_factor, met.draft_factor
+        return 1.0, 1.0

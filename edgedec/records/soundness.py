@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from edgedec.errors import ProfileError
 from edgedec.records.profile import Measured, PassTimes, Profile
-from edgedec.records.trace import Choices, Trace
+from edgedec.records.rounds import DrafterRounds
 
 ROLES = ("target", "draft")
 # Bounds of any measurement: a pass takes between a millionth of a nanosecond and months.
@@ -26,10 +26,7 @@ def check(profile: Profile) -> None:
         ProfileError: names the first one that is wrong.
 
     """
-    _within("overhead_s", profile.overhead_s, 0, _MOST_S)
     _within("draft_overhead_s", profile.draft_overhead_s, 0, _MOST_S)
-    for seconds in profile.rounds.values():
-        _within("rounds", seconds, 0, _MOST_S)
     _within("busy", profile.busy or 0.0, 0, 1)
     seen = [(one.role, one.place) for one in profile.measured]
     if len(set(seen)) != len(seen):
@@ -39,16 +36,14 @@ def check(profile: Profile) -> None:
     for met in profile.contention:
         for factor in (met.target_factor, met.draft_factor):
             _within("contention", factor, _LEAST_FACTOR, _MOST_FACTOR)
-    columns = max((one.vocab_size for one in profile.of("target")), default=0)
-    for trace in profile.traces:
-        _check_trace(trace, columns)
+    for rounds in profile.rounds:
+        _check_rounds(rounds)
 
 
 def _check_measured(one: Measured) -> None:
     if one.role not in ROLES:
         raise ProfileError(f"role: expected one of {', '.join(ROLES)}")
-    for name in ("launch_s", "transfer_s", "load_s"):
-        _within(name, getattr(one, name), 0, _MOST_S)
+    _within("load_s", one.load_s, 0, _MOST_S)
     for name in ("rss_bytes", "weight_bytes", "kv_bytes_per_token", "process_bytes",
                  "scratch_bytes_per_token"):  # fmt: skip
         _within(name, getattr(one, name), 0, _MOST_BYTES)
@@ -82,29 +77,18 @@ def _check_times(times: PassTimes) -> None:
         _within("spread", spread, 0, _MOST_S)
 
 
-def _check_trace(trace: Trace, columns: int) -> None:
-    _within("temperature", trace.temperature, 0, _MOST_TEMPERATURE)
-    _within("prompt", trace.prompt, 1, len(trace.tokens))
-    for token in trace.tokens:
-        _within("tokens", token, 0, columns - 1)
-    text = len(trace.tokens) - trace.prompt
-    _check_choices(trace.target, text, columns)
-    if trace.draft is not None:
-        _check_choices(trace.draft, text, columns)
-
-
-def _check_choices(choices: Choices, rows: int, columns: int) -> None:
-    if not len(choices.ids) == len(choices.probabilities) == rows:
-        raise ProfileError("choices: expected a row for every token of the text")
-    lengths = {len(row) for row in (*choices.ids, *choices.probabilities)}
-    if rows and (len(lengths) > 1 or 0 in lengths):
-        raise ProfileError("choices: expected rows of one length")
-    for row in choices.ids:
-        for token in row:
-            _within("ids", token, 0, columns - 1)
-    for chances in choices.probabilities:
-        for chance in chances:
-            _within("probabilities", chance, 0, 1 + _ROUNDED)
+def _check_rounds(one: DrafterRounds) -> None:
+    _within("temperature", one.temperature, 0, _MOST_TEMPERATURE)
+    _within("draft_length", one.draft_length or 0, 0, _MOST_COUNT)
+    _within("rounds", one.rounds, 1, _MOST_TOKENS)
+    for name in ("tokens", "rows"):
+        _within(name, getattr(one, name), 1, _MOST_COUNT)
+    _within("draft_passes", one.draft_passes, 0, _MOST_COUNT)
+    _within("overhead_s", one.overhead_s, 0, _MOST_S)
+    for drafts in one.drafts:
+        _within("nodes", drafts.nodes, 1, _MOST_COUNT)
+        for chance in (drafts.share, *drafts.chances):
+            _within("chances", chance, 0, 1 + _ROUNDED)
 
 
 def _check_ascending(name: str, values: Sequence[int], least: int, most: int) -> None:

@@ -1,22 +1,23 @@
-"""Makes the profile of another machine: pass times of a card, texts recorded here."""
+"""Makes the profile of another machine: pass times of a card, and acceptance as measured here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
-from edgedec.planning.predict import predict
+from edgedec.planning.estimate import Forecast
 from edgedec.records.plan import Plan, Prediction
 from edgedec.records.profile import SCHEMA, Measured, Profile
-from edgedec.records.trace import Trace
+from edgedec.records.rounds import DrafterRounds
 from edgedec.records.workload import Workload
 from edgedec.simulation.cards import Card
 from edgedec.simulation.roofline import ModelSize, Roofline, contention, peak
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class Sizes:
     """The models that run there.
 
     Attributes:
@@ -32,32 +33,39 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedOutputs:
-    """The recorded outputs of a pair, and Python's overhead outside its passes.
+class Drafting:
+    """How a pair drafts, and Python's own time, which cards do not contain.
 
     Attributes:
-        traces: of the pair, or of another used in its place.
-        overhead_s, draft_overhead_s: as ``Profile``; which cards do not contain.
+        rounds, draft_overhead_s: as ``Profile``; of the pair, or assumed.
 
     """
 
-    traces: tuple[Trace, ...]
-    overhead_s: float = 0.0
+    rounds: tuple[DrafterRounds, ...] = ()
     draft_overhead_s: float = 0.0
 
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of a plain round outside its pass."""
+        return next((one.overhead_s for one in self.rounds if one.drafter == PLAIN), 0.0)
 
-def profile_of(card: Card, models: Models, recorded: RecordedOutputs) -> Profile:
+    @property
+    def with_model(self) -> bool:
+        """True if a draft model's acceptance is known."""
+        return any(one.draft_passes for one in self.rounds)
+
+
+def profile_of(card: Card, models: Sizes, drafting: Drafting) -> Profile:
     """Return the profile that the card's machine would have, at the middle of each range.
 
     Raises:
         InputError: the card has no such device, or none that computes in the models' precision.
 
     """
-    columns = 1 + max(max(trace.tokens) for trace in recorded.traces)
-    targets = _measured(card, "target", models.target, models.target_devices, columns)
+    targets = _measured(card, "target", models.target, models.target_devices)
     drafts: list[Measured] = []
     if models.draft is not None:
-        drafts = _measured(card, "draft", models.draft, models.draft_devices, columns)
+        drafts = _measured(card, "draft", models.draft, models.draft_devices)
     return Profile(
         schema=SCHEMA,
         machine={"card": card.name},
@@ -69,20 +77,17 @@ def profile_of(card: Card, models: Models, recorded: RecordedOutputs) -> Profile
             for target in targets
             for draft in drafts
         ),
-        traces=recorded.traces
-        if models.draft
-        else tuple(replace(t, draft=None) for t in recorded.traces),
-        overhead_s=recorded.overhead_s,
-        draft_overhead_s=recorded.draft_overhead_s,
+        rounds=drafting.rounds,
+        draft_overhead_s=drafting.draft_overhead_s,
     )
 
 
 def span(
-    card: Card, models: Models, recorded: RecordedOutputs, plan: Plan, workload: Workload
+    card: Card, models: Sizes, drafting: Drafting, plan: Plan, workload: Workload
 ) -> tuple[Prediction, Prediction]:
     """Return a plan's speed at the slow and at the fast end of all the card's ranges."""
     slow, fast = (
-        predict(profile_of(corner(card, fast=end), models, recorded), plan, workload)
+        Forecast(profile_of(corner(card, fast=end), models, drafting), workload).predict(plan)
         for end in (False, True)
     )
     return slow, fast
@@ -99,13 +104,9 @@ def corner(card: Card, *, fast: bool) -> Card:
     return card.fixed(ends)
 
 
-def _measured(
-    card: Card, role: str, size: ModelSize, names: Sequence[str], columns: int
-) -> list[Measured]:
+def _measured(card: Card, role: str, size: ModelSize, names: Sequence[str]) -> list[Measured]:
     for name in names:
         card.device(name)
-    # The texts' token ids must be in the model's vocabulary.
-    size = replace(size, vocab_size=max(size.vocab_size, columns))
     chosen = [device for device in card.devices.values() if not names or device.name in names]
     found, missing = [], []
     for device in chosen:

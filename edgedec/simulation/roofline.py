@@ -180,8 +180,6 @@ class Roofline:
             place=Place(FORMAT, self.device.name),
             times=times,
             prefill_s=chunk_s / _PREFILL_CHUNK,
-            launch_s=self.device.launch_s.middle,
-            transfer_s=self._row_s,
             load_s=size.weight_bytes / self.storage if self.storage else 0.0,
             rss_bytes=size.weight_bytes - self.missing_bytes,
             weight_bytes=size.weight_bytes,

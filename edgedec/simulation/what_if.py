@@ -12,31 +12,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from edgedec._support.amounts import size
 from edgedec._support.model_path import is_gguf
 from edgedec.bundle import Bundle, Role
 from edgedec.bundle.folder import KV_BYTES
 from edgedec.errors import InputError
+from edgedec.loading.sources import Models
 from edgedec.planning.choose import decide
-from edgedec.planning.predict import predict
 from edgedec.profiling import run
+from edgedec.profiling.rounds import LENGTH
 from edgedec.profiling.run import OnProgress, ProfileOptions
 from edgedec.records.plan import Decision, Plan, Prediction
-from edgedec.records.trace import Choices, Trace
+from edgedec.records.rounds import DrafterRounds, Drafts
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
-from edgedec.simulation import cards, synthetic
+from edgedec.simulation import cards
 from edgedec.simulation.cards import Card
-from edgedec.simulation.elsewhere import Models, RecordedOutputs, memory_of, profile_of, span
+from edgedec.simulation.elsewhere import Drafting, Sizes, memory_of, profile_of, span
 from edgedec.simulation.roofline import ModelSize, parse
 
-_TEXTS, _TOKENS = 3, 160
 # Assumed range of acceptance, for models whose acceptance was not measured; shown with the plan.
 ASSUMED = (0.5, 0.8)
-# Chance that a draft's second choice is right where the first is not: the shipped pair, greedy.
-_SECOND = 0.26
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +42,8 @@ class WhatIf:
     Attributes:
         target, draft: sizes as ``7B int4``; None is the bundle's own model.
         target_devices, draft_devices: devices of the card; empty is all.
-        acceptance: chance that a drafted token is right, in place of a bundle's texts: tokens
-            that nobody wrote, each right or wrong by itself. Lookup finds nothing in them.
+        acceptance: chance that a token of the draft model is right, each by itself, in place of
+            what was measured with a bundle; drafters without a model are then left out.
         memory: bytes for all that a plan holds; None is the machine's.
 
     """
@@ -65,7 +61,7 @@ class WhatIf:
 
     @property
     def unknown(self) -> bool:
-        """True if there is a draft model whose acceptance is neither given nor recorded."""
+        """True if there is a draft model whose acceptance is neither given nor measured."""
         return self.acceptance is None and self.draft is not None
 
 
@@ -100,7 +96,7 @@ def elsewhere(
     """Plan for the machine of a card.
 
     Args:
-        bundle: whose texts say what is accepted, and whose sizes count where none are wished.
+        bundle: says what is accepted, and whose sizes count where none are wished.
         card: name of a card that comes with the package, or a TOML file.
         case: what to plan for.
         workload: what is to be decoded.
@@ -116,23 +112,23 @@ def elsewhere(
     case, workload = case or WhatIf(), workload or Workload()
     if case.unknown:
         raise InputError(
-            f"the acceptance rate of a {case.draft} draft was not recorded here: give --acceptance"
+            f"the acceptance rate of a {case.draft} draft was not measured here: give --acceptance"
         )
     machine = cards.load(card)
     models = _models(bundle, case)
-    recorded, texts = _recorded(bundle, case, on_progress)
-    if models.draft is not None and all(trace.draft is None for trace in recorded.traces):
+    drafting, known = _drafting(bundle, case, workload, on_progress)
+    if models.draft is not None and not drafting.with_model:
         raise InputError(
-            f"{bundle} has no draft model to record acceptance with: give --acceptance"
+            f"{bundle} has no draft model to measure acceptance with: give --acceptance"
         )
-    profile = profile_of(machine, models, recorded)
-    decision = decide(profile, workload, case.memory, predict, memory_of(machine))
+    profile = profile_of(machine, models, drafting)
+    decision = decide(profile, workload, case.memory, None, memory_of(machine))
     chosen = decision.chosen.plan
-    # Replayed as the planner replays its candidates.
+    # A plan's own context, as the planner gives it.
     workload = replace(workload, max_context=decision.max_context)
-    slow, fast = span(machine, models, recorded, chosen, workload)
-    plain_slow, plain_fast = span(machine, models, recorded, Plan(chosen.target), workload)
-    assumed = _assumed(machine, recorded, texts)
+    slow, fast = span(machine, models, drafting, chosen, workload)
+    plain_slow, plain_fast = span(machine, models, drafting, Plan(chosen.target), workload)
+    assumed = _assumed(machine, drafting, known)
     return Elsewhere(decision, slow, fast, plain_slow, plain_fast, assumed)
 
 
@@ -155,16 +151,16 @@ def between(
     return low, high
 
 
-def _assumed(machine: Card, recorded: RecordedOutputs, texts: str) -> tuple[str, ...]:
+def _assumed(machine: Card, drafting: Drafting, known: str) -> tuple[str, ...]:
     """Return the assumptions behind the figures, in whole sentences."""
     assumed = [
         f"Pass times come from a roofline model of this machine: {machine.description}.",
-        texts,
+        known,
         "Python's own time per round is "
         + (
             "left out."
-            if recorded.overhead_s == 0
-            else f"as here, {recorded.overhead_s * 1e6:.0f} us."
+            if drafting.overhead_s == 0
+            else f"as here, {drafting.overhead_s * 1e6:.0f} us."
         ),
     ]
     if len(machine.devices) > 1 and not all(d.shared for d in machine.devices.values()):
@@ -175,7 +171,7 @@ def _assumed(machine: Card, recorded: RecordedOutputs, texts: str) -> tuple[str,
     return tuple(assumed)
 
 
-def _models(bundle: str | Path, case: WhatIf) -> Models:
+def _models(bundle: str | Path, case: WhatIf) -> Sizes:
     if case.target is not None:
         target = parse(case.target)
         draft = None if case.draft is None else parse(case.draft)
@@ -186,7 +182,7 @@ def _models(bundle: str | Path, case: WhatIf) -> Models:
             f"the draft ({draft.name}, {size(draft.weight_bytes)}) is larger than the target"
             f" ({target.name}, {size(target.weight_bytes)}): swap them"
         )
-    return Models(target, draft, case.target_devices, case.draft_devices)
+    return Sizes(target, draft, case.target_devices, case.draft_devices)
 
 
 def _of_bundle(bundle: str | Path, case: WhatIf) -> tuple[ModelSize, ModelSize | None]:
@@ -232,46 +228,36 @@ def _precision(weights: str) -> str:
     return "fp16" if weights in ("fp16", "f16", "bf16") else "int8"
 
 
-def _recorded(
-    bundle: str | Path, case: WhatIf, on_progress: OnProgress | None
-) -> tuple[RecordedOutputs, str]:
-    """Return texts and Python's overhead, with their sources."""
+def _drafting(
+    bundle: str | Path, case: WhatIf, workload: Workload, on_progress: OnProgress | None
+) -> tuple[Drafting, str]:
+    """Return how the pair drafts, and how that is known."""
     if case.acceptance is not None:
-        made = _made_up(case.acceptance)
-        return made, (
+        return _independent(case.acceptance), (
             f"Each drafted token is accepted with probability {case.acceptance:g}, independently."
         )
     if case.target is not None:
-        return _unheard_of(), (
-            "No text was recorded for such a target: drafters without a model count as finding"
-            " nothing."
+        return Drafting(), (
+            "Nothing was measured with such a target: drafters without a model are left out."
         )
-    profile = run.profile(bundle, ProfileOptions(), on_progress)
-    recorded = RecordedOutputs(profile.traces, profile.overhead_s, profile.draft_overhead_s)
-    return recorded, f"Acceptance was recorded here, with {bundle} on calibration texts."
+    options = ProfileOptions(temperature=workload.temperature)
+    profile = run.profile(Models.find(bundle), options, on_progress)
+    found = Drafting(profile.rounds, profile.draft_overhead_s)
+    return found, f"Acceptance was measured here, with {bundle} on calibration texts."
 
 
-def _made_up(acceptance: float) -> RecordedOutputs:
-    rights = [synthetic.independent(acceptance, _TOKENS, seed) for seed in range(_TEXTS)]
-    texts = (synthetic.text(right, seed) for seed, right in enumerate(rights))
-    return RecordedOutputs(tuple(_second_choices(text, seed) for seed, text in enumerate(texts)))
-
-
-def _unheard_of() -> RecordedOutputs:
-    """Return a text without a draft, in which no token occurs twice."""
-    tokens = tuple(range(2 * _TOKENS))
-    written = tokens[_TOKENS:]
-    choices = Choices(tuple((token,) for token in written), ((1.0,),) * _TOKENS)
-    return RecordedOutputs((Trace("unheard of", 0.0, _TOKENS, tokens, choices, None),))
-
-
-def _second_choices(text: Trace, seed: int) -> Trace:
-    """Make second choices right as rarely as recorded ones where the first is wrong."""
-    assert text.draft is not None, "synthetic texts have one"
-    seldom = np.random.default_rng(seed).random(len(text.draft.ids)) < _SECOND
-    written = text.tokens[text.prompt :]
-    ids = []
-    for (first, second), token, kept in zip(text.draft.ids, written, seldom, strict=True):
-        other = next(n for n in range(synthetic.VOCAB) if n not in (first, token))
-        ids.append((first, other if second == token and not kept else second))
-    return replace(text, draft=replace(text.draft, ids=tuple(ids)))
+def _independent(chance: float) -> Drafting:
+    """Return rounds of a chain whose every token is right with this probability."""
+    chances = tuple(chance**length for length in range(1, LENGTH + 1))
+    drafts = Drafts("model", 1.0, chances, LENGTH)
+    made = DrafterRounds(
+        drafter=drafts.source,
+        draft_length=LENGTH,
+        temperature=0.0,
+        rounds=1,
+        tokens=1 + sum(chances),
+        rows=1 + LENGTH,
+        draft_passes=LENGTH,
+        drafts=(drafts,),
+    )
+    return Drafting((made,))

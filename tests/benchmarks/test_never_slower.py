@@ -8,61 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
-from simulated import OTHER, PLACE, VOCAB, measured
 
 from benchmarks.sections.never_slower import loss
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
-from edgedec.records.plan import Plan
-from edgedec.records.trace import Choices, Trace
-from edgedec.replay.run import ReplaySetting, replay
+from tests.scripted import Costs, Script, decode, script
 
 DRAFTERS = ["adaptive", "text", "hybrid", "lookup", "recycle", "model", "tree"]
 # A large target with a small draft, and a small one whose draft costs a third of it.
 SETTINGS = {
-    "large": ReplaySetting(
-        measured(one_row_s=20e-3, row_s=3e-3), measured("draft", 0.4e-3, row_s=5e-5, place=OTHER)
-    ),
-    "small": ReplaySetting(
-        measured(one_row_s=0.6e-3, row_s=0.17e-3), measured("draft", 0.2e-3, row_s=3e-5)
-    ),
+    "large": Costs((20e-3, 3e-3), (0.4e-3, 5e-5)),
+    "small": Costs((0.6e-3, 0.17e-3), (0.2e-3, 3e-5)),
 }
-TOKENS = 256
 
 
-def made_up(right: float, confidence: float, seed: int, prompt: int = 40) -> Trace:
-    """Random tokens; the draft's first choice is right with this chance, its others never."""
-    rng = np.random.default_rng(seed)
-    tokens = rng.integers(0, VOCAB, prompt + TOKENS).tolist()
-    said, drafted = [], []
-    for token in tokens[prompt:]:
-        others = [int(t) for t in rng.permutation(VOCAB) if t != token][:7]
-        said.append((token, *others))
-        drafted.append(((token if rng.random() < right else others[0]), *others[1:]))
-    rest = (1 - confidence) / 7
-    sure = tuple((confidence, *[rest] * (len(row) - 1)) for row in said)
-    even = tuple((confidence, *[rest] * (len(row) - 1)) for row in drafted)
-    return Trace(
-        f"{right} {seed}",
-        0.0,
-        prompt,
-        tuple(tokens),
-        Choices(tuple(said), sure),
-        Choices(tuple(drafted), even),
-    )
-
-
-def seconds(
-    setting: ReplaySetting, drafter: str, length: int | None, texts: Sequence[Trace]
-) -> float:
+def seconds(costs: Costs, drafter: str, length: int | None, texts: Sequence[Script]) -> float:
     """Of all rounds of all texts."""
-    plan = Plan(PLACE, OTHER, drafter, length)
-    return sum(found.rounds_s for found in replay(setting, plan, texts, TOKENS))
+    return sum(found.rounds_s for found in decode(costs, drafter, length, texts))
 
 
-def lost(setting: str, drafter: str, texts: Sequence[Trace]) -> float:
+def lost(setting: str, drafter: str, texts: Sequence[Script]) -> float:
     plain = seconds(SETTINGS[setting], "none", 0, texts)
     return seconds(SETTINGS[setting], drafter, None, texts) / plain - 1
 
@@ -73,19 +39,19 @@ def lost(setting: str, drafter: str, texts: Sequence[Trace]) -> float:
 def test_nothing_is_lost_where_nothing_can_be_predicted(
     setting: str, drafter: str, confidence: float
 ) -> None:
-    texts = [made_up(0.0, confidence, seed) for seed in range(4)]
+    texts = [script(0.0, confidence, seed) for seed in range(4)]
     assert lost(setting, drafter, texts) <= 0.02
 
 
 @pytest.mark.parametrize("drafter", ["adaptive", "hybrid", "model", "tree"])
 def test_a_long_prompt_is_not_read_for_nothing(drafter: str) -> None:
     # Reading it takes the draft as long as 80 plain rounds of the target.
-    texts = [made_up(0.0, 0.5, seed, prompt=1500) for seed in range(3)]
+    texts = [script(0.0, 0.5, seed, prompt=1500) for seed in range(3)]
     assert lost("small", drafter, texts) <= 0.02
 
 
 def test_a_long_prompt_is_read_where_that_pays() -> None:
-    texts = [made_up(0.9, 0.9, seed, prompt=600) for seed in range(3)]
+    texts = [script(0.9, 0.9, seed, prompt=600) for seed in range(3)]
     best = min(seconds(SETTINGS["large"], "model", n, texts) for n in (2, 4, 6, 8))
     assert seconds(SETTINGS["large"], "adaptive", None, texts) < best / 0.93
 
@@ -97,20 +63,20 @@ def test_predictable_text_comes_near_the_best_fixed_length(
     drafter: str, right: float, kept: float
 ) -> None:
     setting = SETTINGS["large"]
-    texts = [made_up(right, right, seed) for seed in range(3)]
+    texts = [script(right, right, seed) for seed in range(3)]
     best = min(seconds(setting, "model", length, texts) for length in (1, 2, 3, 4, 6, 8, 12))
     assert seconds(setting, drafter, None, texts) < best / kept
 
 
 def test_one_odd_text_does_not_poison_the_next() -> None:
-    good = [made_up(0.9, 0.9, seed) for seed in range(4)]
-    odd = made_up(0.0, 0.9, 9)
-    setting, plan = SETTINGS["large"], Plan(PLACE, OTHER, "adaptive", None)
-    calm = replay(setting, plan, [*good[:3], good[3]], TOKENS)[-1]
-    after = replay(setting, plan, [*good[:3], odd, good[3]], TOKENS)[-1]
+    good = [script(0.9, 0.9, seed) for seed in range(4)]
+    odd = script(0.0, 0.9, 9)
+    costs = SETTINGS["large"]
+    calm = decode(costs, "adaptive", None, [*good[:3], good[3]])[-1]
+    after = decode(costs, "adaptive", None, [*good[:3], odd, good[3]])[-1]
     assert after.rounds_s < 1.03 * calm.rounds_s
     # And what was learned is not learned again: the first text of a pipeline takes longer.
-    first = replay(setting, plan, [good[3]], TOKENS)[0]
+    first = decode(costs, "adaptive", None, [good[3]])[0]
     assert calm.rounds_s < first.rounds_s
 
 

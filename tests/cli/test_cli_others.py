@@ -81,7 +81,7 @@ MOST_MODULES = 173
 UNUSED = (
     "edgedec.batch", "benchmarks", "edgedec.export", "edgedec.grammar.grammars",
     "edgedec.library", "edgedec.overlap.engine", "edgedec.planning.decisions",
-    "edgedec.profiling.run", "edgedec.records.profile", "edgedec.replay",
+    "edgedec.profiling.run", "edgedec.records.profile",
     "edgedec.runtimes.llamacpp.adapter", "edgedec.runtimes.onnx.streaming",
     "edgedec.runtimes.optimum.adapter", "edgedec.serve", "edgedec.simulation",
     "importlib.metadata", "jinja2", "onnx", "rich", "safetensors",

@@ -9,17 +9,16 @@ from edgedec.errors import InputError
 from edgedec.profiling import run as profiling
 from edgedec.records.profile import SCHEMA, Profile
 from edgedec.simulation import cards
-from edgedec.simulation.synthetic import independent, text
 from edgedec.simulation.what_if import WhatIf, elsewhere
+from tests.simulated import rounds
 
 SIZES = ("--target", "7B int4", "--draft", "0.5B int4", "--new-tokens", 24)
 
 
 @pytest.fixture
-def recorded(monkeypatch):
-    """Texts as if a profile of the bundle had been made."""
-    texts = tuple(text(independent(0.8, 30, seed), seed) for seed in range(2))
-    made = Profile(SCHEMA, {}, "", {}, (), (), texts, 1e-4, 2e-5)
+def profiled(monkeypatch):
+    """As if a profile of the bundle had been made."""
+    made = Profile(SCHEMA, {}, "", {}, (), rounds(), 2e-5)
     monkeypatch.setattr(profiling, "profile", lambda *of: made)
 
 
@@ -43,9 +42,9 @@ def test_a_plan_for_sizes_and_a_chance(run) -> None:
     assert "accepted with probability 0.8" in result.stdout
 
 
-def test_sizes_without_an_acceptance_give_a_span_and_borrow_no_text(run, monkeypatch) -> None:
+def test_sizes_without_an_acceptance_give_a_span_and_borrow_no_rounds(run, monkeypatch) -> None:
     def borrowed(*of: object) -> None:
-        raise AssertionError("the text of another pair was read")
+        raise AssertionError("another pair was measured")
 
     monkeypatch.setattr(profiling, "profile", borrowed)
     card = ("simulate", "--card", "raspberry-pi-5")
@@ -58,7 +57,6 @@ def test_sizes_without_an_acceptance_give_a_span_and_borrow_no_text(run, monkeyp
     assert high > 1.3 * low
     assert "50% to 80% of drafted tokens" in result.stdout
     assert "give --acceptance" in result.stdout
-    assert "uncertainty" not in result.stdout
     found = json.loads(run(*card, *sizes, "--json").stdout)
     assert found["acceptance"] == [0.5, 0.8]
     # The ends are what is given with these chances.
@@ -67,15 +65,15 @@ def test_sizes_without_an_acceptance_give_a_span_and_borrow_no_text(run, monkeyp
         assert given == end
 
 
-def test_a_target_alone_borrows_no_text_either(run, monkeypatch) -> None:
+def test_a_target_alone_borrows_no_rounds_either(run, monkeypatch) -> None:
     monkeypatch.setattr(profiling, "profile", lambda *of: 1 / 0)
     result = run("simulate", "--card", "raspberry-pi-5", "--target", "3B int4")
     assert result.exit_code == 0, result.stderr
     assert "* plain on card cpu" in result.stdout
-    assert "No text was recorded for such a target" in result.stdout
+    assert "Nothing was measured with such a target" in result.stdout
 
 
-def test_a_draft_of_another_size_is_not_the_bundles(bundle, recorded) -> None:
+def test_a_draft_of_another_size_is_not_the_bundles(bundle, profiled) -> None:
     with pytest.raises(InputError, match="give --acceptance"):
         elsewhere(bundle, "raspberry-pi-5", WhatIf(draft="0.1B int4"))
 
@@ -92,7 +90,7 @@ def test_a_better_draft_is_predicted_to_be_faster(run) -> None:
     assert best > 2 * worst
 
 
-def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
+def test_the_bundles_own_models_with_its_acceptance(run, bundle, profiled) -> None:
     card = ("--card", "jetson-orin-nx", "--target-device", "gpu", "--draft-device", "cpu")
     result = run("simulate", bundle, *card, "--new-tokens", 20, "--json")
     assert result.exit_code == 0, result.stderr

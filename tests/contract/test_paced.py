@@ -11,8 +11,8 @@ from edgedec.decoding.session import Model, Pass, Want
 from edgedec.decoding.session_abilities import OnPhase, Phase, StreamedSession
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
-from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel, PacedSession, SessionContract
+from tests.virtual_time import VirtualClock
 
 
 class TestPaced(SessionContract):

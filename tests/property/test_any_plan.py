@@ -12,13 +12,12 @@ from edgedec._support.fields import from_json, to_json
 from edgedec.errors import MemoryBudgetError
 from edgedec.memory.grant import with_spare
 from edgedec.planning.choose import decide
-from edgedec.planning.drafts import DraftReplay
 from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
 from edgedec.records.workload import Workload
 from tests.profiles import MACHINE
-from tests.simulated import WIDTHS, measured, trace
+from tests.simulated import WIDTHS, measured, rounds
 
 PLACES = (
     Place("onnx", threads=2),
@@ -64,25 +63,18 @@ def profiles(draw: st.DrawFn) -> Profile:
     drafts = draw(st.lists(models("draft"), max_size=2, unique_by=_place))
     assume(any(model.parity.usable for model in targets))
     right = draw(st.sampled_from([0.05, 0.5, 0.9]))
-    texts = [trace(right, count=30, seed=seed, temperature=0.8 * (seed % 2)) for seed in range(2)]
-    if not drafts:
-        texts = [dataclasses.replace(text, draft=None) for text in texts]
     factor = draw(st.floats(1, 2.5))
     contention = [
         Contention(target.place.label, draft.place.label, factor, factor)
         for target in targets
         for draft in drafts
     ]
+    made = rounds(right, with_model=bool(drafts), overhead_s=draw(st.floats(1e-6, 1e-3)))
+    hot = tuple(dataclasses.replace(one, temperature=0.8) for one in made)
     return Profile(
-        SCHEMA,
-        MACHINE,
-        "a bundle",
-        {},
-        (*targets, *drafts),
-        tuple(contention),
-        tuple(texts),
-        draw(st.floats(1e-6, 1e-3)),
-    )
+        SCHEMA, MACHINE, "a bundle", {}, (*targets, *drafts), (*made, *hot),
+        contention=tuple(contention),
+    )  # fmt: skip
 
 
 def _place(model: Measured) -> Place:
@@ -181,7 +173,7 @@ def test_the_order_of_measurements_does_not_matter(profile, workload, random):
         profile,
         measured=shuffled(profile.measured),
         contention=shuffled(profile.contention),
-        traces=shuffled(profile.traces),
+        rounds=shuffled(profile.rounds),
     )
     assert within(profile, workload, None) == within(other, workload, None)
 
@@ -197,13 +189,3 @@ def test_the_smallest_budget_that_is_named_is_enough_and_less_is_not(profile, wo
         return
     assert within(profile, workload, int(named) * 10**6) is not None
     assert within(profile, workload, (int(named) - 1) * 10**6) is None
-
-
-@settings(max_examples=examples(30))
-@given(
-    st.floats(0, 1), st.integers(1, 60), st.integers(1, 16), st.sampled_from(["model", "hybrid"])
-)
-def test_rounds_on_a_recorded_text_write_all_of_it(right, count, length, drafter):
-    text = trace([bool(i % 7 < 7 * right) for i in range(count)], count=count)
-    rounds = list(DraftReplay(text).rounds(drafter, length))
-    assert sum(one.accepted + 1 for one in rounds) == count

@@ -1,7 +1,7 @@
 """Drafters, one file each, found by name; copy ``lookup.py`` to write your own.
 
 A drafter's file has ``INFO``, a ``DrafterInfo``, and ``build(parts: DrafterParts) -> Drafter``.
-Everything else (planner, profile, replay, footprint, command line) reads ``INFO``. An installed
+Everything else (planner, profile, footprint, command line) reads ``INFO``. An installed
 package adds a drafter by an entry point that names such a module::
 
     [project.entry-points."edgedec.drafters"]
@@ -171,7 +171,7 @@ def _loaded(name: str) -> tuple[_Module, str]:
 def _nothing() -> DrafterInfo:
     from edgedec.decoding.drafting.base import DrafterInfo
 
-    return DrafterInfo(planned=False, estimated_by="nothing")
+    return DrafterInfo(planned=False)
 
 
 __all__ = [

@@ -20,9 +20,7 @@ from edgedec.errors import InputError
 INFO = DrafterInfo(
     needs_model=True,
     parts=("hybrid", RecycleDrafter.name, TreeDrafter.name),
-    estimated_by="best",
     lengths=(),
-    round_share=1.0,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import BinaryIO, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
@@ -191,18 +191,8 @@ class DrafterInfo:
             before the draft model are tried first.
         parts: the drafters that a composite tries, in this order.
         default: ``auto`` stands for it: with a draft model if it needs one, otherwise without.
-        planned: plans choose it, and profiles measure its rounds.
-        estimated_by: how the planner predicts its rounds on a recorded text. ``rounds`` runs the
-            drafter round after round, for one that learns from them; ``positions`` drafts once at
-            each position, for one that learns nothing; ``choices`` follows the draft model's
-            recorded choices as a chain, ``ranks`` as a tree; ``turns`` takes the first of its parts
-            that has a draft, ``best`` the best of its parts; ``nothing`` cannot predict them.
-        lengths: fixed draft lengths worth planning.
-        tree_lengths: numbers of nodes worth planning if the target verifies trees; empty if they
-            are the same.
-        round_share: a draft's overhead outside passes, relative to a plain round's overhead
-            (both are Python code, measured on x86-64). The profile measures the time of a draft
-            model's passes.
+        planned: plans choose it, and profiles decode with it.
+        lengths: fixed draft lengths worth planning, for a drafter of chains.
         context_bytes, vocab_bytes: memory it keeps for each token of the context, and for each
             entry of the vocabulary, in addition to what its parts keep.
 
@@ -216,21 +206,9 @@ class DrafterInfo:
     parts: tuple[str, ...] = ()
     default: bool = False
     planned: bool = True
-    estimated_by: Literal["rounds", "positions", "choices", "ranks", "turns", "best", "nothing"] = (
-        "rounds"
-    )
     lengths: tuple[int, ...] = LENGTHS
-    tree_lengths: tuple[int, ...] = ()
-    round_share: float = 0.0
     context_bytes: int = 0
     vocab_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.needs_model and self.estimated_by in ("rounds", "positions"):
-            raise ValueError(
-                f"a drafter that needs a model is not estimated by {self.estimated_by}: expected"
-                " choices, ranks, turns, best or nothing"
-            )
 
 
 @dataclass(frozen=True, slots=True)

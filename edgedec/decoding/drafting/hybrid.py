@@ -6,7 +6,6 @@ vocabulary drafts by tokens or by text, depending on its translation.
 
 from __future__ import annotations
 
-from edgedec.decoding.drafting import lookup
 from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
@@ -18,8 +17,6 @@ INFO = DrafterInfo(
     overlaps=True,
     parts=(LookupDrafter.name, ModelDrafter.name),
     default=True,
-    estimated_by="turns",
-    round_share=lookup.INFO.round_share,
 )
 
 

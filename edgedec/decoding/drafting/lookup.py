@@ -166,8 +166,6 @@ class LookupDrafter:
 
 
 INFO = DrafterInfo(
-    estimated_by="positions",
-    round_share=0.8,
     context_bytes=320,  # measured: a dictionary entry for each n-gram of a text that comes twice
 )
 

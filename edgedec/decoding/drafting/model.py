@@ -92,7 +92,7 @@ class ModelDrafter:
         self._context.close()
 
 
-INFO = DrafterInfo(needs_model=True, overlaps=True, estimated_by="choices")
+INFO = DrafterInfo(needs_model=True, overlaps=True)
 
 
 def build(parts: DrafterParts) -> Drafter:

@@ -36,7 +36,7 @@ class NoDrafter:
         pass
 
 
-INFO = DrafterInfo(planned=False, estimated_by="nothing")
+INFO = DrafterInfo(planned=False)
 
 
 def build(parts: DrafterParts) -> Drafter:

@@ -188,8 +188,6 @@ class RecycleDrafter:
 
 INFO = DrafterInfo(
     branches=True,
-    tree_lengths=(2, 3, 4, 6, 8, 12, 16),
-    round_share=1.0,
     vocab_bytes=4 * _SUCCESSORS,
 )
 

@@ -231,7 +231,7 @@ class StringsDrafter:
             self._text.cut(len(self._sampler.history) - 1)
 
 
-INFO = DrafterInfo(needs_model=True, by_text=True, planned=False, estimated_by="nothing")
+INFO = DrafterInfo(needs_model=True, by_text=True, planned=False)
 
 
 def build(parts: DrafterParts) -> Drafter:

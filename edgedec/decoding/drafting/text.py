@@ -11,7 +11,6 @@ INFO = DrafterInfo(
     parts=(LookupDrafter.name, RecycleDrafter.name),
     default=True,
     planned=False,
-    estimated_by="best",
 )
 
 

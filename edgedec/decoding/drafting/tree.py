@@ -242,9 +242,7 @@ INFO = DrafterInfo(
     needs_model=True,
     branches=True,
     needs_branches=True,
-    estimated_by="ranks",
     lengths=(),
-    round_share=1.0,
 )
 
 

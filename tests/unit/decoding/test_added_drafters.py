@@ -1,4 +1,4 @@
-"""A drafter that an installed package adds: listed, profiled, planned, replayed, and it decodes."""
+"""A drafter that an installed package adds: listed, profiled, planned, run, and it decodes."""
 
 import json
 import logging
@@ -18,9 +18,9 @@ from edgedec.cli import main
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.errors import PlanError
+from edgedec.loading.sources import Models
 from edgedec.planning.choose import decide
 from edgedec.planning.decisions import load, plan, save
-from edgedec.planning.predict import predict
 from edgedec.profiling import measuring
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.run import ProfileOptions, read_cached
@@ -30,7 +30,7 @@ ECHO = """
     from edgedec.decoding.drafting.base import DrafterInfo
     from edgedec.decoding.drafting.lookup import LookupDrafter
 
-    INFO = DrafterInfo(lengths=(1, 3), round_share=0.5, context_bytes=100)
+    INFO = DrafterInfo(lengths=(1, 3), context_bytes=100)
 
     class Echo(LookupDrafter):
         name = "echo"
@@ -94,12 +94,16 @@ def test_the_list_of_commands_looks_at_no_package() -> None:
     assert not {"importlib.metadata", "numpy"} & set(done.stderr.split())
 
 
-def test_it_is_planned_and_replayed(echo: None) -> None:
-    decision = decide(PAIR, WORK, predict=predict)
+ROUNDS = [replace(one, drafter="echo") for one in PAIR.rounds if one.drafter == "lookup"]
+KNOWN = replace(PAIR, rounds=(*PAIR.rounds, *ROUNDS))
+
+
+def test_it_is_planned_where_it_was_measured(echo: None) -> None:
+    decision = decide(KNOWN, WORK)
     (fixed,) = [one for one in of(decision, drafter="echo") if one.plan.draft_length]
     assert fixed.plan.draft_length in (1, 3)
-    assert any(one.replayed for one in of(decision, drafter="echo"))
     assert [one for one in of(decision, drafter="echo") if one.plan.draft_length is None]
+    assert not of(decide(PAIR, WORK), drafter="echo")
 
 
 @pytest.mark.full
@@ -109,10 +113,12 @@ def test_it_is_profiled_and_decodes(
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
     monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
-    decision = plan("demo", Workload(16, 16), options=ProfileOptions(wanted=Wanted(threads=(1,))))
-    profile = read_cached("demo", None)
+    demo, wanted = Models.find("demo"), Wanted(threads=(1,))
+    decision = plan(demo, Workload(16, 16), options=ProfileOptions(wanted=wanted))
+    profile = read_cached(demo)
     assert profile is not None
-    assert {"echo", "echo auto", "lookup"} <= set(profile.rounds)
+    measured = {(one.drafter, one.draft_length) for one in profile.rounds}
+    assert {("echo", 3), ("echo", None), ("lookup", 8)} <= measured
     (candidate, *_) = of(decision, drafter="echo")
     save(replace(decision, chosen=candidate), tmp_path / "plan.json")
     texts = set()
@@ -135,7 +141,6 @@ def test_it_is_profiled_and_decodes(
         (ECHO.replace("def build", "def make"), "expected a function build(parts)"),
         (ECHO.replace("lengths=(1, 3)", "parts=('tea',)"), "one of its parts is 'tea'"),
         (ECHO.replace("lengths=(1, 3)", "parts=('echo',)"), "one of its parts is 'echo'"),
-        (ECHO.replace("lengths=(1, 3)", "needs_model=True"), "is not estimated by rounds"),
     ],
 )
 def test_one_that_cannot_be_used_harms_no_other(
@@ -175,13 +180,11 @@ def test_of_two_of_one_name_the_first_is_taken(install: Install) -> None:
     assert problem.startswith("other-drafter: its drafter 'echo' is left out")
 
 
-def test_one_that_fails_is_refused_by_plans_and_left_by_texts(
+def test_one_that_fails_is_left_by_texts(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(install, FAILS)
     words = "echo-drafter: its drafter 'echo' failed: ZeroDivisionError: division by zero"
-    decision = decide(PAIR, WORK, predict=predict)
-    assert {one.refused for one in of(decision, drafter="echo")} == {words}
     with caplog.at_level(logging.WARNING, "edgedec"):
         with Pipeline.open("demo", drafter="echo", plan="none") as pipeline:
             text = pipeline.generate(PROMPT, max_new_tokens=12)
@@ -192,9 +195,9 @@ def test_one_that_fails_is_refused_by_plans_and_left_by_texts(
 
 
 def test_a_plan_for_one_that_is_gone_says_so(echo: None, tmp_path: Path) -> None:
-    (candidate, *_) = of(decide(PAIR, WORK), drafter="echo")
-    save(replace(decide(PAIR, WORK), chosen=candidate), tmp_path / "plan.json")
+    (candidate, *_) = of(decide(KNOWN, WORK), drafter="echo")
+    save(replace(decide(KNOWN, WORK), chosen=candidate), tmp_path / "plan.json")
     (tmp_path / "site-packages/echo_drafter-1.0.dist-info/entry_points.txt").unlink()
     drafting.forget()
     with pytest.raises(PlanError, match="no drafter 'echo'"):
-        load(tmp_path / "plan.json", "demo", None)
+        load(tmp_path / "plan.json", Models.find("demo"))

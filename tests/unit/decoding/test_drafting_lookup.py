@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting.base import DrafterInfo, DrafterParts, DraftLimits, DraftStep
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, DraftStep
 from edgedec.decoding.drafting.lookup import LONGEST, LookupDrafter, NgramIndex
 from edgedec.decoding.sampling import Sampler, SamplingParams
 
@@ -180,7 +180,6 @@ def test_what_drafters_say_about_themselves_fits_together() -> None:
     infos = {name: drafting.info(name) for name in drafting.names()}
     for name, info in infos.items():
         assert set(info.parts) <= set(infos) - {name}
-        assert bool(info.parts) == (info.estimated_by in ("turns", "best"))
         assert info.branches or not info.needs_branches
         assert info.needs_model or not (info.overlaps or info.by_text)
     for with_model in (True, False):
@@ -188,5 +187,3 @@ def test_what_drafters_say_about_themselves_fits_together() -> None:
         assert found == [drafting.default(with_model=with_model)]
     assert drafting.planned() == ["lookup", "recycle", "model", "tree", "hybrid", "adaptive"]
     assert drafting.info("auto") == drafting.info("psychic")
-    with pytest.raises(ValueError, match="not estimated by rounds"):
-        DrafterInfo(needs_model=True)

@@ -20,8 +20,8 @@ from edgedec.decoding.policy.round_cost import CatchUpCost
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError
-from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
+from tests.virtual_time import VirtualClock
 
 TARGET = FakeModel(VOCAB, context=2, sharpness=3.0)
 DRAFT = FakeModel(VOCAB, seed=1, context=2, sharpness=3.0, like=(TARGET, 0.8))

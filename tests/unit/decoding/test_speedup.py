@@ -12,8 +12,8 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
 from edgedec.decoding.speedup import RoundTimes
 from edgedec.pipeline import Pipeline
-from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
+from tests.virtual_time import VirtualClock
 
 CURVE = CostCurve((1, 2, 3, 4, 5, 6, 8, 16), (1, 1.05, 1.24, 1.32, 1.5, 1.63, 1.98, 3.31))
 # Drafts nothing that the target would say.

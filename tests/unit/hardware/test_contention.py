@@ -15,7 +15,7 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.hardware import contention
 from edgedec.hardware.contention import least_share, longest_wait, waiting_times
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.replay.virtual_clock import VirtualClock
+from tests.virtual_time import VirtualClock
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 

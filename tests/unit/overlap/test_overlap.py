@@ -16,8 +16,8 @@ from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.overlap.lookahead_tree import LookaheadTree
-from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel
+from tests.virtual_time import VirtualClock
 
 POLICIES: dict[str, Callable[[], DraftPolicy]] = {
     "fixed": lambda: Fixed(4),

@@ -15,8 +15,8 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
 from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.overlap.lookahead import Lookahead
-from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import PacedModel
+from tests.virtual_time import VirtualClock
 
 PASS_S = 1.0
 

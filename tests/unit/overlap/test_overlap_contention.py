@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from statistics import mean
 
 import pytest
 
 from edgedec.overlap.contention import ContentionControl
-from edgedec.records.plan import OVERLAPPED, Plan
-from edgedec.records.profile import Contention
-from edgedec.replay.run import ReplaySetting, replay
-from tests.simulated import OTHER, PLACE, measured, trace
+from edgedec.records.plan import OVERLAPPED
+from tests.scripted import Costs, Script, decode, script
 
 LONE_S, ROW_S = 10e-3, 1e-3
 # Tokens that a round with a draft emits, in turn: 1.5 in the mean.
 TOKENS = (1, 2, 1, 2)
-PLAN = Plan(PLACE, OTHER, "model", None, schedule=OVERLAPPED)
 
 
 def rounds(control: ContentionControl, slowed: float) -> Iterator[bool]:
@@ -59,17 +55,13 @@ def test_trials_become_rare_and_notice_a_change():
     assert sum(next(calm) for _ in range(4000)) < 2000
 
 
-def texts() -> list:
-    return [trace(0.75, count=400, seed=seed) for seed in range(3)]
+def texts() -> list[Script]:
+    return [script(0.75, 0.7, seed, prompt=20, count=400) for seed in range(3)]
 
 
 def tpot_s(factor: float) -> float:
-    setting = ReplaySetting(
-        measured("target", 8e-3),
-        measured("draft", 2e-3, place=OTHER),
-        contention=Contention("", "", factor, factor),
-    )
-    return mean(one.tpot_s for one in replay(setting, PLAN, texts(), 400))
+    costs = Costs((8e-3, 1e-3), (2e-3, 1e-3), contention=factor)
+    return mean(one.tpot_s for one in decode(costs, "model", None, texts(), schedule=OVERLAPPED))
 
 
 @pytest.fixture
@@ -78,10 +70,8 @@ def uncontrolled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_draft_that_slows_the_target_threefold_costs_little():
-    plain = replace(PLAN, draft=None, drafter="none", draft_length=0, schedule="sequential")
-    setting = ReplaySetting(measured("target", 8e-3))
-    alone = mean(one.tpot_s for one in replay(setting, plain, texts(), 400))
-    assert tpot_s(3.0) < 1.15 * alone
+    alone = mean(one.tpot_s for one in decode(Costs((8e-3, 1e-3)), "none", 0, texts()))
+    assert tpot_s(3.0) < 1.3 * alone
 
 
 def test_without_it_that_is_noticed(uncontrolled: None):

@@ -34,8 +34,8 @@ from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError, RuntimeUnavailable, StateError
 from edgedec.overlap.engine import OverlappedEngine
 from edgedec.overlap.lookahead import Lookahead, Worker
-from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
+from tests.virtual_time import VirtualClock
 
 HOT = SAMPLINGS["hot"]
 

@@ -16,11 +16,11 @@ from edgedec.decoding.policy import Fixed
 from edgedec.export import ExportOptions
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import every_format
-from edgedec.profiling.opened import opened
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
-from edgedec.replay.virtual_clock import VirtualClock
+from edgedec.runtimes import registry
 from edgedec.testing import PacedModel
+from tests.virtual_time import VirtualClock
 
 DRAFT = Path(__file__).resolve().parents[3] / "models" / "demo" / "draft"
 PROMPTS = ["def fibonacci(n):\n", "class Stack:\n    def push(self, item):\n"]
@@ -73,8 +73,9 @@ def beside() -> Iterator[Pipeline]:
         pipeline = stack.enter_context(Pipeline.open("demo", OPEN, drafter="none"))
         (source,) = every_format("demo", None)["draft"]
         place = Place(source.format, threads=1)
-        own = stack.enter_context(opened(source.path, place, 1, batch_invariant=False))
-        draft = PacedModel(own.model, lambda rows, context: 5e-4, clock)
+        own = registry.load(source.format, source.path, place.load_options(batch_invariant=False))
+        stack.callback(own.close)
+        draft = PacedModel(own, lambda rows, context: 5e-4, clock)
         target = PacedModel(pipeline.target, lambda rows, context: 2e-3, clock)
         parts = DrafterParts(target.info.vocab_size, draft.open(256))
         plan = Plan(place, Place("paced", "draft"), "model", 3, schedule=OVERLAPPED)

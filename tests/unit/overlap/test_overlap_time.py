@@ -31,8 +31,8 @@ from edgedec.overlap.clock import Clock
 from edgedec.overlap.engine import WaitLimit
 from edgedec.overlap.lookahead_node import LookaheadNode
 from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree
-from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
+from tests.virtual_time import VirtualClock
 
 # The curve of a half-billion decoder in int4, in units of a pass over one row.
 CURVE = CostCurve((1, 2, 3, 4, 5, 6, 8, 16), (1, 1.05, 1.24, 1.32, 1.5, 1.63, 1.98, 3.31))

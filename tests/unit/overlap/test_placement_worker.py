@@ -12,7 +12,7 @@ from running_threads import threads
 from edgedec.errors import Interrupted
 from edgedec.overlap.clock import Clock, Signal, WallClock
 from edgedec.overlap.lookahead import Worker
-from edgedec.replay.virtual_clock import VirtualClock
+from tests.virtual_time import VirtualClock
 
 
 class Told:

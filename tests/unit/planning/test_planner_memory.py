@@ -12,7 +12,6 @@ from edgedec.memory.grant import with_spare
 from edgedec.memory.levels import Costs, Level
 from edgedec.planning.choose import decide
 from edgedec.planning.memory_fit import footprint
-from edgedec.planning.predict import predict
 from edgedec.records.plan import Decision, Plan
 from edgedec.records.workload import LEAST_CONTEXT, Workload
 from tests.profiles import (
@@ -22,6 +21,7 @@ from tests.profiles import (
     fastest,
     of,
     profile,
+    ran,
     said,
     target,
 )
@@ -126,7 +126,7 @@ def test_an_impossible_budget_names_the_smallest():
     with pytest.raises(MemoryBudgetError, match="the smallest possible is plain on onnx") as caught:
         decide(HEAVY, WORK, least - 1)
     named = int(str(caught.value).split("--memory ")[1].split("MB")[0])
-    assert decide(HEAVY, WORK, named * 10**6).chosen.plan.plain
+    assert decide(HEAVY, WORK, named * 10**6).chosen.plan.draft is None
     assert named * 10**6 - least < 10**6
     assert decide(HEAVY, WORK, least).chosen.plan == Plan(CPU)
 
@@ -156,16 +156,13 @@ def test_memory_that_nobody_gave_is_what_there_is():
 
 
 def test_what_does_not_fit_is_set_against_the_choice_by_the_same_formula():
-    """A replay that finds everything half as fast does not make it twice as good."""
-
-    def halved(profile, plan, workload):
-        found = predict(profile, plan, workload)
-        return replace(found, tokens_per_second=found.tokens_per_second / 2)
-
+    """A trial that finds everything half as fast does not make it twice as good."""
     asked = replace(WORK, max_context=4096)
     words = ("would be, by formula", "but needs")
-    whole = said(decide(HEAVY, asked, 79_000_000, predict), *words)
-    assert said(decide(HEAVY, asked, 79_000_000, halved), *words) == whole
+    predicted = decide(HEAVY, asked, 79_000_000)
+    rates = {one.plan: one.prediction.tokens_per_second for one in predicted.candidates}
+    halved = decide(HEAVY, asked, 79_000_000, ran(lambda plan: rates[plan] / 2))
+    assert said(halved, *words) == said(predicted, *words)
 
 
 def test_no_context_is_too_short_for_a_plan_file():

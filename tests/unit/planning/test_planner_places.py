@@ -6,8 +6,7 @@ import pytest
 
 from edgedec._support.amounts import size
 from edgedec.planning.choose import decide
-from edgedec.planning.predict import predict
-from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan, Prediction
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.records.profile import Contention
 from tests.profiles import (
     CPU,
@@ -20,19 +19,16 @@ from tests.profiles import (
     fastest,
     of,
     profile,
+    ran,
     said,
     target,
-    times,
 )
-from tests.simulated import trace
-
-BY_BOTH = pytest.mark.parametrize("look", [None, predict], ids=["formula", "replay"])
+from tests.simulated import lookup
 
 
-@BY_BOTH
-def test_a_slow_draft_on_a_device_of_its_own_overlaps(look):
+def test_a_slow_draft_on_a_device_of_its_own_overlaps():
     apart = profile(target(), draft(CPU, 8e-3 / 3), draft(GPU, 8e-3 / 3), right=0.8)
-    decision = decide(apart, WORK, None, look)
+    decision = decide(apart, WORK)
     assert decision.chosen.plan.schedule == OVERLAPPED
     assert fastest(decision, schedule=OVERLAPPED) > 1.1 * fastest(decision, schedule=SEQUENTIAL)
     assert decision.chosen.plan.draft == GPU
@@ -42,8 +38,7 @@ def test_a_slow_draft_on_a_device_of_its_own_overlaps(look):
     assert told.endswith(f" {sequential.plan.label}.")
 
 
-@BY_BOTH
-def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster(look):
+def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster():
     halves = profile(
         target(CPU, 8e-3),
         target(FIRST, 15e-3, row_s=2e-3),
@@ -51,7 +46,7 @@ def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster(look):
         draft(SECOND, 1e-3),
         contention=[Contention(FIRST.label, SECOND.label, 1.1, 1.1)],
     )
-    decision = decide(halves, WORK, None, look)
+    decision = decide(halves, WORK)
     assert decision.chosen.plan.schedule == SEQUENTIAL
     said(decision, "Overlap is not used: its best plan", "times the chosen plan")
 
@@ -106,11 +101,9 @@ def test_plain_on_the_processor_needs_no_fallback():
 
 
 def test_what_the_profile_left_out_is_said():
-    notes = ("the traces are without the draft: the vocabularies\nshare nothing.",)
-    found = profile(target(), draft(), texts=[replace(trace(), draft=None)])
-    decision = decide(replace(found, notes=notes), WORK)
-    assert not any(one.plan.draft for one in decision.candidates)
-    said(decision, "Left out: the traces are without the draft: the vocabularies share nothing.")
+    notes = ("model: the vocabularies\nshare nothing.",)
+    decision = decide(replace(PAIR, notes=notes), WORK)
+    said(decision, "Left out: model: the vocabularies share nothing.")
 
 
 @pytest.mark.parametrize(
@@ -123,32 +116,19 @@ def test_a_size_that_is_named_is_enough(count, shown):
 
 def test_the_last_way_out_is_another_place_where_there_is_one():
     one, two = target(CPU, 8e-3), target(FIRST, 12e-3)
-    texts = [trace(0.9, seed=seed) for seed in range(4)]
-
-    def by_replay(profile, plan, workload):
-        fast = plan.drafter == "lookup" and plan.target == CPU
-        return Prediction(
-            300.0 if fast else 1e-1 / profile.at("target", plan.target).prefill_s, 0.1, 1, 2.0
-        )
-
-    both = decide(profile(one, two, texts=texts), WORK, None, by_replay)
+    often = [r if r.drafter != "lookup" else replace(r, drafts=(lookup(1.0),)) for r in PAIR.rounds]
+    rounds = tuple(r for r in often if r.drafter in ("none", "lookup"))
+    both = decide(profile(one, two, rounds=rounds), WORK)
     assert (both.chosen.plan.drafter, both.chosen.plan.target) == ("lookup", CPU)
     assert both.fallbacks[-1] == Plan(FIRST)
-    alone = decide(profile(one, texts=texts), WORK, None, by_replay)
+    alone = decide(profile(one, rounds=rounds), WORK)
     assert alone.chosen.plan.drafter == "lookup"
     assert alone.fallbacks[-1] == Plan(CPU), "where there is no other, plain decoding stays"
 
 
-def test_overlap_that_is_ahead_by_too_little_is_told_as_such():
-    def by_replay(profile, plan, workload):
-        speed = 101.0 if plan.schedule == OVERLAPPED else 90.0
-        return Prediction(100.0 if plan.plain else speed, 0.1, 1, 1.0)
+def test_overlap_that_ran_and_is_slower_is_told_as_such():
+    def speed(plan: Plan) -> float:
+        return 100.0 if plan.plain else 110.0 if plan.schedule == OVERLAPPED else 120.0
 
-    apart = profile(
-        target(times=times({1: 8.0, 16: 16.0}, spread=0.3)),
-        draft(GPU),
-        contention=[Contention(CPU.label, GPU.label, 1.0, 1.0)],
-    )
-    decision = decide(apart, WORK, None, by_replay)
-    assert decision.chosen.plan.plain
-    said(decision, "Overlap is not used: its best plan", "ahead by less than the uncertainty")
+    decision = decide(profile(target(), draft(GPU)), WORK, run=ran(speed))
+    said(decision, "Overlap is not used: its best plan", "decoded 110 tokens/s, 0.92 times")

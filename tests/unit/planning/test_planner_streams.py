@@ -14,7 +14,7 @@ from edgedec.planning.choose import decide
 from edgedec.planning.memory_fit import MemoryFit, footprint
 from edgedec.profiling.places import Wanted, sites
 from edgedec.records.place import CPU, Place
-from edgedec.records.plan import Plan
+from edgedec.records.plan import Plan, Trial
 from edgedec.records.profile import Measured, Profile
 from tests import profiles
 from tests.profiles import WORK
@@ -68,7 +68,7 @@ def test_weights_that_do_not_fit_get_the_memory_that_is_left() -> None:
     assert words.startswith("the target's weights (380.0 MB) do not fit")
     assert words.endswith(" tokens/s")
     chosen = decision.chosen
-    told = replace(chosen, prediction=replace(chosen.prediction, texts=(9.25, 4.0, 11.5)))
+    told = replace(chosen, measured=Trial(8.0, 2.0, (2.0, 1.0, 2.875), 2.0, 3))
     words = streaming.note(replace(decision, chosen=told), 380 * MB)
     assert words.endswith(" tokens/s (4.0 to 11.5, depending on the text)")
 

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgedec._support.fields import to_json
-from edgedec.errors import InputError, MemoryBudgetError, PlanError
-from edgedec.planning import decisions
+from edgedec.errors import InputError, MemoryBudgetError, PlanError, ProfileError
+from edgedec.loading.sources import Models
+from edgedec.planning import decisions, running
 from edgedec.planning.choose import decide
-from edgedec.planning.predict import predict
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import Identity
 from edgedec.records.plan import OVERLAPPED, Decision, Plan
@@ -126,9 +126,9 @@ def test_other_models_are_refused(stored):
 
 def test_load_compares_with_what_is_there(stored, monkeypatch):
     with pytest.raises(PlanError, match="for another machine"):
-        decisions.load(stored, "demo")
+        decisions.load(stored, Models.find("demo"))
     monkeypatch.setattr(decisions, "identity", lambda *args: HERE)
-    assert decisions.load(stored, "demo") == DECISION
+    assert decisions.load(stored, Models.find("demo")) == DECISION
 
 
 def changed(path: str, value: object) -> str:
@@ -146,9 +146,9 @@ def changed(path: str, value: object) -> str:
         ("", "not JSON"),
         ("{", "not JSON"),
         ("[" * 100_000, "damaged|not JSON"),
-        ("[]", "expected a plan of version 2"),
-        ("{}", "expected a plan of version 2, found None"),
-        (changed("schema", 1), "expected a plan of version 2, found 1"),
+        ("[]", "expected a plan of version 3"),
+        ("{}", "expected a plan of version 3, found None"),
+        (changed("schema", 1), "expected a plan of version 3, found 1"),
         (changed("chosen.plan.drafter", "magic"), "no drafter 'magic'"),
         (changed("chosen.plan.schedule", "sometimes"), "no schedule 'sometimes'"),
         (changed("chosen.plan.draft", None), "do not go together"),
@@ -215,25 +215,37 @@ def test_any_flipped_byte_is_refused_or_harmless(stored, data):
 
 
 def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
-    asked = []
+    asked, demo = [], Models.find("demo")
 
-    def measured(bundle, options, on_progress):
-        asked.append(bundle)
+    def measured(models, options, on_progress):
+        asked.append((models, options.temperature))
         return PROFILE
 
     monkeypatch.setattr(profiling, "profile", measured)
     monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
-    decision = decisions.plan("demo", WORK)
-    assert asked == ["demo"]
+    monkeypatch.setattr(running.Runner, "__call__", lambda *args: {})
+    decision = decisions.plan(demo, dataclasses.replace(WORK, temperature=0.5))
+    assert asked == [(demo, 0.5)]
     assert decision.memory is None
     assert any("in total, with a context of" in reason for reason in decision.reasons)
-    assert decisions.plan("demo", WORK, memory=10**9).memory == 10**9
+    assert decisions.plan(demo, WORK, memory=10**9).memory == 10**9
     with pytest.raises(MemoryBudgetError, match="too little for any plan"):
-        decisions.plan("demo", WORK, memory=1000)
+        decisions.plan(demo, WORK, memory=1000)
     little = SimpleNamespace(usable=1000)
     monkeypatch.setattr(decisions.machine, "memory", lambda: little)
     with pytest.raises(MemoryBudgetError, match="all there is"):
-        decisions.plan("demo", WORK)
+        decisions.plan(demo, WORK)
+
+
+def test_plans_that_could_not_run_are_chosen_by_formula_and_that_is_said(monkeypatch):
+    def fails(job):
+        raise ProfileError("plans could not be run: it crashed with SIGSEGV")
+
+    monkeypatch.setattr(profiling, "profile", lambda *args: PROFILE)
+    monkeypatch.setattr(running.trial, "run", fails)
+    decision = decisions.plan(Models.find("demo"), WORK)
+    assert decision.chosen.measured is None
+    assert decision.reasons[-1].endswith("plans could not be run: it crashed with SIGSEGV.")
 
 
 _DECIDE = """
@@ -241,10 +253,9 @@ import json, sys
 from dataclasses import replace
 from edgedec.planning.choose import decide
 from edgedec._support.fields import to_json
-from edgedec.planning.predict import predict
 from tests.profiles import FIRST, SECOND, WORK, draft, profile, target
 models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]
-found = decide(profile(*models), WORK, None, predict)
+found = decide(profile(*models), WORK)
 if sys.argv[1:] == ["twin"]:  # what a set of strings does to an order
     found = replace(found, reasons=tuple({*found.reasons, *map(str, range(50))}))
 print(json.dumps(to_json(found)))
@@ -272,16 +283,17 @@ def test_plans_are_the_same_in_every_process():
 def test_plans_are_the_same_in_whatever_order_places_were_measured():
     models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]
     there = profile(*models)
-    expected = decide(there, WORK, None, predict)
+    expected = decide(there, WORK)
     for order in (models[::-1], models[3:] + models[:3], models[::2] + models[1::2]):
         shuffled = dataclasses.replace(
-            there, measured=tuple(order), contention=there.contention[::-1],
-            traces=there.traces[::-1],
-        )  # fmt: skip
-        assert decide(shuffled, WORK, None, predict) == expected
+            there,
+            measured=tuple(order),
+            rounds=there.rounds[::-1],
+        )
+        assert decide(shuffled, WORK) == expected
     # A place that is a little faster makes another decision.
     quicker = dataclasses.replace(there, measured=(target(one_row_s=7e-3), *models[1:]))
-    assert decide(quicker, WORK, None, predict) != expected
+    assert decide(quicker, WORK) != expected
 
 
 @pytest.mark.parametrize(

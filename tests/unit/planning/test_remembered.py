@@ -8,7 +8,7 @@ import pytest
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline
 from edgedec.errors import InputError, PlanError
-from edgedec.loading.sources import every_format
+from edgedec.loading.sources import Models
 from edgedec.planning import decisions, remembered
 from edgedec.profiling.store import Identity, identity
 from edgedec.records.place import Place
@@ -26,7 +26,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def demo() -> Identity:
-    return identity("demo", None, every_format("demo", None))
+    return identity(Models.find("demo"))
 
 
 @pytest.fixture

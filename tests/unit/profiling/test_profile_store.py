@@ -11,7 +11,7 @@ from edgedec.profiling import store
 from edgedec.profiling.store import Identity
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
-from edgedec.records.trace import Choices, Trace
+from edgedec.records.rounds import DrafterRounds, Drafts
 
 IDENTITY = Identity("/models/pair", {"cpu": "some", "machine": "a1"}, "b2", {"numpy": "2"})
 
@@ -19,14 +19,14 @@ IDENTITY = Identity("/models/pair", {"cpu": "some", "machine": "a1"}, "b2", {"nu
 def profile(name: str = "target") -> Profile:
     times = (PassTimes(32, (1, 2), (0.01, 0.015), (0.0, 0.1)),)
     measured = Measured(
-        "target", name, Place("onnx", threads=2, cores=(0, 1)), times, 1e-3, 1e-5, 0.0, 0.5,
+        "target", name, Place("onnx", threads=2, cores=(0, 1)), times, 1e-3, 0.5,
         10**8, 10**7, 8192, 4096, 512, None, None, Parity(1.0, 0.0, True), True,
     )  # fmt: skip
-    choices = Choices(((3, 4), (5, 6)), ((0.5, 0.25), (0.75, 0.125)))
-    trace = Trace("text", 0.8, 1, (1, 3, 5), choices, None)
+    drafts = Drafts("lookup", 0.25, (0.75, 0.125), 2.0)
+    rounds = DrafterRounds("lookup", 2, 0.8, 100, 1.5, 1.75, 0.0, 1e-4, (drafts,))
     return Profile(
         SCHEMA, dict(IDENTITY.machine), IDENTITY.bundle, dict(IDENTITY.versions), (measured,),
-        (Contention("a", "b", 1.1, 1.0),), (trace,), 1e-4, 1e-5, notes=("one",),
+        (rounds,), 1e-5, notes=("one",), contention=(Contention("a", "b", 1.1, 1.0),),
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def damaged() -> dict[str, bytes]:
         "deep": b"[" * 100_000,
         "a list": b"[]",
         "a field of another type": json.dumps(wrong).encode(),
-        "a field missing": json.dumps({k: v for k, v in raw.items() if k != "traces"}).encode(),
+        "a field missing": json.dumps({k: v for k, v in raw.items() if k != "measured"}).encode(),
         "a number no float holds": whole.replace(b"0.015", b"1" + b"0" * 400),
         "no times": _with(raw, "measured", times=[]),
         "no seconds": whole.replace(b"[0.01, 0.015]", b"[0.01]"),
@@ -107,12 +107,13 @@ def damaged() -> dict[str, bytes]:
         "negative seconds": whole.replace(b"[0.01, 0.015]", b"[0.01, -0.015]"),
         "widths in disorder": whole.replace(b"[1, 2]", b"[2, 1]"),
         "contexts in disorder": _with(raw, "measured", times=2 * raw["measured"][0]["times"]),
-        "negative overhead": json.dumps({**raw, "overhead_s": -1e-4}).encode(),
+        "negative overhead": json.dumps({**raw, "draft_overhead_s": -1e-4}).encode(),
         "no slowing": _with(raw, "contention", draft_factor=0.0),
-        "a prompt longer than the text": _with(raw, "traces", prompt=4),
-        "a token of no vocabulary": _with(raw, "traces", tokens=[1, 3, 512]),
-        "no ids": _with(raw, "traces", target={"ids": [], "probabilities": []}),
-        "uneven ids": whole.replace(b"[5, 6]", b"[5]"),
+        "no rounds": _with(raw, "rounds", rounds=0),
+        "less than a token a round": _with(raw, "rounds", tokens=0.5),
+        "a draft of nothing": whole.replace(b'0.125], "nodes": 2.0', b'0.125], "nodes": 0.0'),
+        "a negative length": _with(raw, "rounds", draft_length=-1),
+        "negative time": _with(raw, "rounds", overhead_s=-1e-4),
         "more than certain": whole.replace(b"[0.75, 0.125]", b"[1.75, 0.125]"),
         "a role of none": _with(raw, "measured", role="both"),
         "not finite": whole.replace(b"0.015", b"NaN"),
@@ -168,7 +169,7 @@ def _no_home() -> Path:
 def test_a_profile_that_cannot_be_told_leaves_the_old_one(folder: Path) -> None:
     store.write(IDENTITY, profile())
     with pytest.raises(ValueError):
-        store.write(IDENTITY, dataclasses.replace(profile(), overhead_s=float("nan")))
+        store.write(IDENTITY, dataclasses.replace(profile(), draft_overhead_s=float("nan")))
     assert store.read(IDENTITY).profile == profile()
     assert len(list(folder.iterdir())) == 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgedec.profiling import children
-from edgedec.profiling.children import MeasurementJob, Together
+from edgedec.profiling.children import MeasurementJob
 from edgedec.records.place import Place
 
 
@@ -43,11 +43,6 @@ def test_what_a_child_says_never_moves_the_terminal() -> None:
     assert "boo" in reason
     assert "\x1b" not in reason
     assert "\x07" not in reason
-
-
-def test_two_models_that_fail_at_once_are_not_known_at_once() -> None:
-    pair = Together(job("missing.onnx"), job("missing.onnx"))
-    assert children.together(pair, 60) is None
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

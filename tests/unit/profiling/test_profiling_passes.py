@@ -26,9 +26,9 @@ def cost(rows: int) -> float:
 class Slow:
     """A session whose passes take their time; some are disturbed."""
 
-    def __init__(self, disturb: Iterator[float], logits_s: float = 0.0) -> None:
+    def __init__(self, disturb: Iterator[float]) -> None:
         self._session = FakeModel(vocab_size=8).open(512)
-        self._disturb, self._logits_s = disturb, logits_s
+        self._disturb = disturb
         self.now, self.rows = 0.0, 0
         self.interrupted = False
         self.interrupted_by = lambda factor: False
@@ -168,13 +168,11 @@ def test_a_slow_model_gets_the_widths_that_matter_most() -> None:
     assert sweep(session).steady
 
 
-def test_reading_and_bringing_rows_back() -> None:
-    session = Slow(calm(), logits_s=0.003)
+def test_reading() -> None:
+    session = Slow(calm())
     assert passes.read(session, 100, SAMPLE, lambda: session.now) == pytest.approx([0.002])
     assert session.length == 100
     assert passes.read(session, 50, SAMPLE) == []
-    moved = passes.transfer_s(session, SAMPLE, 4, lambda: session.now)
-    assert moved == pytest.approx(0.003)
 
 
 def test_a_long_text_is_read_in_chunks() -> None:

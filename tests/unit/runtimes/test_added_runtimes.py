@@ -1,4 +1,4 @@
-"""A runtime that an installed package adds: listed, profiled, planned, replayed, and it decodes."""
+"""A runtime that an installed package adds: listed, profiled, planned, run, and it decodes."""
 
 import hashlib
 import json
@@ -14,6 +14,7 @@ from edgedec import OpenOptions, Pipeline
 from edgedec.cli import _options, main
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.options import LoadOptions
+from edgedec.loading.sources import Models
 from edgedec.planning.decisions import plan, save
 from edgedec.profiling import measuring
 from edgedec.profiling.places import Wanted
@@ -114,7 +115,7 @@ def test_without_it_nothing_is_listed() -> None:
     assert "tiny" not in call("generate", "--help-all").stdout
 
 
-def test_it_is_profiled_planned_replayed_and_decodes(
+def test_it_is_profiled_planned_run_and_decodes(
     tiny: None, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
@@ -122,11 +123,11 @@ def test_it_is_profiled_planned_replayed_and_decodes(
     monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
     workload = Workload(prompt_tokens=16, new_tokens=16)
     wanted = Wanted(threads=(1,))
-    decision = plan(bundle, workload, options=ProfileOptions(wanted=wanted))
-    replayed = [one for one in decision.candidates if one.replayed]
-    assert {one.plan.target.format for one in replayed} == {"tiny"}
+    decision = plan(Models.find(bundle), workload, options=ProfileOptions(wanted=wanted))
+    ran = [one for one in decision.candidates if one.measured]
+    assert {one.plan.target.format for one in ran} == {"tiny"}
     assert decision.chosen.plan.target.format == "tiny"
-    assert any(one.plan.draft and one.plan.draft.format == "tiny" for one in replayed)
+    assert any(one.plan.draft and one.plan.draft.format == "tiny" for one in ran)
     save(decision, tmp_path / "plan.json")
     planned = OpenOptions(plan=tmp_path / "plan.json")
     drafting = OpenOptions(drafter="model", draft_length=4, plan="none")

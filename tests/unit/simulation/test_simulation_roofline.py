@@ -3,18 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from simulated import trace
+from simulated import rounds
 
 from edgedec.errors import InputError
 from edgedec.planning.choose import decide
-from edgedec.planning.predict import predict
+from edgedec.planning.estimate import Forecast
 from edgedec.records.plan import Plan
 from edgedec.records.workload import Workload
 from edgedec.simulation import cards
 from edgedec.simulation.cards import Card, DeviceCard, Link
 from edgedec.simulation.elsewhere import (
-    Models,
-    RecordedOutputs,
+    Drafting,
+    Sizes,
     corner,
     memory_of,
     profile_of,
@@ -24,7 +24,7 @@ from edgedec.simulation.figures import Figure
 from edgedec.simulation.roofline import ModelSize, Roofline, contention, parse
 
 TARGET, DRAFT = parse("7B int4"), parse("0.5B int4")
-SAID = RecordedOutputs((trace(0.8, count=24),), 1e-4, 2e-5)
+SAID = Drafting(rounds(), 2e-5)
 WORK = Workload(100, 24, max_context=1024)
 
 
@@ -151,8 +151,8 @@ def test_sizes_are_read_as_people_write_them():
 @pytest.mark.parametrize("name", cards.names())
 def test_every_card_that_ships_can_be_planned_for(name):
     machine = cards.load(name)
-    profile = profile_of(machine, Models(TARGET, DRAFT), SAID)
-    decision = decide(profile, WORK, memory_of(machine), predict)
+    profile = profile_of(machine, Sizes(TARGET, DRAFT), SAID)
+    decision = decide(profile, WORK, memory_of(machine))
     chosen = decision.chosen
     plain = next(c for c in decision.candidates if c.plan.plain and not c.refused)
     assert chosen.prediction.tokens_per_second >= plain.prediction.tokens_per_second
@@ -161,12 +161,12 @@ def test_every_card_that_ships_can_be_planned_for(name):
 
 def test_the_ranges_of_a_card_span_what_its_middle_gives():
     machine = cards.load("jetson-orin-nx")
-    models = Models(TARGET, DRAFT, ("gpu",), ("cpu",))
+    models = Sizes(TARGET, DRAFT, ("gpu",), ("cpu",))
     profile = profile_of(machine, models, SAID)
     target, draft = (profile.of(role)[0].place for role in ("target", "draft"))
     plan = Plan(target, draft, "model", 3)
     slow, fast = span(machine, models, SAID, plan, WORK)
-    middle = predict(profile, plan, WORK)
+    middle = Forecast(profile, WORK).predict(plan)
     assert slow.tokens_per_second < middle.tokens_per_second < fast.tokens_per_second
     assert slow.ttft_s > fast.ttft_s
     fixed = corner(corner(machine, fast=True), fast=False)
@@ -175,15 +175,15 @@ def test_the_ranges_of_a_card_span_what_its_middle_gives():
 
 def test_only_the_devices_that_were_named():
     machine = cards.load("snapdragon-8-gen-3")
-    profile = profile_of(machine, Models(TARGET, DRAFT, ("cpu",), ("npu",)), SAID)
+    profile = profile_of(machine, Sizes(TARGET, DRAFT, ("cpu",), ("npu",)), SAID)
     assert [(m.role, m.place.device) for m in profile.measured] == [
         ("target", "cpu"),
         ("draft", "npu"),
     ]
     with pytest.raises(InputError, match="has no device 'gpu'"):
-        profile_of(machine, Models(TARGET, DRAFT, ("gpu",)), SAID)
-    alone = profile_of(machine, Models(TARGET), SAID)
-    assert all(text.draft is None for text in alone.traces)
+        profile_of(machine, Sizes(TARGET, DRAFT, ("gpu",)), SAID)
+    alone = profile_of(machine, Sizes(TARGET), SAID)
+    assert {m.role for m in alone.measured} == {"target"}
 
 
 def test_memories_that_are_shared_count_once():
@@ -201,8 +201,8 @@ def test_any_figure_that_a_card_may_have_gives_numbers(rate, share, launch):
         flops_share=figure(share),
         launch_s=figure(launch),
     )
-    models = Models(TARGET, DRAFT)
-    decision = decide(profile_of(card(odd), models, SAID), WORK, None, predict)
+    models = Sizes(TARGET, DRAFT)
+    decision = decide(profile_of(card(odd), models, SAID), WORK)
     for one in decision.candidates:
         if not one.refused:
             assert 0 < one.prediction.tokens_per_second < float("inf")

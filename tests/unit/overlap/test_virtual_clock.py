@@ -9,7 +9,7 @@ from running_threads import threads
 
 from edgedec.errors import Interrupted, StateError
 from edgedec.overlap.clock import Clock, WallClock
-from edgedec.replay.virtual_clock import VirtualClock
+from tests.virtual_time import VirtualClock
 
 
 def two_workers(clock: Clock) -> list[tuple[str, float]]:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from edgedec.hardware.pinning import pinned
-from edgedec.replay.scheduler import Scheduler
-from edgedec.replay.waiting import VirtualSignal, VirtualTask
+from tests.virtual_time.scheduler import Scheduler
+from tests.virtual_time.waiting import VirtualSignal, VirtualTask
 
 
 class VirtualClock(Scheduler):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from edgedec.errors import StateError
-from edgedec.replay.scheduler import Permit, Scheduler
+from tests.virtual_time.scheduler import Permit, Scheduler
 
 # Real seconds that a task may take to end when its clock is closed.
 _UNWIND_S = 10.0

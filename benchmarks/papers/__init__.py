@@ -1,1 +1,0 @@
-"""Compares the headline figures of papers with the real engine in virtual time."""

@@ -1,0 +1,276 @@
+"""Decodes texts with several plans in turns, in the child process of ``trial``."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from statistics import fmean, median
+from typing import Any
+
+from edgedec._support import _sandbox_child
+from edgedec._support.fields import from_json, one_line, to_json
+from edgedec.decoding import drafting
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy, RoundRecord
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Model
+from edgedec.decoding.stopping import NoText, StopRule
+from edgedec.decoding.translation import Translation
+from edgedec.errors import EdgedecError, ProfileError
+from edgedec.hardware.pinning import pinned
+from edgedec.loading.engine import build_engine
+from edgedec.loading.sources import Models, Source
+from edgedec.overlap.clock import Clock, WallClock
+from edgedec.profiling.children import DRAFT, TARGET
+from edgedec.profiling.trial import Outcome, TrialJob, Turn, results
+from edgedec.records.place import Place
+from edgedec.records.plan import Plan
+from edgedec.records.rounds import DrafterRounds, Drafts, SurvivalEstimate
+from edgedec.runtimes import registry
+from edgedec.text.vocabulary_map import translate
+
+# Room for drafted tokens after the end of a text, and tokens of the text that warms caches.
+_SLACK, _WARM = 64, 8
+_PAUSED = 2.0
+_SEED = 20260101
+
+
+def main(task: Mapping[str, Any]) -> Any:
+    """Run a ``TrialJob`` and return an ``Outcome``."""
+    job = from_json(TrialJob, task, "job", ProfileError)
+    models = Models.find(job.bundle, job.draft_model)
+    return to_json(decode(job, models.sources, WallClock()))
+
+
+def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock) -> Outcome:
+    """Decode every text with every plan in turns; see ``TrialJob``."""
+    stage = _Stage(job, sources, clock)
+    started = clock.now()
+    turns: list[Turn] = []
+    going = list(range(len(job.plans)))
+    try:
+        for repetition in range(job.most):
+            if repetition >= job.fewest and clock.now() - started > job.budget_s:
+                break
+            turns += stage.repeat(going, repetition)
+            if "0" in stage.failed:
+                raise ProfileError(f"{job.plans[0].label}: {stage.failed['0']}")
+            turns = [turn for turn in turns if str(turn.plan) not in stage.failed]
+            going = _going_on(job, turns)
+    finally:
+        stage.close()
+    return Outcome(
+        tuple(turns),
+        tuple(
+            _averages(plan, job.temperature, stage.texts[number])
+            for number, plan in enumerate(job.plans)
+        ),
+        _draft_token_s(text for texts in stage.texts.values() for text in texts),
+        stage.failed,
+    )
+
+
+def _going_on(job: TrialJob, turns: Sequence[Turn]) -> list[int]:
+    """Return the first plan and the best of the others, by number."""
+    found = results(job.plans, turns)
+    others = sorted((plan for plan in found if plan), key=lambda plan: -found[plan].speedup)
+    return sorted([0, *others[: job.finalists - 1]])
+
+
+class _Recorded(Metrics):
+    """Metrics of one text that keep the record of every round and its seconds."""
+
+    __slots__ = ("rounds",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds: list[tuple[RoundRecord, float]] = []
+
+    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
+        super().observe(record, total_s, lone_row_s)
+        self.rounds.append((record, total_s))
+
+    def calm_tpot_s(self) -> float:
+        """Return the seconds per token after the first round, without pauses of the machine.
+
+        A round that took more than twice the median of the rounds of its width was interrupted,
+        and counts with that median.
+        """
+        after = self.emitted - self.first_round
+        seconds = 0.0
+        for times in self.round_times.by_rows.values():
+            usual = median(times)
+            seconds += sum(usual if time > _PAUSED * usual else time for time in times)
+        return seconds / after if after else 0.0
+
+
+class _Stage:
+    """The models of all plans, and the engines that decode with them."""
+
+    def __init__(
+        self, job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock
+    ) -> None:
+        self.failed: dict[str, str] = {}
+        self.texts: dict[int, list[_Recorded]] = defaultdict(list)
+        self._job, self._sources, self._clock = job, sources, clock
+        self._models: dict[tuple[str, Place, bool | None], Model] = {}
+        self._policies: dict[Plan, DraftPolicy] = {}
+        self._translations: dict[tuple[str, str], Translation | None] = {}
+        self._capacity = max(map(len, job.prompts)) + job.new_tokens + _SLACK
+        self._stack = ExitStack()
+
+    def repeat(self, plans: Sequence[int], repetition: int) -> Iterator[Turn]:
+        """Decode all texts once with every plan that has not failed."""
+        with ExitStack() as stack:
+            engines: dict[int, tuple[Engine, Model]] = {}
+            for text, prompt in enumerate(self._job.prompts):
+                # Every other text in the opposite order, so that no plan always follows the same.
+                for plan in plans if (text + repetition) % 2 == 0 else plans[::-1]:
+                    if str(plan) in self.failed:
+                        continue
+                    try:
+                        if plan not in engines:
+                            engines[plan] = self._engine(self._job.plans[plan], stack)
+                            self._decode(*engines[plan], prompt, _WARM)
+                        found = self._decode(*engines[plan], prompt, self._job.new_tokens)
+                    except EdgedecError as error:
+                        self.failed[str(plan)] = one_line(str(error))
+                        continue
+                    self.texts[plan].append(found)
+                    yield Turn(
+                        plan, text, repetition,
+                        found.calm_tpot_s(), found.emitted, found.target_passes,
+                    )  # fmt: skip
+                    if not self._job.together:
+                        engines.clear()
+                        stack.close()
+                        self.close()
+
+    def close(self) -> None:
+        """Close all models."""
+        self._stack.close()
+        self._models.clear()
+
+    def _engine(self, plan: Plan, stack: ExitStack) -> tuple[Engine, Model]:
+        """Return a new engine over new sessions, which the stack closes, and its target."""
+        info = drafting.info(plan.drafter)
+        target = self._model(TARGET, plan.target, False if info.needs_branches else None)
+        session = target.open(min(self._capacity, target.info.max_context))
+        stack.callback(session.close)
+        draft = own = translation = None
+        if plan.draft is not None:
+            draft = self._model(DRAFT, plan.draft, False)
+            # A text may have more tokens in another vocabulary.
+            own = draft.open(min(2 * self._capacity, draft.info.max_context))
+            stack.callback(own.close)
+            translation = self._translation(plan, target, draft)
+        parts = DrafterParts(
+            target.info.vocab_size,
+            own,
+            branches=target.capabilities.drafted_branches,
+            translation=translation,
+            draft_branches=draft.capabilities.branches if draft else None,
+        )
+        known = copy.deepcopy(self._policies.get(plan))
+        engine = build_engine(plan, session, parts, self._clock, policy=known)
+        stack.callback(engine.drafter.close)
+        # A policy that has measured passes and learned nothing yet, for the next repetition.
+        self._policies.setdefault(plan, copy.deepcopy(engine.policy))
+        return engine, target
+
+    def _decode(
+        self, engine: Engine, target: Model, prompt: Sequence[int], new_tokens: int
+    ) -> _Recorded:
+        info = target.info
+        params = SamplingParams(temperature=self._job.temperature, seed=_SEED)
+        sampler = Sampler(params, info.vocab_size, prompt, coupled=engine.rule.coupled)
+        limit = min(new_tokens, engine.room(prompt))
+        stop = StopRule(eos_ids=info.eos_ids, max_new_tokens=limit, stream=NoText())
+        metrics = _Recorded()
+        for _ in engine.run(Request(prompt, sampler, stop), metrics):
+            pass
+        return metrics
+
+    def _model(self, role: str, place: Place, batch_invariant: bool | None) -> Model:
+        """Return a loaded model; plans at one place share it."""
+        key = role, place, batch_invariant
+        if key not in self._models:
+            source = self._source(role, place)
+            source.admit()
+            with pinned(place.cores):
+                options = place.load_options(batch_invariant=batch_invariant)
+                self._models[key] = registry.load(place.format, source.path, options)
+            self._stack.callback(self._models[key].close)
+        return self._models[key]
+
+    def _source(self, role: str, place: Place) -> Source:
+        return next(one for one in self._sources[role] if one.format == place.format)
+
+    def _translation(self, plan: Plan, target: Model, draft: Model) -> Translation | None:
+        """Return the translation between the vocabularies; None if they are identical."""
+        assert plan.draft is not None
+        key = plan.target.format, plan.draft.format
+        if key not in self._translations:
+            found = translate(
+                self._source(TARGET, plan.target).read_tokenizer(),
+                self._source(DRAFT, plan.draft).read_tokenizer(),
+                target_columns=target.info.vocab_size,
+                draft_columns=draft.info.vocab_size,
+            )
+            self._translations[key] = None if found.untouched else found
+        return self._translations[key]
+
+
+def _averages(plan: Plan, temperature: float, texts: Sequence[_Recorded]) -> DrafterRounds | None:
+    """Return what a plan's rounds were like; None if there was none."""
+    records = [record for text in texts for record, _ in text.rounds]
+    if not records:
+        return None
+    # A text's first round includes prefill.
+    outside = [_outside(*one) for text in texts for one in text.rounds[1:]]
+    return DrafterRounds(
+        drafter=plan.drafter,
+        draft_length=plan.draft_length,
+        temperature=temperature,
+        rounds=len(records),
+        tokens=fmean(record.emitted for record in records),
+        rows=fmean(record.rows for record in records),
+        draft_passes=fmean(record.depth * _by_model(record) for record in records),
+        overhead_s=max(0.0, median(outside)) if outside else 0.0,
+        drafts=_by_source(records, plan.draft_length or 0),
+    )
+
+
+def _by_source(records: Sequence[RoundRecord], length: int) -> tuple[Drafts, ...]:
+    found = []
+    for source in sorted({record.source for record in records if record.drafted and length}):
+        estimate = SurvivalEstimate(source, length)
+        for record in records:
+            own = record.source == source
+            estimate.observe(record.drafted * own, record.depth * own, record.accepted * own)
+        found.append(estimate.drafts)
+    return tuple(found)
+
+
+def _by_model(record: RoundRecord) -> bool:
+    return record.drafted > 0 and drafting.info(record.source).needs_model
+
+
+def _outside(record: RoundRecord, total_s: float) -> float:
+    """Return a round's seconds outside both models."""
+    return total_s - record.target_s - (record.draft_s if _by_model(record) else 0.0)
+
+
+def _draft_token_s(texts: Iterable[_Recorded]) -> float:
+    """Return the median seconds that a draft model took for a token; 0 if none drafted."""
+    rounds = (record for text in texts for record, _ in text.rounds[1:])
+    found = [record.draft_s / record.depth for record in rounds if _by_model(record)]
+    return median(found) if found else 0.0
+
+
+if __name__ == "__main__":
+    _sandbox_child.serve(main)

@@ -1,0 +1,157 @@
+"""Runs plans for real: they decode the same texts in turns, in one child process.
+
+Turns alternate text by text (A B C D, A B C D, ...), so that a machine whose speed drifts slows all
+plans alike, and a plan is compared with another on the same text at the same time. Every
+repetition begins with new engines: a drafter that learns must not have seen the text before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, harmonic_mean, median
+
+from edgedec._support.fields import from_json, to_json
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
+from edgedec.errors import EdgedecError, ProfileError
+from edgedec.profiling.children import QUIET
+from edgedec.records.plan import Plan, Trial
+from edgedec.records.rounds import DrafterRounds
+
+CHILD = "edgedec.profiling._trial_child"
+# Loading, compiling and slow moments of a busy machine; a trial that takes longer hangs.
+_LIMIT_S, _LIMIT_FACTOR = 120.0, 20
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """Plans to run on texts.
+
+    Attributes:
+        bundle, draft_model: as the user named the models.
+        plans: the first one is plain; the others are compared with it.
+        prompts: their tokens.
+        new_tokens: most new tokens of a text.
+        temperature: 0 is greedy.
+        budget_s: no repetition begins after this many seconds.
+        fewest, most: repetitions of all texts; the first of them run whatever the time.
+        finalists: plans that go on after the first repetition, the best ones and the first.
+        together: all models stay loaded; otherwise one plan's at a time, which takes less memory.
+
+    """
+
+    bundle: str
+    draft_model: str | None
+    plans: tuple[Plan, ...]
+    prompts: tuple[tuple[int, ...], ...]
+    new_tokens: int
+    temperature: float = 0.0
+    budget_s: float = 0.0
+    fewest: int = 1
+    most: int = 1
+    finalists: int = 1
+    together: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One text decoded with one plan.
+
+    Attributes:
+        plan, text, repetition: their numbers.
+        tpot_s: seconds per token after the first round, without pauses; 0 if there was no other.
+        emitted, passes: tokens, and passes of the target.
+
+    """
+
+    plan: int
+    text: int
+    repetition: int
+    tpot_s: float
+    emitted: int
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a trial.
+
+    Attributes:
+        turns: in the order they ran.
+        rounds: of each plan that ran, in the order of plans; ``None`` for one that failed.
+        draft_token_s: median seconds that a draft model took for a token; 0 if none drafted.
+        failed: why each plan failed, by its number.
+
+    """
+
+    turns: tuple[Turn, ...]
+    rounds: tuple[DrafterRounds | None, ...]
+    draft_token_s: float
+    failed: dict[str, str]
+
+
+def run(job: TrialJob, module: str = CHILD) -> Outcome:
+    """Run a trial in a child process.
+
+    Raises:
+        ProfileError: the child crashed, hung, or could not open the models.
+
+    """
+    limit_s = _LIMIT_S + _LIMIT_FACTOR * max(job.budget_s, 1.0)
+    limits = Limits(memory_bytes=None, cpu_s=None, wall_s=limit_s)
+    try:
+        answer = ask_once(module, to_json(job), limits, environment=QUIET)
+        return from_json(Outcome, answer, "trial", ProfileError)
+    except (Stopped, Refused, EdgedecError) as error:
+        raise ProfileError(f"plans could not be run: {error}") from None
+
+
+def results(plans: Sequence[Plan], turns: Sequence[Turn]) -> dict[int, Trial]:
+    """Return the measured speed of each plan, by its number.
+
+    A text counts if all plans decoded more than its first round. Speed-ups are over the fastest
+    plain plan.
+
+    Args:
+        plans: all of them; the first is plain.
+        turns: of those that ran; a plan that failed has none.
+
+    """
+    ran = sorted({turn.plan for turn in turns})
+    texts = [text for text in sorted({turn.text for turn in turns}) if _counts(turns, ran, text)]
+    if not texts:
+        return {}
+    ratios = {plan: [_ratio(turns, plan, text) for text in texts] for plan in ran}
+    seconds = fmean(median(_tpots(turns, 0, text)) for text in texts)
+    plain = [plan for plan in ran if plans[plan].plain]
+    base = max(plain, key=lambda plan: harmonic_mean(ratios[plan]))
+    found = {}
+    for plan in ran:
+        own = [turn for turn in turns if turn.plan == plan]
+        relative = [a / b for a, b in zip(ratios[plan], ratios[base], strict=True)]
+        found[plan] = Trial(
+            tokens_per_second=harmonic_mean(ratios[plan]) / seconds,
+            speedup=harmonic_mean(ratios[plan]) / harmonic_mean(ratios[base]),
+            texts=tuple(relative),
+            block_efficiency=sum(t.emitted for t in own) / sum(t.passes for t in own),
+            turns=len(own),
+        )
+    return found
+
+
+def _counts(turns: Sequence[Turn], plans: Sequence[int], text: int) -> bool:
+    return all(_tpots(turns, plan, text) for plan in plans)
+
+
+def _tpots(turns: Sequence[Turn], plan: int, text: int) -> list[float]:
+    return [t.tpot_s for t in turns if (t.plan, t.text) == (plan, text) and t.tpot_s > 0]
+
+
+def _ratio(turns: Sequence[Turn], plan: int, text: int) -> float:
+    """Return the median over repetitions of the first plan's TPOT over this one's."""
+    of_first = {t.repetition: t.tpot_s for t in turns if (t.plan, t.text) == (0, text)}
+    return median(
+        of_first[t.repetition] / t.tpot_s
+        for t in turns
+        if (t.plan, t.text) == (plan, text) and t.tpot_s > 0
+    )

@@ -1,1 +1,0 @@
-"""Runs the real loop in virtual time, on recorded texts."""

@@ -1,0 +1,82 @@
+"""The trial that a plan asks for: its texts, their length, and what comes of its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgedec.errors import ProfileError
+from edgedec.loading.sources import Models
+from edgedec.planning import running
+from edgedec.planning.running import Runner
+from edgedec.profiling.trial import Outcome, TrialJob, Turn
+from edgedec.records.plan import Plan
+from edgedec.records.profile import Profile
+from edgedec.records.workload import Workload
+from tests.profiles import CPU, PAIR, draft, profile, target
+
+PLANS = (Plan(CPU), Plan(CPU, None, "lookup", 2), Plan(CPU, CPU, "model", 3))
+TEXTS = [[number] * 300 for number in range(1, 13)]
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TrialJob]:
+    """What was asked for; the second plan is twice as fast as the first, the third fails."""
+    found: list[TrialJob] = []
+
+    def run(job: TrialJob) -> Outcome:
+        found.append(job)
+        turns = (Turn(0, 0, 0, 0.02, 10, 10), Turn(1, 0, 0, 0.01, 10, 5))
+        return Outcome(turns, (None, None, None), 0.0, {"2": "the device went away"})
+
+    monkeypatch.setattr(running.trial, "run", run)
+    return found
+
+
+def run(known: Profile = PAIR, **workload: Any) -> tuple[Any, list[tuple[str, int, int]]]:
+    steps: list[tuple[str, int, int]] = []
+    chosen = Workload(**{"prompt_tokens": 20, "new_tokens": 200, **workload})
+    models = Models("a bundle", "a draft", {})
+    runner = Runner(models, known, chosen, TEXTS, lambda *step: steps.append(step), [])
+    return runner(PLANS, True), steps
+
+
+def test_speeds_and_failures_are_told_by_plan(jobs: list[TrialJob]) -> None:
+    found, steps = run()
+    assert found[PLANS[0]].speedup == 1.0
+    assert found[PLANS[1]].speedup == pytest.approx(2.0)
+    assert found[PLANS[2]] == "the device went away"
+    assert steps == [("3 plans in turns", 0, 1), ("done", 1, 1)]
+
+
+def test_a_few_texts_evenly_spaced_are_decoded_as_the_workload_says(jobs: list[TrialJob]) -> None:
+    run(temperature=0.7)
+    (job,) = jobs
+    assert (job.bundle, job.draft_model, job.plans) == ("a bundle", "a draft", PLANS)
+    assert [prompt[0] for prompt in job.prompts] == [1, 3, 5, 7, 9, 11]
+    assert job.temperature == 0.7
+    assert job.new_tokens == 64
+    assert job.together
+    run(new_tokens=30)
+    assert jobs[-1].new_tokens == 30
+
+
+def test_a_slow_target_decodes_fewer_tokens_and_a_short_context_shorter_prompts(
+    jobs: list[TrialJob],
+) -> None:
+    run(profile(target(one_row_s=1.0), draft()))
+    assert jobs[-1].new_tokens == 24
+    run(profile(target(), draft(max_context=100)))
+    assert {len(prompt) for prompt in jobs[-1].prompts} == {50}
+
+
+def test_a_trial_that_fails_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(job: TrialJob) -> Outcome:
+        raise ProfileError("plans could not be run: it crashed")
+
+    monkeypatch.setattr(running.trial, "run", fails)
+    notes: list[str] = []
+    runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None, notes)
+    assert runner(PLANS, True) == {}
+    assert notes == ["plans could not be run: it crashed"]
