@@ -68,7 +68,6 @@ class Talk:
             "/reset": self._reset,
             "/drop": self._drop,
             "/drafter": self._drafter,
-            "/draft": self._drafter,  # its former name
             "/temperature": self._temperature,
             "/tokens": self._tokens,
             "/colours": self._colours,
@@ -90,6 +89,7 @@ class Talk:
         """Handle a line; report any error in it, and go on with the conversation."""
         name, _, rest = line.partition(" ")
         self.stopped = False
+        name = "/drafter" if name == "/draft" else name  # its former name
         if name in self._commands:
             self._commands[name](rest.strip())
         elif line.startswith("/") and not line.startswith("//"):
