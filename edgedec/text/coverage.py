@@ -6,24 +6,31 @@ A text with more characters than its tokens could stand for need not be tokenise
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedec.text.tokenizer import Tokenizer
+    import tokenizers
 
 # Most characters that Unicode's normal form C makes one of.
 _COMPOSED = 4
 _KEEP_ALL = {"ByteLevel", "Metaspace", "Digits"}
 
 
-def longest_token(tokenizer: Tokenizer) -> int | None:
+def longest_token(
+    backend: tokenizers.Tokenizer, pieces: Iterable[bytes | None], *, byte_level: bool
+) -> int | None:
     """Return the most characters of a text that one token can stand for.
 
     None where rules of the tokenizer may drop characters, so that a token stands for any number:
     a normalizer that shortens, white space that separates, characters without a token.
+
+    Args:
+        backend: the tokenizer's rules.
+        pieces: the bytes of each token; None or empty for those without any.
+        byte_level: tokens are spelled in bytes, of which those that are in no UTF-8 may lack one.
+
     """
-    backend = tokenizer.backend
     factor = 1
     for step in _steps(backend.normalizer, "normalizers"):
         if step["type"] == "NFC":
@@ -37,11 +44,11 @@ def longest_token(tokenizer: Tokenizer) -> int | None:
     added = backend.get_added_tokens_decoder().values()
     if any(token.lstrip or token.rstrip for token in added):
         return None
-    pieces = [piece for piece in tokenizer.token_bytes(tokenizer.vocab_size) if piece]
-    known = {piece for piece in pieces if len(piece) == 1}
-    if len(known) < 256 and not (tokenizer.scheme.byte_level and _all_of_utf8(known)):
+    spelled = [piece for piece in pieces if piece]
+    known = {piece for piece in spelled if len(piece) == 1}
+    if len(known) < 256 and not (byte_level and _all_of_utf8(known)):
         return None
-    return factor * max(map(len, [*pieces, *(token.content for token in added)]))
+    return factor * max(map(len, [*spelled, *(token.content for token in added)]))
 
 
 def _all_of_utf8(known: set[bytes]) -> bool:

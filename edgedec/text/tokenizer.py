@@ -196,7 +196,8 @@ class Tokenizer:
         """The most characters that one token stands for; None if there is no such number."""
         from edgedec.text.coverage import longest_token
 
-        return longest_token(self)
+        pieces = self.token_bytes(self.vocab_size)
+        return longest_token(self.backend, pieces, byte_level=self.scheme.byte_level)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids``; special tokens and ids that are not tokens are skipped."""
