@@ -16,7 +16,7 @@ _MOST = 7
 _WORTH_RUNNING = 0.6
 # A length decided each round adapts to the text, down to plain decoding where drafts fail; a fixed
 # length must be faster by more than this factor, and any draft than plain decoding.
-_AUTO_IS_WORTH, _DRAFTS_MUST_GAIN = 0.98, 1.02
+_AUTO_IS_WORTH, _DRAFTS_MUST_GAIN = 0.99, 1.02
 
 
 @dataclass(frozen=True, slots=True)

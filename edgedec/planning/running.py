@@ -22,7 +22,7 @@ _TEXTS = 6
 _FIRST_S, _BUDGET_S = 15.0, 20.0
 # New tokens of a text, and repetitions: fewest and most.
 _FEWEST, _MOST = 24, 64
-_REPETITIONS = (2, 3)
+_REPETITIONS = (3, 4)
 
 
 @dataclass(frozen=True, slots=True)
