@@ -75,7 +75,7 @@ def command(
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
     from edgedec.loading.sources import Models
-    from edgedec.planning import decisions
+    from edgedec.planning import decisions, plan_files
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.workload import Workload
 
@@ -84,7 +84,7 @@ def command(
         return
     workload = Workload(**{each.name: chosen[each.name] for each in fields(Workload)})
     if out is not None:
-        decisions.check_out(out)  # before measuring for a minute
+        plan_files.check_out(out)  # before measuring for a minute
     models = Models.find(bundle, draft_model)
     options = ProfileOptions(
         prompts=_prompts.read(prompts),
@@ -96,7 +96,7 @@ def command(
             models, workload, memory=chosen["memory"], options=options, on_progress=on_progress
         )
     if out is not None:
-        decisions.save(decision, out)
+        plan_files.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
     _keep(decision, models, anyway=chosen["remember_busy"])
 

@@ -18,7 +18,7 @@ from edgedec._support import disk_cache, user_folders
 from edgedec._support.fields import printable
 from edgedec._support.files import open_regular
 from edgedec.errors import PlanError
-from edgedec.planning import decisions
+from edgedec.planning import plan_files
 from edgedec.profiling import store
 
 PROFILE, PLAN, CHECKS, LEFTOVER = "profile", "plan", "checks", "leftover"
@@ -157,7 +157,7 @@ def _what(kind: str, path: Path) -> str:
 
 def _plan(path: Path) -> str:
     try:
-        decision = decisions.read(path, advice="")
+        decision = plan_files.read(path, advice="")
     except PlanError:
         return "a plan that cannot be read, or that another version of edgedec wrote"
     return f"{decision.models}: {decision.chosen.plan.label}, made on {decision.texts}"

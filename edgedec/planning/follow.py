@@ -27,7 +27,7 @@ def plan_to_follow(bundle: str | Path, options: OpenOptions) -> Decision | NoPla
 
     Raises:
         InputError: both a plan and an option that plans decide were given.
-        BundleError, PlanError, MemoryBudgetError: see ``edgedec.planning.decisions``.
+        BundleError, PlanError, MemoryBudgetError: see ``decisions`` and ``plan_files``.
 
     """
     plan, limited = str(options.plan), options.memory is not None
@@ -67,9 +67,9 @@ def _last(bundle: str | Path, options: OpenOptions) -> Decision | None:
 
 
 def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
-    from edgedec.planning import decisions
+    from edgedec.planning import plan_files
 
-    return decisions.load(Path(options.plan), Models.find(bundle, options.draft))
+    return plan_files.load(Path(options.plan), Models.find(bundle, options.draft))
 
 
 def _within(bundle: str | Path, options: OpenOptions) -> Decision:

@@ -26,12 +26,12 @@ def any_there() -> bool:
 
 def remember(decision: Decision, of: Identity) -> bool:
     """Store a decision in place of an earlier one; False if nothing can be stored."""
-    from edgedec.planning import decisions
+    from edgedec.planning import plan_files
 
     try:
         file = _file(of)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        decisions.save(decision, file)
+        plan_files.save(decision, file)
     except (OSError, PlanError):
         return False
     return True
@@ -62,7 +62,7 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
 
     """
     from edgedec.loading.sources import Models
-    from edgedec.planning import decisions
+    from edgedec.planning import plan_files
     from edgedec.profiling.store import identity
 
     now = identity(Models.find(target, draft))
@@ -73,8 +73,8 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
     except OSError:
         return None
     try:
-        decision = decisions.read(file, advice="")
-        decisions.check(decision, now, file, advice="")
+        decision = plan_files.read(file, advice="")
+        plan_files.check(decision, now, file, advice="")
         changed = difference(decision.versions, now.versions)
         if changed:
             raise PlanError(f"runtimes changed since it was made: {changed}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgedec.planning import decisions
+from edgedec.planning import plan_files
 from edgedec.planning.choose import decide
 from edgedec.profiling import store
 from edgedec.profiling.store import Identity
@@ -28,7 +28,7 @@ def full(folders: tuple[Path, Path]) -> list[Path]:
     """A profile and its plan, checks, and a file that was not finished."""
     profiles, caches = folders
     assert store.write(HERE, PAIR)
-    decisions.save(decide(PAIR, WORK), store.file_of(HERE).with_suffix(".plan.json"))
+    plan_files.save(decide(PAIR, WORK), store.file_of(HERE).with_suffix(".plan.json"))
     caches.mkdir(parents=True)
     for name in ("opened-gguf.json", "opened-tokenizers.json"):
         (caches / name).write_text("{}")

@@ -20,7 +20,8 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.errors import PlanError
 from edgedec.loading.sources import Models
 from edgedec.planning.choose import decide
-from edgedec.planning.decisions import load, plan, save
+from edgedec.planning.decisions import plan
+from edgedec.planning.plan_files import load, save
 from edgedec.profiling import measuring
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.run import ProfileOptions, read_cached

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from edgedec._support.fields import to_json
 from edgedec.errors import InputError, MemoryBudgetError, PlanError, ProfileError
 from edgedec.loading.sources import Models
-from edgedec.planning import decisions, running
+from edgedec.planning import decisions, plan_files, running
 from edgedec.planning.choose import decide
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import Identity
@@ -35,7 +35,7 @@ HERE = Identity("demo", MACHINE, "a bundle", {})
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    decisions.save(DECISION, path)
+    plan_files.save(DECISION, path)
     return path
 
 
@@ -47,8 +47,8 @@ def one_line(caught: pytest.ExceptionInfo[PlanError]) -> str:
 
 
 def test_a_decision_comes_back_as_it_was(stored):
-    assert decisions.read(stored) == DECISION
-    decisions.check(decisions.read(stored), HERE, stored)
+    assert plan_files.read(stored) == DECISION
+    plan_files.check(plan_files.read(stored), HERE, stored)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files have no such modes there")
@@ -56,7 +56,7 @@ def test_a_decision_comes_back_as_it_was(stored):
 def test_a_plan_has_the_mode_of_any_new_file(tmp_path, mask, mode):
     before = os.umask(mask)
     try:
-        decisions.save(DECISION, tmp_path / "plan.json")
+        plan_files.save(DECISION, tmp_path / "plan.json")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == mode
@@ -64,7 +64,7 @@ def test_a_plan_has_the_mode_of_any_new_file(tmp_path, mask, mode):
 
 def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(PlanError, match=r"cannot be written.*give another --out"):
-        decisions.save(DECISION, tmp_path / "no folder" / "plan.json")
+        plan_files.save(DECISION, tmp_path / "no folder" / "plan.json")
     old = tmp_path / "plan.json"
     old.write_text("what was there")
 
@@ -73,7 +73,7 @@ def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(PlanError, match="No space left"):
-        decisions.save(DECISION, old)
+        plan_files.save(DECISION, old)
     assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
     assert old.read_text() == "what was there"
 
@@ -81,21 +81,21 @@ def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch
 def test_another_machine_is_named_with_its_difference(stored):
     there = dataclasses.replace(HERE, machine={"cpu": "another processor"})
     with pytest.raises(PlanError, match="for another machine") as caught:
-        decisions.check(DECISION, there, stored)
+        plan_files.check(DECISION, there, stored)
     assert "cpu was a processor, is another processor" in one_line(caught)
 
 
 def test_a_message_says_nothing_to_the_terminal_and_leaves_advice_to_others(stored):
     odd = dataclasses.replace(DECISION, machine={"cpu\x1b[2J\n": "\x1b[31m\n" * 1000})
     with pytest.raises(PlanError, match="for another machine") as caught:
-        decisions.check(odd, HERE, stored)
+        plan_files.check(odd, HERE, stored)
     assert one_line(caught).endswith("make one with `edgedec plan --out FILE`")
     with pytest.raises(PlanError, match="for another machine") as caught:
-        decisions.check(odd, HERE, stored, advice="")
+        plan_files.check(odd, HERE, stored, advice="")
     assert "make one" not in one_line(caught)
     stored.write_text("{")
     with pytest.raises(PlanError, match=r"not JSON$"):
-        decisions.read(stored, advice="")
+        plan_files.read(stored, advice="")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -110,7 +110,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path, kind):
     made[kind]()
     before = os.lstat(path)
     with pytest.raises(PlanError, match=r"not replaced: give another --out") as caught:
-        decisions.save(DECISION, path)
+        plan_files.save(DECISION, path)
     one_line(caught)
     assert os.lstat(path) == before
     assert kept.read_text() == "what was there"
@@ -120,15 +120,15 @@ def test_nothing_but_a_file_is_replaced(tmp_path, kind):
 def test_other_models_are_refused(stored):
     there = dataclasses.replace(HERE, bundle="another bundle")
     with pytest.raises(PlanError, match="for other models") as caught:
-        decisions.check(DECISION, there, stored)
+        plan_files.check(DECISION, there, stored)
     one_line(caught)
 
 
 def test_load_compares_with_what_is_there(stored, monkeypatch):
     with pytest.raises(PlanError, match="for another machine"):
-        decisions.load(stored, Models.find("demo"))
-    monkeypatch.setattr(decisions, "identity", lambda *args: HERE)
-    assert decisions.load(stored, Models.find("demo")) == DECISION
+        plan_files.load(stored, Models.find("demo"))
+    monkeypatch.setattr(plan_files, "identity", lambda *args: HERE)
+    assert plan_files.load(stored, Models.find("demo")) == DECISION
 
 
 def changed(path: str, value: object) -> str:
@@ -183,15 +183,15 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, text, match):
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(PlanError, match=match) as caught:
-        decisions.read(path)
+        plan_files.read(path)
     one_line(caught)
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path):
     with pytest.raises(PlanError, match="edgedec plan --out FILE"):
-        decisions.read(tmp_path / "none.json")
+        plan_files.read(tmp_path / "none.json")
     with pytest.raises(PlanError, match="cannot be read"):
-        decisions.read(tmp_path)
+        plan_files.read(tmp_path)
 
 
 def test_a_huge_file_is_not_read(tmp_path):
@@ -199,7 +199,7 @@ def test_a_huge_file_is_not_read(tmp_path):
     with path.open("wb") as stream:
         stream.truncate(9 << 20)
     with pytest.raises(PlanError, match="larger than 8 MiB"):
-        decisions.read(path)
+        plan_files.read(path)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -211,7 +211,7 @@ def test_any_flipped_byte_is_refused_or_harmless(stored, data):
     path.write_bytes(bytes(raw))
     # Whatever else is raised fails this.
     with suppress(PlanError):
-        assert isinstance(decisions.read(path), Decision)
+        assert isinstance(plan_files.read(path), Decision)
 
 
 def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):

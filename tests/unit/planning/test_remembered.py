@@ -9,7 +9,7 @@ import pytest
 from edgedec import GenerateOptions, OpenOptions, Pipeline
 from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
-from edgedec.planning import decisions, remembered
+from edgedec.planning import plan_files, remembered
 from edgedec.profiling.store import Identity, identity
 from edgedec.records.place import Place
 from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
@@ -129,9 +129,9 @@ def test_a_file_is_followed_and_one_of_another_machine_refused(
     decision, demo, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
-    decisions.save(decision, file)
+    plan_files.save(decision, file)
     assert opened(plan=str(file)) == PLANNED
-    decisions.save(dataclasses.replace(decision, machine={"cpu": "another"}), file)
+    plan_files.save(dataclasses.replace(decision, machine={"cpu": "another"}), file)
     with pytest.raises(PlanError, match="for another machine"):
         opened(plan=file)
     with pytest.raises(PlanError, match="cannot be read"):
@@ -140,7 +140,7 @@ def test_a_file_is_followed_and_one_of_another_machine_refused(
 
 def test_what_a_plan_decides_cannot_be_chosen_as_well(decision, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    decisions.save(decision, file)
+    plan_files.save(decision, file)
     with pytest.raises(InputError, match="--draft-length, --threads"):
         opened(plan=file, threads=2, draft_length=3)
     with pytest.raises(InputError, match="--memory"):
@@ -192,7 +192,7 @@ def test_a_plan_does_not_stand_in_the_way_of_what_is_asked_for(
 
 def test_memory_and_a_plan_contradict(decision, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    decisions.save(dataclasses.replace(decision, memory=1 << 27), file)
+    plan_files.save(dataclasses.replace(decision, memory=1 << 27), file)
     with pytest.raises(InputError, match="--memory makes a plan"):
         opened(plan=file, memory=1 << 30)
     assert opened(plan="none", memory=1 << 32)["max_context"]

@@ -15,7 +15,8 @@ from edgedec.cli import _options, main
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.options import LoadOptions
 from edgedec.loading.sources import Models
-from edgedec.planning.decisions import plan, save
+from edgedec.planning.decisions import plan
+from edgedec.planning.plan_files import save
 from edgedec.profiling import measuring
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.run import ProfileOptions
