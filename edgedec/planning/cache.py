@@ -24,7 +24,7 @@ from edgedec.profiling import store
 PROFILE, PLAN, CHECKS, LEFTOVER = "profile", "plan", "checks", "leftover"
 _NAMES = {
     PROFILE: re.compile(r"[0-9a-f]{32}\.json"),
-    PLAN: re.compile(r"[0-9a-f]{32}\.plan\.json"),
+    PLAN: re.compile(r"[0-9a-f]{32}(\.limited)?\.plan\.json"),
     CHECKS: re.compile(r"opened-[a-z]{1,20}\.json"),
     # Left by a process that was killed before it could rename the file.
     LEFTOVER: re.compile(

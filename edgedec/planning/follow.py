@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from pathlib import Path
 
 from edgedec.decoding.drafting import PLAIN
@@ -18,6 +19,9 @@ from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
 
 _log = logging.getLogger("edgedec")
+# A plan is kept for up to a quarter more memory than it was made for: what is free, as `--memory
+# auto` grants it, is never twice the same.
+_AS_GOOD = 0.8
 # Names in messages of options that the command line spells differently or lacks.
 _NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores"}
 
@@ -73,21 +77,42 @@ def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
 
 
 def _within(bundle: str | Path, options: OpenOptions) -> Decision:
-    """Make a plan that fits in memory; measures the models if that has not been done."""
+    """Return a stored plan that fits in memory, or make one and store it."""
     from edgedec.planning import decisions
-    from edgedec.profiling.run import read_cached
+    from edgedec.profiling.store import identity
 
     assert options.memory is not None
     memory = granting(options.memory)()
     models = Models.find(bundle, options.draft)
     decisions.check_memory(memory, models)
-    if read_cached(models) is None:
-        _log.warning("measuring what the models cost here, once; this takes a minute or so")
-    decision = decisions.plan(models, _workload(options.max_context), memory=memory)
+    now = identity(models)
+    stored = (
+        remembered.recall(bundle, options.draft, now, limited=limited) for limited in (False, True)
+    )
+    fitting = (one for one in stored if one and _fits(one, memory, options.max_context))
+    decision = next(fitting, None)
+    if decision is None:
+        _log.warning(
+            "making a plan for this amount of memory, once: measuring the models and running the"
+            " best plans takes up to a minute or so"
+        )
+        decision = decisions.plan(models, _workload(options.max_context), memory=memory)
+        remembered.remember(decision, now, limited=True)
     streams = decisions.streams(decision, models)
     if streams:
         _log.warning(streams)
     return decision
+
+
+def _fits(decision: Decision, memory: int, max_context: int | None) -> bool:
+    """Return whether a plan is what would be made for this memory and context.
+
+    The best plan within more memory is also the best within less, if it fits.
+    """
+    made_for = math.inf if decision.memory is None else decision.memory
+    needed = min(made_for, decision.chosen.prediction.peak_bytes)
+    enough = max_context is None or max_context <= decision.max_context
+    return enough and needed <= memory <= made_for / _AS_GOOD
 
 
 def _check_context(decision: Decision, options: OpenOptions) -> None:

@@ -1,4 +1,7 @@
-"""Stores the last plan made for a bundle on this machine, for the next time it is opened."""
+"""Stores the last plans made for a bundle on this machine, for the next time it is opened.
+
+One is that of ``edgedec plan``, the other was made to open the bundle within a memory limit.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from edgedec.profiling.store import Identity
 from edgedec.records.plan import Decision
 
 _log = logging.getLogger("edgedec")
-_SUFFIX = ".plan.json"
+_SUFFIX, _LIMITED = ".plan.json", ".limited.plan.json"
 
 
 def any_there() -> bool:
@@ -24,12 +27,19 @@ def any_there() -> bool:
         return False
 
 
-def remember(decision: Decision, of: Identity) -> bool:
-    """Store a decision in place of an earlier one; False if nothing can be stored."""
+def remember(decision: Decision, of: Identity, *, limited: bool = False) -> bool:
+    """Store a decision in place of an earlier one; False if nothing can be stored.
+
+    Args:
+        decision: the plan and its fallbacks.
+        of: the models and the machine.
+        limited: it was made for a memory limit given when the bundle was opened.
+
+    """
     from edgedec.planning import plan_files
 
     try:
-        file = _file(of)
+        file = _file(of, limited)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         plan_files.save(decision, file)
     except (OSError, PlanError):
@@ -46,16 +56,25 @@ def is_kept(of: Identity) -> bool:
 
 
 def forget(of: Identity) -> bool:
-    """Delete the stored plan; False if there is none."""
-    try:
-        _file(of).unlink()
-    except FileNotFoundError:
-        return False
-    return True
+    """Delete the stored plans; False if there are none."""
+    found = False
+    for limited in (False, True):
+        with contextlib.suppress(FileNotFoundError):
+            _file(of, limited).unlink()
+            found = True
+    return found
 
 
-def recall(target: str | Path, draft: Path | None) -> Decision | None:
+def recall(
+    target: str | Path, draft: Path | None, now: Identity | None = None, *, limited: bool = False
+) -> Decision | None:
     """Return the stored decision if it is still valid; otherwise log a warning, once.
+
+    Args:
+        target: the bundle or file, for messages.
+        draft: the user's own draft model.
+        now: the identity of both; None reads them.
+        limited: see ``remember``.
 
     Raises:
         BundleError: no such bundle, or it is damaged.
@@ -65,9 +84,9 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
     from edgedec.planning import plan_files
     from edgedec.profiling.store import identity
 
-    now = identity(Models.find(target, draft))
+    now = identity(Models.find(target, draft)) if now is None else now
     try:
-        file = _file(now)
+        file = _file(now, limited)
         if not file.is_file():
             return None
     except OSError:
@@ -81,10 +100,10 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
     except PlanError as error:
         _log.warning("the plan of %s is not used (%s): make one with `edgedec plan`", target, error)
         with contextlib.suppress(OSError):
-            forget(now)
+            file.unlink()
         return None
     return decision
 
 
-def _file(of: Identity) -> Path:
-    return store.file_of(of).with_suffix(_SUFFIX)
+def _file(of: Identity, limited: bool = False) -> Path:
+    return store.file_of(of).with_suffix(_LIMITED if limited else _SUFFIX)

@@ -9,7 +9,7 @@ import pytest
 from edgedec import GenerateOptions, OpenOptions, Pipeline
 from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
-from edgedec.planning import plan_files, remembered
+from edgedec.planning import decisions, plan_files, remembered
 from edgedec.profiling.store import Identity, identity
 from edgedec.records.place import Place
 from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
@@ -199,3 +199,57 @@ def test_memory_and_a_plan_contradict(decision, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds 300 tokens"):
         opened(plan=file, max_context=301)
     assert opened(plan=file, max_context=200)["max_context"] == 200
+
+
+MEMORY = 1 << 30
+
+
+def refuse(*args: object, **more: object) -> Decision:
+    raise AssertionError("a plan is made although a stored one fits")
+
+
+@pytest.mark.parametrize("made_for", [None, MEMORY, MEMORY // 5 * 4 + 4])
+def test_within_memory_the_plan_made_before_is_followed(
+    decision, demo, monkeypatch: pytest.MonkeyPatch, made_for: int | None
+) -> None:
+    remembered.remember(dataclasses.replace(decision, memory=made_for), demo)
+    monkeypatch.setattr(decisions, "plan", refuse)
+    assert opened(memory=MEMORY) == PLANNED
+    assert opened(memory=MEMORY, max_context=200)["max_context"] == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({"memory": MEMORY // 2}, {}),  # more memory may allow a better one
+        ({"memory": None}, {"max_context": 301}),
+    ],
+)
+def test_a_plan_for_other_memory_is_made_anew_and_once(
+    decision, demo, monkeypatch: pytest.MonkeyPatch, changes: dict, asked: dict
+) -> None:
+    remembered.remember(dataclasses.replace(decision, **changes), demo)
+    asked_for: list[int] = []
+
+    def make(models: Models, workload: object, *, memory: int) -> Decision:
+        asked_for.append(memory)
+        return dataclasses.replace(decision, memory=memory, max_context=400)
+
+    monkeypatch.setattr(decisions, "plan", make)
+    for _ in range(2):
+        opened(memory=MEMORY, **asked)
+    assert asked_for == [MEMORY]
+    assert remembered.forget(demo)
+    opened(memory=MEMORY, **asked)
+    assert asked_for == [MEMORY, MEMORY]
+
+
+def test_a_plan_that_holds_more_than_the_limit_is_not_followed(
+    decision, demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prediction = dataclasses.replace(decision.chosen.prediction, peak_bytes=MEMORY + 1)
+    chosen = dataclasses.replace(decision.chosen, prediction=prediction)
+    remembered.remember(dataclasses.replace(decision, chosen=chosen), demo)
+    monkeypatch.setattr(decisions, "plan", refuse)
+    with pytest.raises(AssertionError, match="a plan is made"):
+        opened(memory=MEMORY)
