@@ -12,12 +12,10 @@ import argparse
 import errno
 import fcntl
 import io
-import json
 import os
 import pty
 import re
 import select
-import shutil
 import signal
 import struct
 import sys
@@ -39,9 +37,7 @@ ROWS = 30
 TALL = 600
 LIMIT_S = 900.0
 PROMPT = "def format_date(value):"
-TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
-_ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 # What a picture that is drawn anew begins with.
 _REDRAW = b"\r\x1b[2K"
 
@@ -71,26 +67,18 @@ class Capture:
     Attributes:
         name: of the files.
         words: the command's, without ``edgedec``.
-        typed: lines that are typed once a prompt ``> `` stands there.
         at: share of the output after which the screen is drawn; 1 is the end.
 
     """
 
     name: str
     words: tuple[str, ...]
-    typed: tuple[str, ...] = ()
     at: float = 1.0
 
 
 CAPTURES = (
     Capture("generate", ("generate", PROMPT)),
     Capture("demo-race", ("demo", "--count", "1"), at=0.5),
-    Capture("demo", ("demo", "--count", "2")),
-    Capture("chat", ("chat", "./chatty", "-n", "24"), typed=("def add(a, b):", "/exit")),
-    Capture("export", ("export", "./target", "--draft", "./draft", "--out", "./pair")),
-    Capture("bench", ("bench", "demo", "--count", "3", "-n", "64", "--out", "./records")),
-    Capture("profile", ("profile", "demo")),
-    Capture("plan", ("plan", "demo", "--remember-busy")),
 )
 
 
@@ -107,11 +95,10 @@ def run(capture: Capture, width: int, folder: Path) -> list[bytes]:
         os.chdir(folder)
         os.execve(sys.executable, program, _environment(folder))
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, width, 0, 0))
-    pieces, typed, end = [], list(capture.typed), time.monotonic() + LIMIT_S
+    pieces: list[bytes] = []
+    end = time.monotonic() + LIMIT_S
     while (piece := _read(terminal, end)) is not None:
         pieces.append(piece)
-        if typed and _ESCAPE.sub(b"", b"".join(pieces[-2:])).rstrip(b" \b").endswith(b">"):
-            os.write(terminal, typed.pop(0).encode() + b"\r")
     if time.monotonic() >= end:
         os.kill(pid, signal.SIGKILL)
     os.close(terminal)
@@ -203,25 +190,8 @@ def draw(lines: list[Text], title: str, command: str, width: int) -> str:
     return re.sub(r' clip-path="url\(#[\w-]*-line-\d+\)"', "", drawn)
 
 
-def prepare(folder: Path) -> None:
-    """What the commands work on: the pair's checkpoints, and a bundle that can chat."""
-    from edgedec.export import ExportOptions, export_bundle
-
-    for role in ("target", "draft"):
-        shutil.copytree(ROOT / "models" / "demo" / role, folder / role)
-    told = folder / "target" / "tokenizer_config.json"
-    before = told.read_text("utf-8") if told.is_file() else "{}"
-    told.write_text(json.dumps({**json.loads(before), "chat_template": TEMPLATE}), "utf-8")
-    export_bundle(
-        ExportOptions(folder / "target", folder / "chatty", folder / "draft", parity=False)
-    )
-    told.write_text(before, "utf-8")
-
-
 def take(capture: Capture, width: int, folder: Path, out: Path) -> Path:
     """Run one command and write its SVG."""
-    for left in ("pair", "records"):
-        shutil.rmtree(folder / left, ignore_errors=True)
     lines = screen(run(capture, width, folder), width, capture.at)
     check(lines, folder)
     command = " ".join(f'"{word}"' if " " in word else word for word in ("edgedec", *capture.words))
@@ -239,7 +209,6 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare(folder)
         for capture in CAPTURES:
             if asked.names and capture.name not in asked.names:
                 continue

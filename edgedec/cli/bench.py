@@ -47,7 +47,7 @@ def command(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Compare every drafter with plain decoding.
+    """Compare auto and each single drafter with plain decoding.
 
     MODEL is a folder, the demo, or a GGUF file. All drafters run interleaved in one process; on a
     busy machine only ratios within one run are meaningful. The speed-up is plain decoding's seconds

@@ -148,7 +148,10 @@ def _caption(pace_ms: float, chosen: bool) -> str:
         )
     lines.append("[bold green]Green[/] tokens were proposed by the draft and accepted.")
     if chosen:
-        lines.append(f"Chosen from {_LOOKED_AT} times as many functions as repeating least.")
+        lines.append(
+            "The functions are those that repeat themselves least, out of"
+            f" {_LOOKED_AT} times as many."
+        )
     return " ".join(lines)
 
 

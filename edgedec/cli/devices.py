@@ -57,7 +57,7 @@ def command(model: str | None, attempt: bool, measure: bool | None, as_json: boo
     from edgedec.doctor.survey import survey
 
     if measure:
-        raise click.UsageError("--measure is no more: edgedec profile MODEL measures every device")
+        raise click.UsageError("--measure was removed: edgedec profile MODEL measures every device")
     placed = () if model is None else _placed(in_library(model))
 
     with _output.progress("trying") as listen:

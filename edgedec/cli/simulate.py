@@ -151,7 +151,7 @@ def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
     _terminal.say(
         f"Between {min(gains):.2f} and {max(gains):.2f} times plain decoding, over the card's"
         f" ranges and where {ASSUMED[0]:.0%} to {ASSUMED[1]:.0%} of drafted tokens are accepted."
-        " That was not measured for these models: give --acceptance once it is (`edgedec bench`)."
+        " That was not measured for these models: give --acceptance once it is (`edgedec profile`)."
     )
     for sentence in ends[0].assumed:
         if "probability" not in sentence:

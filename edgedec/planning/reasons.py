@@ -120,7 +120,7 @@ def _plain(findings: Findings) -> Iterator[str]:
     best = findings.drafting[0]
     too_little = "" if best.rate <= plain.rate else ", which is too little to rely on"
     yield (
-        f"Speculation is refused: the best plan that drafts, {_decodes(best)},"
+        f"Speculation is refused. The best plan that drafts: {_decodes(best)},"
         f" {_against(best, plain)} plain decoding's{too_little}"
         f"{_spread(best.candidate.measured, findings.profile.texts)}."
     )
@@ -140,8 +140,8 @@ def _overlap(findings: Findings) -> Iterator[str]:
         yield f"Overlap is used: the draft works while the target verifies{than}."
         return
     yield (
-        f"Overlap is not used: its best plan, {_decodes(options[0])},"
-        f" {_against(options[0], chosen)} the chosen plan."
+        f"Overlap is not used. Its best plan: {_decodes(options[0])},"
+        f" {_against(options[0], chosen)} the speed of the chosen plan."
     )
 
 

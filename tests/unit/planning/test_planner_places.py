@@ -48,7 +48,7 @@ def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster():
     )
     decision = decide(halves, WORK)
     assert decision.chosen.plan.schedule == SEQUENTIAL
-    said(decision, "Overlap is not used: its best plan", "times the chosen plan")
+    said(decision, "Overlap is not used. Its best plan", "the speed of the chosen plan")
 
 
 def test_contention_counts():
@@ -131,4 +131,4 @@ def test_overlap_that_ran_and_is_slower_is_told_as_such():
         return 100.0 if plan.plain else 110.0 if plan.schedule == OVERLAPPED else 120.0
 
     decision = decide(profile(target(), draft(GPU)), WORK, run=ran(speed))
-    said(decision, "Overlap is not used: its best plan", "decoded 110 tokens/s, 0.92 times")
+    said(decision, "Overlap is not used. Its best plan", "decoded 110 tokens/s, 0.92 times")
