@@ -34,9 +34,8 @@ def show(decision: Decision, *, show_all: bool) -> None:
     rows = [_HEADS, *(_row(one, plain, rough, one == decision.chosen) for one in shown)]
     _terminal.columns(rows if ran else [row[:_TEXTS] + row[_TEXTS + 1 :] for row in rows])
     if rough:
-        say(
-            f"{_FORMULA} estimated by formula and not run: too slow, or nearly the same as a plan that ran"
-        )
+        why = "too slow, or nearly the same as a plan that ran"
+        say(f"{_FORMULA} estimated by formula and not run: {why}")
     by_reason: dict[str, list[str]] = {}
     for one in refused:
         by_reason.setdefault(one.refused, []).append(one.plan.label)
