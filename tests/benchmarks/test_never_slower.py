@@ -98,7 +98,7 @@ class NeverStops(MeasuredCost):
 
 
 class ReadsAll(MeasuredCost):
-    def _worth_reading(self, step: DraftStep) -> bool:
+    def _worth_catching_up(self, step: DraftStep) -> bool:
         return True
 
 

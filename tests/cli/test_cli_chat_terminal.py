@@ -46,7 +46,7 @@ def terminal(chat: Chat) -> Iterator[Terminal]:
 
 def test_a_banner_an_answer_and_figures(terminal: Terminal, bundle: Path) -> None:
     banner = terminal.expect(PROMPT)
-    for part in (r"model +\S", r"draft +onnx, ", r"plan +drafter hybrid", r"context +4096 tokens"):
+    for part in (r"model\s+\S", r"draft +onnx, ", r"plan +drafter hybrid", r"context +4096 tokens"):
         assert re.search(part, banner), banner
     assert "/help lists the commands" in banner
     terminal.type("Hello" + ENTER)
