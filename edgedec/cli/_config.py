@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import click
+from click.core import ParameterSource
+
 COMMANDS = ("chat", "generate", "run")
 _MAX_BYTES = 1 << 16
 
@@ -76,11 +79,50 @@ def _check(file: str, name: str, value: Any) -> None:
 
 
 def options() -> dict[str, Any]:
-    """Return the defaults of options, as click takes them."""
-    found = {name: value for name, value in read().items() if name != "model"}
-    if "draft" in found:
-        from edgedec.decoding import drafting
+    """Return the defaults of options, as click takes them.
 
-        if drafting.known(found["draft"]):  # as before there was a setting of that name
-            found["drafter"] = found.pop("draft")
+    A drafter's name as ``draft``, as before there was a setting ``drafter``, is given as that.
+
+    Raises:
+        InputError: the file is invalid, or names two drafters.
+
+    """
+    from edgedec._support import user_folders
+    from edgedec.decoding.drafting import AUTO
+    from edgedec.errors import InputError
+
+    found = {name: value for name, value in read().items() if name != "model"}
+    if _names_drafter(found.get("draft")):
+        draft = found.pop("draft")
+        drafter = found.setdefault("drafter", draft)
+        if draft not in (AUTO, drafter):
+            raise InputError(
+                f"{user_folders.config_file()}: draft = {draft!r} names a drafter as"
+                f" drafter = {drafter!r} does: give one"
+            )
     return found
+
+
+def settled(draft: Any, drafter: str | None) -> tuple[Any, str | None]:
+    """Return ``--draft`` and ``--drafter``, less what the file says against the command line.
+
+    A draft model and a drafter that uses one go together, wherever each is from.
+    """
+    from edgedec.decoding.drafting import AUTO, info
+
+    if draft is None or drafter is None:
+        return draft, drafter
+    source = click.get_current_context().get_parameter_source
+    sources = source("draft"), source("drafter")
+    together = not _names_drafter(draft) and (drafter == AUTO or info(drafter).needs_model)
+    if not together and sources == (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):
+        return draft, None
+    if not together and sources == (ParameterSource.DEFAULT_MAP, ParameterSource.COMMANDLINE):
+        return None, drafter
+    return draft, drafter
+
+
+def _names_drafter(draft: object) -> bool:
+    from edgedec.decoding.drafting import AUTO, known
+
+    return isinstance(draft, str) and (draft == AUTO or known(draft))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgedec.cli import _values
+from edgedec.cli import _config, _values
 from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
@@ -235,7 +235,8 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
 
     if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
-    draft, drafter = chosen["draft"], chosen["drafter"]
+    draft, drafter = _config.settled(chosen["draft"], chosen["drafter"])
+    chosen = {**chosen, "draft": draft, "drafter": drafter}
     named = isinstance(draft, str)
     if named and drafter not in (None, draft):
         raise click.UsageError(f"--draft {draft} names a drafter as --drafter does: give one")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _help, _library, _model, _options, _sampling
+from edgedec.cli import _config, _help, _library, _model, _options, _sampling
 from edgedec.cli.chat import SESSION, converse
+from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
     from edgedec.loading.build import OpenOptions
@@ -68,7 +69,8 @@ def command(
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
     _check(system, session, options, raw=raw, chats=text is None)
     target = _library.located(model, wanted).path
-    chosen["draft"] = _library.draft(draft, chosen["drafter"], target, wanted)
+    wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
+    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wanted)
     opening = _options.open_options(chosen)
     completes = model == DEMO and system is None
     if text is None:

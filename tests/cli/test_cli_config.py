@@ -52,6 +52,37 @@ def test_settings_are_defaults_and_options_go_before(run: Run, config: Path, bun
     assert run("inspect", "--quick").stdout == run("inspect", "demo", "--quick").stdout
 
 
+@pytest.mark.parametrize("command", ["generate", "run"])
+@pytest.mark.parametrize(
+    ("text", "typed", "drafter"),
+    [
+        ('draft = "lookup"', ["--draft", "none"], "none"),
+        ('draft = "lookup"', ["--draft", "demo"], "hybrid"),
+        ('draft = "auto"', ["--drafter", "lookup"], "lookup"),
+        ('draft = "auto"\ndrafter = "lookup"', [], "lookup"),
+        ('draft = "demo"', ["--drafter", "lookup"], "lookup"),
+        ('draft = "demo"', ["--drafter", "model"], "model"),
+        ('drafter = "lookup"', ["--draft", "auto"], "hybrid"),
+        ('drafter = "auto"', ["--draft", "none"], "none"),
+        ('drafter = "model"', ["--draft", "demo"], "model"),
+    ],
+)
+def test_how_to_draft_is_first_what_was_typed(
+    run: Run, config: Path, command: str, text: str, typed: list[str], drafter: str
+) -> None:
+    config.write_text(text + "\n", "utf-8")
+    asked = [command, "demo", "x", *typed, "--plan", "none", "-n", 2, "--json"]
+    assert json.loads(run(*asked).stdout)["plan"]["drafter"] == drafter
+
+
+def test_two_ways_of_drafting_that_were_typed_are_refused(
+    run: Run, one_line: Callable[..., str], config: Path
+) -> None:
+    config.write_text('draft = "text"\n', "utf-8")
+    typed = ["generate", "demo", "x", "--draft", "none", "--drafter", "lookup"]
+    assert "--draft none names a drafter as --drafter does" in one_line(run(*typed))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -63,6 +94,8 @@ def test_settings_are_defaults_and_options_go_before(run: Run, config: Path, bun
         ("model = ''", "model is '', expected"),
         ("memory = -1", "memory is -1, expected"),
         ("memory = 'plenty'", "expected a size such as 512MB"),
+        ("draft = 'none'\ndrafter = 'text'", "draft = 'none' names a drafter as drafter = 'text'"),
+        ("draft = 'demo'\ndrafter = 'text'", "the drafter text takes no draft model"),
         ("draft = 'magic'", "no drafter 'magic'"),
     ],
 )
