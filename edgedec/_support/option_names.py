@@ -1,9 +1,12 @@
-"""Names of options: refuses unknown ones, and says which was probably meant."""
+"""Names of options: takes former ones, refuses unknown ones and says which was meant."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgedec.errors import InputError
 
 # Names of options in other libraries, and former ones, with what they are called here.
 ELSEWHERE = {
@@ -26,3 +29,23 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
             f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(known)}"
         )
         raise TypeError(f"unknown option {name!r}: {meant}")
+
+
+def present_names(given: Mapping[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+    """Return options by their present names, given the table of former ones.
+
+    Raises:
+        InputError: an option has two values, one by each name.
+
+    """
+    found = {name: value for name, value in given.items() if name not in former}
+    for name in former.keys() & given.keys():
+        present, value = former[name], given[name]
+        now = found.setdefault(present, value)
+        if now is None:
+            found[present] = value
+        elif value not in (None, now):
+            raise InputError(
+                f"{name} is {value!r:.60} and {present} is {now!r:.60}: give one, {present}"
+            )
+    return found

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from edgedec._support.option_names import check_names
+from edgedec._support.option_names import check_names, present_names
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.generation.options import GenerateOptions
+from edgedec.generation.options import FORMER, GenerateOptions
 
 
 class TextOptions(TypedDict, total=False):
@@ -42,7 +42,7 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
 
     Raises:
         TypeError: ``options`` is something else, or no option has a name that was given.
-        InputError: a value is out of range.
+        InputError: a value is out of range, or given by a former name and another by the present.
 
     """
     if not isinstance(getattr(options, "sampling", None), SamplingParams):
@@ -52,6 +52,7 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
         )
     if not changes:
         return options
+    changes = present_names(changes, FORMER)
     drawn = _names(options.sampling)
     own = _names(options)
     check_names(changes, own + drawn)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from numbers import Real
 from typing import Any
 
+from edgedec._support.option_names import present_names
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.sampling.params import check_whole
@@ -21,6 +22,8 @@ _GRAMMARS: dict[str, Callable[[Any], Grammar]] = {
     "regex": spec.regex,
     "grammar": spec.grammar,
 }
+# Former names of options, which are still accepted.
+FORMER = {"draft": "drafter"}
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
 
@@ -48,6 +51,8 @@ class GenerateOptions:
         grammar: constrain it to this grammar, in Lark's notation or GBNF. At most one of these four
             may be given; they need the extra ``grammar``. ``max_new_tokens`` may cut such a text,
             and then the reason is ``length``.
+        draft: the former name of ``drafter``, which is still accepted.
+
     """
 
     max_new_tokens: int = 128
@@ -62,8 +67,11 @@ class GenerateOptions:
     json_schema: str | bool | Mapping[str, Any] | None = None
     regex: str | None = None
     grammar: str | None = None
+    draft: InitVar[str | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, draft: str | None) -> None:
+        named = present_names({"drafter": self.drafter, "draft": draft}, FORMER)
+        object.__setattr__(self, "drafter", named["drafter"])
         object.__setattr__(self, "stop", _texts("stop", self.stop))
         for name in ("max_new_tokens", "logprobs", "draft_length"):
             check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")

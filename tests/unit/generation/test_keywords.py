@@ -27,6 +27,7 @@ def test_every_option_has_its_name_and_its_type() -> None:
     hints = typing.get_type_hints(TextOptions)
     own = typing.get_type_hints(GenerateOptions)
     drawn = typing.get_type_hints(SamplingParams)
+    assert own.pop("draft") is not None  # a former name
     # Wider than what is kept: any mapping, any sequence of texts, one text.
     assert hints.pop("logit_bias") == Mapping[int, float]
     assert hints.pop("stop") == str | Sequence[str]
@@ -90,6 +91,19 @@ def test_names_override_what_the_object_says() -> None:
     assert with_changes(base, {"stop": ["a", "b"]}).stop == ("a", "b")
     assert with_changes(base, {}) is base
     assert base.sampling.seed == 1
+
+
+def test_the_former_name_of_a_drafter_is_accepted(pipeline: Pipeline) -> None:
+    options = GenerateOptions(draft="lookup")
+    assert options == GenerateOptions(drafter="lookup")
+    assert dataclasses.replace(options, drafter="none") == GenerateOptions(drafter="none")
+    assert with_changes(options, {"draft": "none"}).drafter == "none"
+    assert with_changes(options, {"draft": None}).drafter is None
+    assert pipeline.generate(PROMPT, max_new_tokens=2, draft="none").plan["drafter"] == "none"
+    with pytest.raises(InputError, match="draft is 'text' and drafter is 'none': give one, draft"):
+        GenerateOptions(draft="text", drafter="none")
+    with pytest.raises(InputError, match="draft is 'text' and drafter is 'none': give one, draft"):
+        with_changes(options, {"draft": "text", "drafter": "none"})
 
 
 @pytest.mark.parametrize("name", ["generate", "stream", "chat"])
