@@ -8,13 +8,12 @@ from typing import Any
 
 from edgedec.errors import InputError
 
-# Names of options in other libraries, and former ones, with what they are called here.
+# Names of options in other libraries, with what they are called here.
 ELSEWHERE = {
     "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "n_predict": "max_new_tokens",
     "do_sample": "temperature", "repeat_penalty": "repetition_penalty", "stop_strings": "stop",
     "stop_words": "stop", "max_time": "timeout_s", "timeout": "timeout_s",
-    "n_ctx": "max_context", "n_threads": "threads", "draft_path": "draft", "draft_model": "draft",
-    "row_invariant": "batch_invariant",
+    "n_ctx": "max_context", "n_threads": "threads", "draft_path": "draft",
 }  # fmt: skip
 
 

@@ -90,9 +90,10 @@ def options() -> dict[str, Any]:
     from edgedec._support import user_folders
     from edgedec.decoding.drafting import AUTO
     from edgedec.errors import InputError
+    from edgedec.loading.former import names_drafter
 
     found = {name: value for name, value in read().items() if name != "model"}
-    if _names_drafter(found.get("draft")):
+    if names_drafter(found.get("draft")):
         draft = found.pop("draft")
         drafter = found.setdefault("drafter", draft)
         if draft not in (AUTO, drafter):
@@ -109,20 +110,15 @@ def settled(draft: Any, drafter: str | None) -> tuple[Any, str | None]:
     A draft model and a drafter that uses one go together, wherever each is from.
     """
     from edgedec.decoding.drafting import AUTO, info
+    from edgedec.loading.former import names_drafter
 
     if draft is None or drafter is None:
         return draft, drafter
     source = click.get_current_context().get_parameter_source
     sources = source("draft"), source("drafter")
-    together = not _names_drafter(draft) and (drafter == AUTO or info(drafter).needs_model)
+    together = not names_drafter(draft) and (drafter == AUTO or info(drafter).needs_model)
     if not together and sources == (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):
         return draft, None
     if not together and sources == (ParameterSource.DEFAULT_MAP, ParameterSource.COMMANDLINE):
         return None, drafter
     return draft, drafter
-
-
-def _names_drafter(draft: object) -> bool:
-    from edgedec.decoding.drafting import AUTO, known
-
-    return isinstance(draft, str) and (draft == AUTO or known(draft))

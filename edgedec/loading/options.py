@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.model_path import is_gguf
 from edgedec._support.option_names import check_names
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_VIEW
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
+from edgedec.loading import former
 from edgedec.memory.grant import AUTO
 from edgedec.records.load import COMMON, LoadOptions
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
@@ -112,10 +112,8 @@ class OpenOptions:
     memory: int | str | None = None
 
     def __init__(self, **options: Any) -> None:
-        options |= options.pop("runtime_options", {})  # their former place
+        options = former.as_now(options)
         check_names(options, self.names())
-        if _names_drafter(options.get("draft")):
-            options["drafter"] = options.pop("draft")
         if isinstance(draft := options.get("draft"), str):
             options["draft"] = Path(draft)
         for field in dataclasses.fields(OpenOptions):
@@ -144,8 +142,7 @@ class OpenOptions:
             InputError: a value is out of range.
 
         """
-        if _names_drafter(changes.get("draft")):  # keeps the draft model
-            changes["drafter"] = changes.pop("draft")
+        changes = former.as_now(changes)  # a drafter given as draft leaves the draft model
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return OpenOptions(**fields | changes) if changes else self
 
@@ -269,12 +266,6 @@ class OpenOptions:
 
 def _planned() -> set[str]:
     return {name for name, option in registry.options().items() if option.planned}
-
-
-def _names_drafter(draft: object) -> bool:
-    if not isinstance(draft, str) or "/" in draft or is_gguf(draft):
-        return False
-    return draft == drafting.AUTO or drafting.known(draft)
 
 
 def _checked(load: LoadOptions, changes: dict[str, Any]) -> LoadOptions:

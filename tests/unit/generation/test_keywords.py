@@ -58,6 +58,20 @@ def test_a_drafter_given_as_draft_is_taken_as_before() -> None:
     assert kept == OpenOptions(draft="small.gguf", drafter="lookup")
 
 
+def test_former_names_of_options_for_opening_are_accepted() -> None:
+    assert OpenOptions(row_invariant=True) == OpenOptions(batch_invariant=True)
+    assert OpenOptions(draft_model="lookup") == OpenOptions(draft=Path("lookup"))
+    both = OpenOptions(draft="lookup", draft_model="small.gguf")
+    assert both == OpenOptions(drafter="lookup", draft="small.gguf")
+    opened = OpenOptions(batch_invariant=True, draft="small.gguf")
+    now = opened.changed(row_invariant=False, draft_model="demo")
+    assert now == OpenOptions(batch_invariant=False, draft="demo")
+    with pytest.raises(InputError, match="row_invariant is True and batch_invariant is False"):
+        OpenOptions(row_invariant=True, batch_invariant=False)
+    with Pipeline.open("demo", plan="none", row_invariant=True) as pipeline:
+        assert pipeline.plan["batch_invariant"] is True
+
+
 def test_a_draft_model_may_be_named_by_text() -> None:
     with Pipeline.open("demo", draft="demo", drafter="model", threads=1) as pipeline:
         assert pipeline.generate(PROMPT, max_new_tokens=4).token_ids
