@@ -124,7 +124,10 @@ class OpenOptions:
             object.__setattr__(self, "load", _checked(self.load, options))
         if for_draft:
             own = {name.removeprefix(_FOR_DRAFT): value for name, value in for_draft.items()}
-            load = _checked(self.draft_load or self.shared(), own)
+            try:
+                load = _checked(self.draft_load or self.shared(), own)
+            except InputError as error:  # begins with the option's name
+                raise InputError(f"{_FOR_DRAFT}{error}") from None
             object.__setattr__(self, "draft_load", load)
 
     @staticmethod
@@ -167,6 +170,9 @@ class OpenOptions:
         return bool(places) or self.memory is not None or not _planned().isdisjoint(self.load.own)
 
     def _check(self) -> None:
+        for name, load in (("load", self.load), ("draft_load", self.draft_load)):
+            if not isinstance(load, LoadOptions) and (name, load) != ("draft_load", None):
+                raise InputError(f"{name} is {load!r:.60}: expected LoadOptions")
         for name in (
             "draft_depth",
             "max_context",

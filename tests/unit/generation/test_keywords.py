@@ -1,6 +1,7 @@
 """Single options of a text by their names."""
 
 import dataclasses
+import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -45,8 +46,6 @@ def test_load_options_are_named_among_the_others() -> None:
     assert dataclasses.replace(options, threads=3, kv=None) == changed
     with pytest.raises(InputError, match="kv 'q9': expected one of f32"):
         OpenOptions(kv="q9")
-    with pytest.raises(InputError, match="gpu_layers is -2: expected -1 or more"):
-        OpenOptions(draft_gpu_layers=-2)
     with pytest.raises(TypeError, match=r"unknown option 'thread': did you mean threads"):
         OpenOptions(thread=2)
 
@@ -70,6 +69,33 @@ def test_former_names_of_options_for_opening_are_accepted() -> None:
         OpenOptions(row_invariant=True, batch_invariant=False)
     with Pipeline.open("demo", plan="none", row_invariant=True) as pipeline:
         assert pipeline.plan["batch_invariant"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"draft": "lookup", "drafter": "hybrid"},
+            "draft is 'lookup', which names a drafter, and ",
+        ),
+        ({"load": None}, "load is None: expected LoadOptions"),
+        ({"load": 5}, "load is 5: expected LoadOptions"),
+        ({"draft_load": 5, "draft_device": "cpu"}, "draft_load is 5: expected LoadOptions"),
+        ({"runtime_options": None}, "runtime_options is None: expected options by name"),
+        ({"draft_threads": 0}, "draft_threads is 0: expected 1 or more"),
+        ({"draft_gpu_layers": -2}, "draft_gpu_layers is -2: expected -1 or more"),
+        ({"draft_kv": "q9"}, "draft_kv 'q9': expected one of f32"),
+    ],
+)
+def test_wrong_options_for_opening_say_which(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(expected)}"):
+        OpenOptions(**options)
+
+
+def test_a_drafter_given_as_draft_goes_before_the_automatic_one() -> None:
+    assert OpenOptions(draft="lookup", drafter="auto") == OpenOptions(drafter="lookup")
+    assert OpenOptions(draft="auto", drafter="lookup") == OpenOptions(drafter="lookup")
+    assert OpenOptions(drafter="lookup").changed(draft="auto") == OpenOptions()
 
 
 def test_a_draft_model_may_be_named_by_text() -> None:
