@@ -153,8 +153,16 @@ _ARGUMENTS = {
 
 
 def current_name(name: str) -> str:
-    """Return the present name of an option, given without dashes."""
-    return _RENAMED.get(name, name)
+    """Return the present name of an option of the command being parsed, without dashes."""
+    context = click.get_current_context(silent=True)
+    if name not in _RENAMED or context is None:
+        return name
+    options = [option for one in context.command.get_params(context) for option in _flags(one)]
+    return _RENAMED[name] if f"--{_RENAMED[name]}" in options else name
+
+
+def _flags(parameter: click.Parameter) -> list[str]:
+    return [*parameter.opts, *parameter.secondary_opts]
 
 
 def _for_command(name: str, known: Sequence[str]) -> str:
@@ -182,15 +190,19 @@ def _for_option(name: str, context: click.Context) -> str:
         option
         for parameter in context.command.params
         if isinstance(parameter, click.Option) and not parameter.hidden
-        for option in (*parameter.opts, *parameter.secondary_opts)
+        for option in _flags(parameter)
     ]
     if name in _ARGUMENTS:
         return f"No such option '{name}': {_ARGUMENTS[name]}"
     elsewhere = _ELSEWHERE.get(name)
     if elsewhere in known:
         return f"No such option '{name}'" + _meant([elsewhere])
-    long = [option for option in known if option.startswith("--")]
-    return f"No such option '{name}'" + _meant(difflib.get_close_matches(name, long, 2))
+    long = {option: option for option in known if option.startswith("--")}
+    former = {f"--{old}": f"--{now}" for old, now in _RENAMED.items() if f"--{now}" in long}
+    near = difflib.get_close_matches(name, [*long, *former], 2)
+    return f"No such option '{name}'" + _meant(
+        [*dict.fromkeys((former | long)[one] for one in near)]
+    )
 
 
 def _meant(likely: Sequence[str]) -> str:

@@ -74,6 +74,13 @@ def test_a_former_name_is_accepted_and_not_shown(run: Call, flag: str) -> None:
     assert run("generate", "demo", "x", f"--unlike{flag[2:]}").exit_code == 2
 
 
+def test_an_option_that_a_command_lacks_is_named_as_it_was_typed(run: Call, one_line: Call) -> None:
+    shown = one_line(run("bench", "demo", "--row-invariant"))
+    assert "No such option '--row-invariant' (see edgedec bench --help)" in shown
+    shown = one_line(run("generate", "demo", "x", "--row-invar"))
+    assert "No such option '--row-invar': did you mean --batch-invariant" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "flags"),
     [
