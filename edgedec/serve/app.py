@@ -165,6 +165,7 @@ class Routes:
         if not isinstance(name, str):
             raise ApiError(400, "model: expected the model's id", param="model")
         self._served.check_name(name)
+        self._served.turns.check()  # before its prompt is read in vain
         found = read(fields, self._served.prompts, self._limits)
         for work in found.works:
             self._served.prompts.check(work.prompt)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from edgedec.grammar.grammars import Grammars
+from edgedec.serve.errors import busy
 from edgedec.serve.lane import Lane
 from edgedec.serve.ticket import Work
 
@@ -19,10 +20,12 @@ class Compiler:
 
     """
 
+    # New ones, the current one included: each may take as long as ``grammars`` allows.
+    most = 4
+
     def __init__(self, grammars: Grammars) -> None:
         self._grammars = grammars
-        # Each may take as long as ``grammars`` allows; known grammars do not wait.
-        self._lane = Lane("grammar", "new schemas or grammars are being compiled")
+        self._lane = Lane("grammar")
 
     async def prepare(self, works: Sequence[Work]) -> None:
         """Compile the grammar of a request, which all of its texts follow.
@@ -36,9 +39,14 @@ class Compiler:
         if grammar is None:
             return
         compiled = partial(self._grammars.constraint, grammar)
-        if self._grammars.knows(grammar):
+        if self._grammars.knows(grammar):  # it does not wait
             prepared = await asyncio.to_thread(compiled)
         else:
+            if self._lane.jobs >= self.most:
+                raise busy(
+                    f"{self._lane.jobs} new schemas or grammars are being compiled: ask again"
+                    " later", retry_s=5,
+                )  # fmt: skip
             prepared = await self._lane.run(compiled)
         for work in works:
             work.prepared = prepared

@@ -72,6 +72,11 @@ def refused(param: str, expected: str, got: object) -> ApiError:
     )
 
 
+def busy(message: str, retry_s: int) -> ApiError:
+    """Return the error of a request that finds no place to wait."""
+    return ApiError(429, message, kind="rate_limit_error", code="queue_full", retry_s=retry_s)
+
+
 def ending() -> ApiError:
     """Return the error of a request that meets the server's end."""
     return ApiError(

@@ -1,4 +1,4 @@
-"""A thread for work that would hold every client up: one job at a time, and few that wait."""
+"""A thread for work that would hold every client up: one job at a time, in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from edgedec.serve.errors import ApiError, ending
+from edgedec.serve.errors import ending
 
 T = TypeVar("T")
 
@@ -18,36 +18,29 @@ class Lane:
 
     Args:
         name: of the thread.
-        what: the jobs, in words, for the error.
 
     """
 
-    most = 4  # jobs in it, the current one included
-
-    def __init__(self, name: str, what: str) -> None:
+    def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"edgedec-{name}")
-        self._what = what
         self._changed = threading.Condition()
         self._jobs = 0
         self._closed = False
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs in it, the current one included."""
+        return self._jobs
 
     async def run(self, job: Callable[[], T]) -> T:
         """Return what a job returns.
 
         Raises:
-            ApiError: too many jobs are waiting, or the server ends.
+            ApiError: the server ends.
 
         """
         if self._closed:
             raise ending()
-        if self._jobs >= self.most:
-            raise ApiError(
-                429,
-                f"{self._jobs} {self._what}: ask again later",
-                kind="rate_limit_error",
-                code="queue_full",
-                retry_s=5,
-            )
         with self._changed:
             self._jobs += 1
         future = self._pool.submit(job)

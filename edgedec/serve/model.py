@@ -55,8 +55,8 @@ class Served:
             self.tokenizer, self.max_context, self.check_room, _COUNTED * self.max_context
         )
         self.bodies = Bodies(settings.limits, _BODIES if granted is None else spare(granted()))
-        # Parses what takes more than a moment.
-        self.reader = Lane("reader", "long requests are being read")
+        # Reads what takes more than a moment; the bytes that wait for it count as bodies.
+        self.reader = Lane("reader")
         self.most_values = MOST_VALUES + settings.limits.choices * self.max_context
         self.compiler = Compiler(pipeline.grammars)
         self.turns = Turns(

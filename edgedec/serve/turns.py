@@ -13,7 +13,7 @@ from edgedec.errors import EdgedecError, MemoryBudgetError
 from edgedec.generation.result import Generation
 from edgedec.pipeline import Pipeline
 from edgedec.serve import order
-from edgedec.serve.errors import ApiError, ending
+from edgedec.serve.errors import ApiError, busy, ending
 from edgedec.serve.settings import Settings
 from edgedec.serve.ticket import News, Ticket, late
 
@@ -71,19 +71,23 @@ class Turns:
 
         """
         with self._wake:
-            if self._ending:
-                raise ending()
-            places = self._settings.parallel + self._settings.queue
-            if len(self._waiting) + len(self._running) >= places:
-                raise ApiError(
-                    429,
-                    f"{len(self._waiting)} requests are waiting: try again later",
-                    kind="rate_limit_error",
-                    code="queue_full",
-                    retry_s=self._retry_s(),
-                )
+            self.check()
             self._waiting.append(ticket)
             self._wake.notify()
+
+    def check(self) -> None:
+        """Refuse a request that could not be submitted now; called from any thread.
+
+        Raises:
+            ApiError: too many are waiting, or the server is shutting down.
+
+        """
+        if self._ending:
+            raise ending()
+        ahead = len(self._waiting) + len(self._running)
+        if ahead >= self._settings.parallel + self._settings.queue:
+            retry_s = max(1, min(_LONGEST_WAIT_S, round(self._usual_s * ahead)))
+            raise busy(f"{len(self._waiting)} requests are waiting: try again later", retry_s)
 
     def end(self, *, at_once: bool = False) -> None:
         """Turn away requests that wait and that come; end the running ones only if ``at_once``."""
@@ -99,10 +103,6 @@ class Turns:
         """End all texts, and the thread."""
         self.end(at_once=True)
         self._thread.join()
-
-    def _retry_s(self) -> int:
-        ahead = len(self._waiting) + len(self._running)
-        return max(1, min(_LONGEST_WAIT_S, round(self._usual_s * ahead)))
 
     def _work(self) -> None:
         while self._admit():

@@ -1,4 +1,4 @@
-"""Long requests: parsed and tokenised aside, one at a time, within bounds and memory."""
+"""Long requests: parsed and tokenised aside, one at a time and in order, within memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import json
 import tiny_tokenizers
 from served_here import ASKED, Noted, run, serving_here
 
-from edgedec import Pipeline
+from edgedec import GenerateOptions, Pipeline
 from edgedec.serve import body
 from edgedec.serve.errors import ApiError
 from edgedec.serve.lane import Lane
 from edgedec.serve.prompts import SHORT, Prompts
+from edgedec.serve.ticket import Ticket, Work
 from edgedec.text.tokenizer import Tokenizer
 
 LONG = "    " * 1100  # more than a short text, and few enough tokens for the context
@@ -108,30 +109,59 @@ class TestReading:
             async with serving_here(pipeline) as (_, client):
                 asking = [asyncio.create_task(client.post(path, json=given)) for _ in range(9)]
                 await asyncio.to_thread(begun.wait, 30)
-                # The loop answers others, and who is one too many, while one request is read.
+                # The loop answers others while one request is read.
                 assert (await client.get("/health")).status_code == 200
                 short = await client.post("/v1/completions", json={**ASKED, "prompt": "x"})
                 assert short.status_code == 200
-                while sum(one.done() for one in asking) < 9 - Lane.most:
-                    await asyncio.sleep(0)
+                assert not any(one.done() for one in asking)
                 gate.set()
-                answers = await asyncio.gather(*asking)
-                assert sorted(one.status_code for one in answers) == [200] * 4 + [429] * 5
-                turned = [one for one in answers if one.status_code == 429]
-                assert all(int(one.headers["retry-after"]) > 0 for one in turned)
+                assert {one.status_code for one in await asyncio.gather(*asking)} == {200}
 
         run(main())
         long = [
             name for name, text in zip(noted.threads, noted.texts, strict=True) if len(text) > SHORT
         ]
-        assert len(long) == Lane.most
+        assert len(long) == 9
         assert all(name.startswith("edgedec-reader") for name in long)
 
-    def test_one_at_a_time(self) -> None:
+    def test_as_many_as_the_queue_holds_may_come_at_once(self, pipeline: Pipeline) -> None:
+        given = {**ASKED, "prompt": "    " * 1500}
+
+        async def main() -> None:
+            async with serving_here(pipeline) as (_, client):
+                asking = [client.post("/v1/completions", json=given) for _ in range(30)]
+                answers = await asyncio.gather(*asking)
+                assert [one.status_code for one in answers] == [200] * 30
+
+        run(main())
+
+    def test_no_prompt_is_read_while_the_queue_is_full(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        noted = Noted(monkeypatch)
+
+        async def main() -> None:
+            async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
+                work = Work([5, 6, 7], GenerateOptions(1900, ignore_eos=True))
+                for _ in range(2):
+                    served.turns.submit(Ticket([work] * 100, timeout_s=60))
+                for prompt in ("x", LONG):
+                    found = await client.post("/v1/completions", json={**ASKED, "prompt": prompt})
+                    assert found.status_code == 429
+                    assert int(found.headers["retry-after"]) > 0
+                assert not noted.texts
+                # What is only counted needs no place.
+                found = await client.post("/tokenize", json={"prompt": LONG})
+                assert found.status_code == 200
+
+        run(main())
+
+    def test_one_at_a_time_in_order(self) -> None:
         running, most = 0, 0
         lock = threading.Lock()
+        order: list[int] = []
 
-        def job() -> None:
+        def job(number: int) -> None:
             nonlocal running, most
             with lock:
                 running += 1
@@ -139,22 +169,24 @@ class TestReading:
             threading.Event().wait(0.01)
             with lock:
                 running -= 1
+            order.append(number)
 
         async def main() -> None:
-            lane = Lane("test", "jobs")
-            await asyncio.gather(*(lane.run(job) for _ in range(Lane.most)))
+            lane = Lane("test")
+            await asyncio.gather(*(lane.run(partial(job, number)) for number in range(9)))
             assert not lane.settle(1)
             lane.close()
             lane.join()
 
         run(main())
         assert most == 1
+        assert order == list(range(9))
 
     def test_what_waits_is_turned_away_at_the_end(self) -> None:
         gate = threading.Event()
 
         async def main() -> None:
-            lane = Lane("test", "jobs")
+            lane = Lane("test")
             jobs = [asyncio.create_task(lane.run(partial(gate.wait, 30))) for _ in range(3)]
             await asyncio.sleep(0)
             settling = asyncio.create_task(asyncio.to_thread(lane.settle, 30))
