@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgedec.serve.errors import UNAVAILABLE, ApiError
+
+
+class _Answering:
+    """A connection as an answer's cycle sees it, which cannot close it while a body is coming."""
+
+    def __init__(self, protocol: Limited) -> None:
+        self._protocol, transport = protocol, protocol.transport
+        self.write, self.is_closing = transport.write, transport.is_closing
+
+    def close(self) -> None:
+        cycle: Any = self._protocol.cycle
+        if not (cycle.response_complete and cycle.more_body):
+            self._protocol.transport.close()
 
 
 class Limited(H11Protocol):
@@ -53,7 +66,14 @@ class Limited(H11Protocol):
         elif self._timer is None and getattr(before, "response_complete", False):
             self._drop_later(self.idle_s)
 
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self.cycle.transport = cast(Any, _Answering(self))
+
     def on_response_complete(self) -> None:
+        self.cycle.transport = self.transport
         self._refused = self.cycle.more_body
         super().on_response_complete()
         if self._refused and not self.transport.is_closing():
@@ -72,6 +92,8 @@ class Limited(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._keep()
         self.by_age.pop(self, None)
+        if self.cycle is not None:
+            self.cycle.transport = self.transport  # else each would keep the other
         super().connection_lost(exc)
 
     def _make_room(self) -> None:

@@ -174,6 +174,34 @@ def test_a_refused_body_is_not_read_on() -> None:
         assert b"done" in answer(address)
 
 
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+def test_who_asks_for_a_close_and_sends_on_gets_the_answer(version: bytes) -> None:
+    """A close with bytes unread would be a reset, which takes the answer from the client."""
+    head = GET.replace(b"1.1", version)[:-2] + b"Content-Length: 9000000\r\n"
+    with answering(60, linger_s=60) as address:
+        for _ in range(5):
+            with socket.create_connection(address, timeout=30) as sock:
+                sock.sendall(head + b"Connection: close\r\n\r\n")
+                for _ in range(9):
+                    sock.sendall(b"x" * 1_000_000)
+                found = b""
+                while more := sock.recv(65536):  # a reset would be an error
+                    found += more
+                assert b"done" in found
+
+
+def test_who_asks_for_a_close_is_not_waited_for_long() -> None:
+    with (
+        answering(60, linger_s=0) as address,
+        socket.create_connection(address, timeout=30) as sock,
+    ):
+        sock.sendall(GET[:-2] + b"Content-Length: 9\r\nConnection: close\r\n\r\n")
+        whole(sock)
+        with pytest.raises(OSError):  # noqa: PT012
+            while True:
+                sock.sendall(b"x")
+
+
 def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
     """It reads nothing: its texts end before their end, and other clients are served meanwhile."""
     before = server.figure("edgedec_texts_total")
