@@ -1,7 +1,8 @@
 """Receives the bodies of requests; what all of them hold together is limited.
 
 A body that stays unfinished holds memory for as long as its client likes. So at the limit the one
-that has been coming for longest gives way, and a client that sends what it has is not turned away.
+that has been coming for longest gives way, and a client that sends what it has is not turned away,
+unless the bodies that wait to be parsed leave too little for it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Bodies:
 
     def __init__(self, limits: Limits, most: int) -> None:
         self._limits, self._most = limits, max(most, limits.body_bytes)
-        self._held = 0
+        self._held = self._unparsed = 0
         self._coming: dict[_Coming, None] = {}  # the oldest first
 
     async def receive(self, request: Request) -> bytearray:
@@ -66,10 +67,12 @@ class Bodies:
     def counted(self, raw: bytearray) -> Iterator[None]:
         """Count a received body until it is parsed."""
         self._held += len(raw)
+        self._unparsed += len(raw)
         try:
             yield
         finally:
             self._held -= len(raw)
+            self._unparsed -= len(raw)
 
     def close(self) -> None:
         """Turn away what is still on its way."""
@@ -79,7 +82,8 @@ class Bodies:
     async def _read(self, request: Request, one: _Coming) -> bytearray:
         raw, most = bytearray(), self._limits.body_bytes
         too_large = ApiError(413, f"the body: expected at most {most} bytes")
-        if int(request.headers.get("content-length", 0)) > most:
+        declared = int(request.headers.get("content-length", 0))
+        if declared > most:
             raise too_large
         try:
             async for chunk in request.stream():
@@ -89,6 +93,8 @@ class Bodies:
                 one.held += len(chunk)
                 self._held += len(chunk)
                 while self._held > self._most and self._coming:
+                    if self._unparsed + max(declared, one.held) > self._most:
+                        raise _full()  # whoever gives way
                     self._end_oldest(_full())
         except BaseException:
             raw.clear()  # the error's traceback may keep it for long

@@ -124,6 +124,33 @@ class TestBodies:
 
         run(main())
 
+    @pytest.mark.parametrize(("declared", "chunks"), [(60, (20, 40)), (0, (60,))])
+    def test_nobody_gives_way_to_a_body_that_would_not_fit_even_so(
+        self, declared: int, chunks: tuple[int, ...]
+    ) -> None:
+        async def main() -> None:
+            never = asyncio.get_running_loop().create_future()
+            bodies = Bodies(self.LIMITS, most=100)
+            raw = await bodies.receive(arriving(b"x" * 50))
+            with bodies.counted(raw):
+                stays = arriving(b"y" * 40, then=asyncio.shield(never))
+                older = asyncio.create_task(bodies.receive(stays))
+                await rounds()
+                large = arriving(*(b"z" * count for count in chunks))
+                if declared:
+                    large.scope["headers"] = [(b"content-length", b"%d" % declared)]
+                with pytest.raises(ApiError, match="other requests fill"):
+                    await bodies.receive(large)
+                await rounds()
+                assert not older.done()
+                # The control: one that fits then.
+                assert await bodies.receive(arriving(b"z" * 20, b"z" * 25)) == b"z" * 45
+                with pytest.raises(ApiError, match="other requests fill"):
+                    await older
+            assert bodies._held == 0
+
+        run(main())
+
     @pytest.mark.parametrize("how", ["leaves", "late", "large"])
     def test_memory_of_a_body_that_fails_is_given_back(self, how: str) -> None:
         limits = Limits(body_bytes=100, body_s=0.01 if how == "late" else 30)
