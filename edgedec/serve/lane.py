@@ -24,7 +24,7 @@ class Lane:
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"edgedec-{name}")
         self._changed = threading.Condition()
-        self._jobs = 0
+        self._jobs = self._done = 0
         self._closed = False
 
     @property
@@ -55,12 +55,14 @@ class Lane:
     def _left(self, future: Future[Any]) -> None:
         with self._changed:
             self._jobs -= 1
+            self._done += 1
             self._changed.notify_all()
 
     def settle(self, seconds: float) -> bool:
-        """Wait in another thread until there are no jobs; return whether there were any."""
+        """Wait in another thread until a job has ended; return whether one has."""
         with self._changed:
-            return self._jobs > 0 and self._changed.wait_for(lambda: not self._jobs, seconds)
+            before = self._done
+            return self._jobs > 0 and self._changed.wait_for(lambda: self._done > before, seconds)
 
     def close(self) -> None:
         """Turn away the jobs that wait; the thread ends after the current one."""

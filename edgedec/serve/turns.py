@@ -205,7 +205,7 @@ class Turns:
         """Put a text back in the queue until another ends, since memory does not hold both."""
         began = ticket.stream is not None and bool(ticket.stream.metrics.emitted)
         _close(ticket)
-        if not began and len(self._running) == 1 and self._settled():
+        if not began and len(self._running) == 1 and (self._stand_back(ticket) or self._settled()):
             return True  # once more
         if began or len(self._running) == 1:
             ticket.fail(error)
@@ -218,6 +218,17 @@ class Turns:
                 return True
         ticket.fail(ending())
         return True
+
+    def _stand_back(self, ticket: Ticket) -> bool:
+        """Let the next request that waits go before the only one that runs, once."""
+        with self._wake:
+            if ticket.stood_back or self._ending or not self._waiting:
+                return False
+            ticket.stood_back = True
+            self._running.remove(ticket)
+            self._waiting.insert(1, ticket)
+            self._full = False
+            return True
 
 
 def _close(ticket: Ticket) -> None:

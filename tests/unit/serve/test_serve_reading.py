@@ -174,13 +174,32 @@ class TestReading:
         async def main() -> None:
             lane = Lane("test")
             await asyncio.gather(*(lane.run(partial(job, number)) for number in range(9)))
-            assert not lane.settle(1)
+            assert not lane.settle(1)  # there is nothing to wait for
             lane.close()
             lane.join()
 
         run(main())
         assert most == 1
         assert order == list(range(9))
+
+    def test_each_job_that_ends_may_have_given_memory_back(self) -> None:
+        gates = [threading.Event() for _ in range(2)]
+
+        async def main() -> None:
+            lane = Lane("test")
+            jobs = [asyncio.create_task(lane.run(partial(gate.wait, 30))) for gate in gates]
+            await asyncio.sleep(0)
+            assert not lane.settle(0)
+            with lane._changed:  # the first one does not end before it is waited for
+                gates[0].set()
+                assert lane.settle(30)
+            assert lane.jobs == 1
+            gates[1].set()
+            await asyncio.gather(*jobs)
+            lane.close()
+            lane.join()
+
+        run(main())
 
     def test_what_waits_is_turned_away_at_the_end(self) -> None:
         gate = threading.Event()

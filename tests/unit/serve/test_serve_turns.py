@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,38 @@ class TestTurns:
             turns.submit(two := ticket())
             with pytest.raises(MemoryBudgetError):
                 await texts_of(two)
+            turns.close()
+
+        run(main())
+
+    def test_a_text_that_fits_goes_before_one_that_waits_for_memory(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream, order = Pipeline.stream, []
+        settled = threading.Event()
+
+        def short_of_memory(self: Pipeline, prompt: Any, options: Any) -> Any:
+            order.append(options.max_new_tokens)
+            if options.max_new_tokens > 4 and not settled.is_set():
+                raise MemoryBudgetError("no room")
+            return stream(self, prompt, options)
+
+        def settle() -> bool:
+            order.append(0)
+            settled.set()
+            return True
+
+        monkeypatch.setattr(Pipeline, "stream", short_of_memory)
+
+        async def main() -> None:
+            turns = Turns(pipeline, Settings("tiny", parallel=1), settled=settle)
+            tickets = [ticket(tokens) for tokens in (2, 8, 9, 3)]
+            with turns._wake:  # all of them come at once
+                for one in tickets:
+                    turns.submit(one)
+            assert [await texts_of(one) for one in tickets] == [1] * 4
+            # Each that does not fit lets one go first; then memory is waited for.
+            assert order == [2, 8, 9, 8, 0, 8, 9, 3]
             turns.close()
 
         run(main())
