@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from edgedec.planning.choose import Run
+from edgedec.planning.contenders import Ran
 from edgedec.records.place import Place
 from edgedec.records.plan import Candidate, Decision, Plan, Trial
 from edgedec.records.profile import SCHEMA, Contention, Measured, PassTimes, Profile
@@ -53,13 +54,14 @@ def profile(
 def ran(speed: Callable[[Plan], float], *, turns: int = 12) -> Run:
     """Run plans, whose tokens per second are given; on a second text they are half as fast."""
 
-    def run(plans: Sequence[Plan], together: bool) -> dict[Plan, Trial]:
+    def run(plans: Sequence[Plan], together: bool) -> Ran:
         speeds = {plan: speed(plan) for plan in plans}
         plain = max(speeds[plan] for plan in plans if plan.plain)
-        return {
+        found = {
             plan: Trial(one, one / plain, (1.5 * one / plain, 0.75 * one / plain), 2.0, turns)
             for plan, one in speeds.items()
         }
+        return Ran(found)
 
     return run
 

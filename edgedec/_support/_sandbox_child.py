@@ -26,6 +26,9 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 
+_answers: BinaryIO | None = None
+
+
 class Refusal(Exception):
     """The task is refused; the parent raises ``sandbox.Refused``."""
 
@@ -49,7 +52,8 @@ def serve(handle: Callable[[Mapping[str, Any]], Any]) -> NoReturn:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The answers get a copy of the standard output; what libraries print goes where errors go.
-    answers = os.fdopen(os.dup(1), "wb")
+    global _answers
+    answers = _answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -72,6 +76,12 @@ def serve(handle: Callable[[Mapping[str, Any]], Any]) -> NoReturn:
         _send(answers, answer)
         if resource is not None:
             signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def report(what: Any) -> None:
+    """Tell the parent, as JSON, how far a task is; does nothing outside of such a child."""
+    if _answers is not None:
+        _send(_answers, {"report": what})
 
 
 def _read(requests: queue.SimpleQueue[bytes]) -> None:

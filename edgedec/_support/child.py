@@ -88,6 +88,7 @@ class Child:
             raise
         self._owner = os.getpid()
         self._late = False
+        self._rest = bytearray()
         self._deadline = time.monotonic() + START_S
         self._changed = threading.Condition()
         try:
@@ -114,9 +115,14 @@ class Child:
             raise Stopped(self._end_reason(START_S, START_S))
 
     def ask(
-        self, request: bytes, limits: Limits, idle_s: float, on_wait: Callable[[], None] | None
+        self,
+        request: bytes,
+        limits: Limits,
+        idle_s: float,
+        on_wait: Callable[[], None] | None,
+        on_report: Callable[[Any], None],
     ) -> dict[str, Any]:
-        """Send a request, and read the answer; ``on_wait`` is called meanwhile."""
+        """Send a request, and read the answer; see ``Sandbox.ask`` for what is called meanwhile."""
         self._due(limits.wall_s)
         stdin = self._process.stdin
         if stdin is None:
@@ -125,7 +131,8 @@ class Child:
             left = memoryview(request)
             while left:
                 left = left[stdin.write(left) :]
-        answer = self._read(limits.answer_bytes, on_wait)
+        while (answer := self._read(limits.answer_bytes, on_wait)) and "report" in answer:
+            on_report(answer["report"])
         if answer is None:
             raise Stopped(self._end_reason(limits.cpu_s, limits.wall_s))
         self._due(idle_s)
@@ -166,11 +173,19 @@ class Child:
     def _receive(self, line: bytearray, limit: int) -> None:
         """Append bytes up to the end of a line, of the input, or to the limit."""
         stdout = self._process.stdout
-        while stdout is not None and len(line) < limit and not line.endswith(b"\n"):
-            block = stdout.read(min(limit - len(line), _BLOCK_BYTES))
-            if not block:
-                break
+        block, self._rest = self._rest, bytearray()
+        while stdout is not None:
+            end = block.find(b"\n") + 1
+            if end:
+                line += block[:end]
+                self._rest = block[end:]
+                return
             line += block
+            if len(line) >= limit:
+                return
+            block = bytearray(stdout.read(min(limit - len(line), _BLOCK_BYTES)) or b"")
+            if not block:
+                return
 
     def _due(self, seconds: float) -> None:
         with self._changed:

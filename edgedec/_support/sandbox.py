@@ -75,7 +75,11 @@ class Sandbox:
         _ALL.add(self)
 
     def ask(
-        self, task: Mapping[str, Any], limits: Limits, on_wait: Callable[[], None] | None = None
+        self,
+        task: Mapping[str, Any],
+        limits: Limits,
+        on_wait: Callable[[], None] | None = None,
+        on_report: Callable[[Any], None] = lambda what: None,
     ) -> Any:
         """Have a task done.
 
@@ -83,6 +87,7 @@ class Sandbox:
             task: what the child's module expects, as JSON.
             limits: bounds on this task.
             on_wait: called a few times a second meanwhile.
+            on_report: called with what the child reports meanwhile, as JSON.
 
         Returns:
             The child's answer, as JSON.
@@ -95,7 +100,7 @@ class Sandbox:
         request = json.dumps({"task": task, "limits": asdict(limits)}).encode() + b"\n"
         with self._lock:
             try:
-                answer = self._started().ask(request, limits, self._idle_s, on_wait)
+                answer = self._started().ask(request, limits, self._idle_s, on_wait, on_report)
                 if "exhausted" in answer:
                     raise Stopped(_line(answer["exhausted"]))
             except BaseException:  # also Ctrl-C: the child must not go on
@@ -145,11 +150,12 @@ def ask_once(
     environment: Mapping[str, str],
     telling: Callable[[bytes], str] = last_line,
     on_wait: Callable[[], None] | None = None,
+    on_report: Callable[[Any], None] = lambda what: None,
 ) -> Any:
     """Have one task done in a child of its own; see ``Sandbox``."""
     child = Sandbox(module, idle_s=limits.wall_s, environment=environment, telling=telling)
     with closing(child):
-        return child.ask(task, limits, on_wait)
+        return child.ask(task, limits, on_wait, on_report)
 
 
 _ALL: weakref.WeakSet[Sandbox] = weakref.WeakSet()

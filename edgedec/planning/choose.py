@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edgedec.errors import MemoryBudgetError, PlanError
 from edgedec.planning.candidates import Family, families
 from edgedec.planning.contenders import (
+    Ran,
     WeighedCandidate,
     best_first,
     bytes_together,
@@ -29,8 +30,7 @@ from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
 
 # Runs plans in turns, the first one plain; with all models loaded at once if the flag says so.
-# Returns each plan's speed, or why it failed; what did not run is missing.
-Run = Callable[[Sequence[Plan], bool], Mapping[Plan, Trial | str]]
+Run = Callable[[Sequence[Plan], bool], Ran]
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 
@@ -48,8 +48,8 @@ def decide(
         profile: what was measured.
         workload: what is to be decoded.
         memory: most bytes that a plan may hold; None sets no limit.
-        run: runs the plans that are best by formula; None chooses by formula alone, as for a
-            machine that is not at hand.
+        run: runs the plans that are best by formula. If none can be measured, plain decoding is
+            chosen. None chooses by formula, as for a machine that is not at hand.
         available: bytes available on the machine, the limit if no memory is given.
 
     Raises:
@@ -59,13 +59,15 @@ def decide(
     """
     planner = _Planner(profile, workload, memory, available)
     usable, refused = planner.rank(run)
-    ran = [w for w in usable if w.candidate.measured] or usable
+    plain_only = [w for w in usable if w.plan.plain]
+    ran = [w for w in usable if w.candidate.measured] or (plain_only if run else usable)
     plain = min((w for w in ran if w.plan.plain), key=best_first)
     chosen = choose(ran)
     rivals = sorted((w for w in ran if not w.plan.plain), key=best_first)
     findings = Findings(
-        profile, workload, planner.memory, chosen, plain, tuple(rivals), tuple(refused)
-    )
+        profile, workload, planner.memory, chosen, plain, tuple(rivals), tuple(refused),
+        planner.nothing_ran,
+    )  # fmt: skip
     return Decision(
         schema=SCHEMA,
         machine=dict(sorted(profile.machine.items())),
@@ -92,6 +94,7 @@ class _Planner:
     available: int | None
     forecast: Forecast = field(init=False)
     memory: MemoryFit = field(init=False)
+    nothing_ran: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         self.forecast = Forecast(self.profile, self.workload)
@@ -125,12 +128,19 @@ class _Planner:
         return WeighedCandidate(candidate, fit.context, estimates[fit.plan])
 
     def with_trial(self, usable: list[WeighedCandidate], run: Run) -> list[WeighedCandidate]:
-        """Run the best plans; return all, with their measured speeds. One that fails is refused."""
+        """Run the best plans; return all, with their measured speeds. One that fails is refused.
+
+        If no plain one is left, those that failed stay, since something has to decode.
+        """
         plans = [one.plan for one in contenders(usable)]
         limit = self.memory.limit
         together = limit is None or bytes_together(self.profile, plans) <= limit
-        found = run(plans, together)
-        return [_with_result(one, found.get(one.plan)) for one in usable]
+        ran = run(plans, together)
+        self.nothing_ran = ran.note
+        every = [_with_result(one, ran.found.get(one.plan)) for one in usable]
+        if any(one.plan.plain and not one.candidate.refused for one in every):
+            return every
+        return [old if old.plan.plain else new for old, new in zip(usable, every, strict=True)]
 
     def check(self, usable: list[WeighedCandidate], refused: list[WeighedCandidate]) -> None:
         """Raise an error if no plan for plain decoding is usable."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from edgedec.planning.estimate import Estimate
-from edgedec.records.plan import Candidate, Plan
+from edgedec.records.plan import Candidate, Plan, Trial
 from edgedec.records.profile import Measured, Profile
 
 # Plans that run once; those that go on are ``planning.running.FINALISTS``.
@@ -17,6 +17,20 @@ _WORTH_RUNNING = 0.6
 # A length decided each round adapts to the text, down to plain decoding where drafts fail; a fixed
 # length must be faster by more than this factor, and any draft than plain decoding.
 _AUTO_IS_WORTH, _DRAFTS_MUST_GAIN = 0.99, 1.02
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of running plans.
+
+    Attributes:
+        found: each plan's speed, or why it failed; what did not run is missing.
+        note: why there are no speeds; empty if there are.
+
+    """
+
+    found: Mapping[Plan, Trial | str] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +101,8 @@ def choose(usable: Iterable[WeighedCandidate]) -> WeighedCandidate:
     """
     every = list(usable)
     most = max(_turns(one) for one in every)
+    plain = min((w for w in every if w.plan.plain), key=lambda w: (-_turns(w), best_first(w)))
     ordered = sorted((one for one in every if _turns(one) == most), key=best_first)
-    plain = next(one for one in ordered if one.plan.plain)
     ahead = [w for w in ordered if not w.plan.plain and w.rate > plain.rate * _DRAFTS_MUST_GAIN]
     if not ahead:
         return plain

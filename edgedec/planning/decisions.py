@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgedec._support.fields import printable
 from edgedec.errors import MemoryBudgetError
 from edgedec.hardware import machine
 from edgedec.loading.sources import Models
@@ -61,11 +60,8 @@ def plan(
     steps = _Steps(on_progress)
     measured = run.profile(models, options, steps.profile)
     measured = _with_streamed(measured, models, workload, memory, options, steps.profile)
-    prompts, notes = options.texts(models), list[str]()
-    runner = Runner(models, measured, workload, prompts, steps.trial, notes)
-    decision = decide(measured, workload, memory, runner, machine.memory().usable)
-    failed = (f"Nothing ran: {printable(note)}." for note in notes)
-    return replace(decision, reasons=(*decision.reasons, *failed))
+    runner = Runner(models, measured, workload, options.texts(models), steps.trial)
+    return decide(measured, workload, memory, runner, machine.memory().usable)
 
 
 class _Steps:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgedec._support.amounts import size, speed
+from edgedec._support.fields import printable
 from edgedec.hardware.contention import BUSY
 from edgedec.planning.contenders import WeighedCandidate
 from edgedec.planning.estimate import Estimate
@@ -28,6 +29,7 @@ class Findings:
         chosen, plain: the plan to use and the fastest without drafts; may be the same.
         drafting: usable plans that draft, best first; only those that ran, if any did.
         refused: the plans that cannot be used.
+        nothing_ran: why plans that were to run could not be measured; empty if they were.
 
     """
 
@@ -38,6 +40,7 @@ class Findings:
     plain: WeighedCandidate
     drafting: tuple[WeighedCandidate, ...]
     refused: tuple[WeighedCandidate, ...]
+    nothing_ran: str = ""
 
 
 def reasons(findings: Findings) -> Iterator[str]:
@@ -112,6 +115,12 @@ def _limit(estimate: Estimate) -> str:
 def _plain(findings: Findings) -> Iterator[str]:
     plain = findings.plain
     yield f"{_decodes(plain)}{_on(plain.candidate.measured, findings.profile.texts)}."
+    if findings.nothing_ran:
+        yield (
+            "Nothing could be measured, so plain decoding is chosen:"
+            f" {printable(findings.nothing_ran).rstrip('.')}."
+        )
+        return
     if not findings.drafting:
         why = dict.fromkeys(o.candidate.refused for o in findings.refused if not o.plan.plain)
         because = f": {'; '.join(list(why)[:_MOST_WHY])}" if why else ""

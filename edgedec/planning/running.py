@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgedec.errors import ProfileError
 from edgedec.loading.sources import Models
+from edgedec.planning.contenders import Ran
 from edgedec.profiling import trial
 from edgedec.profiling.rounds import fitting, some
 from edgedec.profiling.run import OnProgress
 from edgedec.profiling.trial import TrialJob
-from edgedec.records.plan import Plan, Trial
+from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured, Profile
 from edgedec.records.workload import Workload
 
@@ -35,7 +36,6 @@ class Runner:
         workload: gives the temperature, and the most tokens of a text.
         prompts: tokens of the texts.
         on_progress: called before and after.
-        notes: gets a line if nothing could run.
 
     """
 
@@ -44,9 +44,8 @@ class Runner:
     workload: Workload
     prompts: Sequence[Sequence[int]]
     on_progress: OnProgress
-    notes: list[str]
 
-    def __call__(self, plans: Sequence[Plan], together: bool) -> Mapping[Plan, Trial | str]:
+    def __call__(self, plans: Sequence[Plan], together: bool) -> Ran:
         """Run plans, the first one plain; return their speeds, or why one failed."""
         self.on_progress(f"{len(plans)} plans in turns", 0, 1)
         texts = some(self.prompts, _TEXTS)
@@ -70,14 +69,14 @@ class Runner:
         try:
             outcome = trial.run(job)
         except ProfileError as error:
-            self.notes.append(str(error))
-            return {}
+            return Ran(note=str(error))
         finally:
             self.on_progress("done", 1, 1)
-        found: dict[Plan, Trial | str] = {
-            plans[number]: one for number, one in trial.results(plans, outcome.turns).items()
-        }
-        return found | {plans[int(number)]: why for number, why in outcome.failed.items()}
+        speeds = trial.results(plans, outcome.turns)
+        failed = {plans[int(number)]: why for number, why in outcome.failed.items()}
+        note = "" if speeds else "; ".join(f"{plan.label}: {why}" for plan, why in failed.items())
+        measured = {plans[number]: one for number, one in speeds.items()}
+        return Ran({**measured, **failed}, note)
 
     def _measured(self, plans: Sequence[Plan]) -> list[Measured]:
         every = [self.profile.at("target", plan.target) for plan in plans]

@@ -26,7 +26,7 @@ from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import Models, Source
 from edgedec.overlap.clock import Clock, WallClock
 from edgedec.profiling.children import DRAFT, TARGET
-from edgedec.profiling.trial import Outcome, TrialJob, Turn, results
+from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, results
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.records.rounds import DrafterRounds, Drafts, SurvivalEstimate
@@ -57,10 +57,11 @@ def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock)
             if repetition >= job.fewest and clock.now() - started > job.budget_s:
                 break
             turns += stage.repeat(going, repetition)
-            if "0" in stage.failed:
-                raise ProfileError(f"{job.plans[0].label}: {stage.failed['0']}")
             turns = [turn for turn in turns if str(turn.plan) not in stage.failed]
             going = _going_on(job, turns)
+            if not going:
+                turns = []
+                break
     finally:
         stage.close()
     return Outcome(
@@ -75,10 +76,13 @@ def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock)
 
 
 def _going_on(job: TrialJob, turns: Sequence[Turn]) -> list[int]:
-    """Return the first plan and the best of the others, by number."""
+    """Return the first plain plan and the best of the others, by number; none without a plain."""
+    plain = min((turn.plan for turn in turns if job.plans[turn.plan].plain), default=None)
+    if plain is None:
+        return []
     found = results(job.plans, turns)
-    others = sorted((plan for plan in found if plan), key=lambda plan: -found[plan].speedup)
-    return sorted([0, *others[: job.finalists - 1]])
+    others = sorted((one for one in found if one != plain), key=lambda one: -found[one].speedup)
+    return sorted([plain, *others[: job.finalists - 1]])
 
 
 class _Recorded(Metrics):
@@ -114,7 +118,7 @@ class _Stage:
     def __init__(
         self, job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock
     ) -> None:
-        self.failed: dict[str, str] = {}
+        self.failed = dict(job.failed)
         self.texts: dict[int, list[_Recorded]] = defaultdict(list)
         self._job, self._sources, self._clock = job, sources, clock
         self._models: dict[tuple[str, Place, bool | None], Model] = {}
@@ -130,8 +134,11 @@ class _Stage:
             for text, prompt in enumerate(self._job.prompts):
                 # Every other text in the opposite order, so that no plan always follows the same.
                 for plan in plans if (text + repetition) % 2 == 0 else plans[::-1]:
+                    if not self._any_plain():
+                        return
                     if str(plan) in self.failed:
                         continue
+                    _sandbox_child.report(to_json(Began(plan, text, repetition)))
                     try:
                         if plan not in engines:
                             engines[plan] = self._engine(self._job.plans[plan], stack)
@@ -139,16 +146,24 @@ class _Stage:
                         found = self._decode(*engines[plan], prompt, self._job.new_tokens)
                     except EdgedecError as error:
                         self.failed[str(plan)] = one_line(str(error))
+                        _sandbox_child.report({"failed": self.failed})
                         continue
                     self.texts[plan].append(found)
-                    yield Turn(
+                    turn = Turn(
                         plan, text, repetition,
                         found.calm_tpot_s(), found.emitted, found.target_passes,
                     )  # fmt: skip
+                    _sandbox_child.report(to_json(turn))
+                    yield turn
                     if not self._job.together:
                         engines.clear()
                         stack.close()
                         self.close()
+
+    def _any_plain(self) -> bool:
+        """Return whether a plain plan is left; nothing can be compared without one."""
+        plans = enumerate(self._job.plans)
+        return any(plan.plain and str(number) not in self.failed for number, plan in plans)
 
     def close(self) -> None:
         """Close all models."""

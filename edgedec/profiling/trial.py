@@ -8,8 +8,9 @@ repetition begins with new engines: a drafter that learns must not have seen the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import fmean, harmonic_mean, median
+from typing import Any
 
 from edgedec._support.fields import from_json, to_json
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
@@ -37,6 +38,7 @@ class TrialJob:
         fewest, most: repetitions of all texts; the first of them run whatever the time.
         finalists: plans that go on after the first repetition, the best ones and the first.
         together: all models stay loaded; otherwise one plan's at a time, which takes less memory.
+        failed: plans that failed before and do not run, by number with the reason.
 
     """
 
@@ -51,6 +53,7 @@ class TrialJob:
     most: int = 1
     finalists: int = 1
     together: bool = True
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Outcome:
     """The result of a trial.
 
     Attributes:
-        turns: in the order they ran.
+        turns: in the order they ran; none if plain decoding failed.
         rounds: of each plan that ran, in the order of plans; ``None`` for one that failed.
         draft_token_s: median seconds that a draft model took for a token; 0 if none drafted.
         failed: why each plan failed, by its number.
@@ -93,37 +96,106 @@ class Outcome:
 def run(job: TrialJob, module: str = CHILD) -> Outcome:
     """Run a trial in a child process.
 
+    A plan whose turn ends the process, or does not end, has failed. The others run once more
+    without it, unless they have all decoded the texts before.
+
     Raises:
-        ProfileError: the child crashed, hung, or could not open the models.
+        ProfileError: the child could not open the models, or ended before any plan began.
 
     """
+    first = _attempt(job, module)
+    if isinstance(first, Outcome):
+        return first
+    kept = first.outcome()
+    if first.begun is not None and first.begun.repetition and _compares(job, kept):
+        return kept
+    again = _attempt(replace(job, failed=first.failed), module)
+    return again if isinstance(again, Outcome) else again.outcome()
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A turn that begins; the attributes are as those of ``Turn``."""
+
+    plan: int
+    text: int
+    repetition: int
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What a child reported before it ended badly."""
+
+    job: TrialJob
+    failed: dict[str, str]
+    turns: list[Turn] = field(default_factory=list)
+    begun: Began | None = None
+
+    def take(self, report: Any) -> None:
+        """Take a report: a plan's failure, a turn that begins, or one that has ended."""
+        if "failed" in report:
+            self.failed.update(report["failed"])
+        elif "tpot_s" in report:
+            self.turns.append(from_json(Turn, report, "turn", ProfileError))
+        else:
+            self.begun = from_json(Began, report, "turn", ProfileError)
+
+    def outcome(self) -> Outcome:
+        """Return what the child measured before, without averages of rounds."""
+        turns = [one for one in self.turns if str(one.plan) not in self.failed]
+        if self.begun is not None:
+            turns = whole(self.job, turns, self.begun)
+        found = Outcome(tuple(turns), (None,) * len(self.job.plans), 0.0, self.failed)
+        return found if _compares(self.job, found) else replace(found, turns=())
+
+
+def _attempt(job: TrialJob, module: str) -> Outcome | _Attempt:
     limit_s = _LIMIT_S + _LIMIT_FACTOR * max(job.budget_s, 1.0)
     limits = Limits(memory_bytes=None, cpu_s=None, wall_s=limit_s)
+    attempt = _Attempt(job, dict(job.failed))
     try:
-        answer = ask_once(module, to_json(job), limits, environment=QUIET)
+        answer = ask_once(module, to_json(job), limits, environment=QUIET, on_report=attempt.take)
         return from_json(Outcome, answer, "trial", ProfileError)
     except (Stopped, Refused, EdgedecError) as error:
-        raise ProfileError(f"plans could not be run: {error}") from None
+        if attempt.begun is None or not isinstance(error, Stopped):
+            raise ProfileError(f"plans could not be run: {error}") from None
+        attempt.failed[str(attempt.begun.plan)] = f"when it ran, {error}"
+        return attempt
+
+
+def _compares(job: TrialJob, outcome: Outcome) -> bool:
+    ran = {turn.plan for turn in outcome.turns}
+    return len(ran) > 1 and any(job.plans[plan].plain for plan in ran)
+
+
+def whole(job: TrialJob, turns: Sequence[Turn], last: Began) -> list[Turn]:
+    """Return the turns of what all plans decoded before a turn that never ended.
+
+    That is all repetitions before; in the first one, the texts before.
+    """
+    if last.repetition:
+        return [turn for turn in turns if turn.repetition < last.repetition]
+    return [turn for turn in turns if turn.text != last.text]
 
 
 def results(plans: Sequence[Plan], turns: Sequence[Turn]) -> dict[int, Trial]:
     """Return the measured speed of each plan, by its number.
 
     A text counts if all plans decoded more than its first round. Speed-ups are over the fastest
-    plain plan.
+    plain plan. Without one there are no results.
 
     Args:
-        plans: all of them; the first is plain.
+        plans: all of them.
         turns: of those that ran; a plan that failed has none.
 
     """
     ran = sorted({turn.plan for turn in turns})
-    texts = [text for text in sorted({turn.text for turn in turns}) if _counts(turns, ran, text)]
-    if not texts:
-        return {}
-    ratios = {plan: [_ratio(turns, plan, text) for text in texts] for plan in ran}
-    seconds = fmean(median(_tpots(turns, 0, text)) for text in texts)
     plain = [plan for plan in ran if plans[plan].plain]
+    texts = [text for text in sorted({turn.text for turn in turns}) if _counts(turns, ran, text)]
+    if not texts or not plain:
+        return {}
+    ratios = {plan: [_ratio(turns, plain[0], plan, text) for text in texts] for plan in ran}
+    seconds = fmean(median(_tpots(turns, plain[0], text)) for text in texts)
     base = max(plain, key=lambda plan: harmonic_mean(ratios[plan]))
     found = {}
     for plan in ran:
@@ -147,11 +219,11 @@ def _tpots(turns: Sequence[Turn], plan: int, text: int) -> list[float]:
     return [t.tpot_s for t in turns if (t.plan, t.text) == (plan, text) and t.tpot_s > 0]
 
 
-def _ratio(turns: Sequence[Turn], plan: int, text: int) -> float:
+def _ratio(turns: Sequence[Turn], first: int, plan: int, text: int) -> float:
     """Return the median over repetitions of the first plan's TPOT over this one's."""
-    of_first = {t.repetition: t.tpot_s for t in turns if (t.plan, t.text) == (0, text)}
+    of_first = {t.repetition: t.tpot_s for t in turns if (t.plan, t.text) == (first, text)}
     return median(
         of_first[t.repetition] / t.tpot_s
         for t in turns
-        if (t.plan, t.text) == (plan, text) and t.tpot_s > 0
+        if (t.plan, t.text) == (plan, text) and t.tpot_s > 0 and t.repetition in of_first
     )

@@ -45,6 +45,13 @@ def handle(task):
         sys.stderr.write("assertion failed\\n")
         sys.stderr.flush()
         os.abort()
+    if task == "report":
+        for number in range(3):
+            _sandbox_child.report({"step": number})
+        return "done"
+    if task == "report and crash":
+        _sandbox_child.report("half")
+        os.abort()
     if task == "long":
         return "x" * (2 << 20)
     if task == "refuse":
@@ -78,6 +85,16 @@ def test_one_child_does_task_after_task(child: Sandbox) -> None:
     assert child.ask("pid", SMALL) == child.ask("pid", SMALL)
     assert child.ask({"a": ["é\n", None]}, SMALL) == {"a": ["é\n", None]}
     assert child.ask("print", SMALL) == "print"
+
+
+def test_a_child_reports_before_it_answers_or_ends(child: Sandbox) -> None:
+    reports: list[Any] = []
+    assert child.ask("report", SMALL, on_report=reports.append) == "done"
+    assert reports == [{"step": 0}, {"step": 1}, {"step": 2}]
+    with pytest.raises(Stopped, match="SIGABRT"):
+        child.ask("report and crash", SMALL, on_report=reports.append)
+    assert reports[3:] == ["half"]
+    assert child.ask("report", SMALL) == "done"
 
 
 @POSIX

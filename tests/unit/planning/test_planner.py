@@ -7,6 +7,7 @@ import pytest
 from edgedec.errors import PlanError
 from edgedec.memory.grant import with_spare
 from edgedec.planning.choose import Run, decide
+from edgedec.planning.contenders import Ran
 from edgedec.planning.estimate import Forecast
 from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
@@ -258,32 +259,56 @@ class TestWhatRan:
 
     def test_a_plan_that_stopped_early_is_not_chosen(self):
         def run(plans, together):
-            found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together)
-            last = plans[-1]
-            return found | {last: replace(found[last], speedup=9.0, tokens_per_second=900, turns=6)}
+            found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together).found
+            early = replace(found[plans[-1]], speedup=9.0, tokens_per_second=900, turns=6)
+            return Ran(found | {plans[-1]: early})
 
         decision = decide(PAIR, WORK, run=run)
         assert decision.chosen.tokens_per_second == 120.0
 
     def test_a_plan_that_failed_is_refused_with_the_reason(self):
         def run(plans, together):
-            found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together)
-            return found | {plans[1]: "the device went away"}
+            found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together).found
+            return Ran(found | {plans[1]: "the device went away"})
 
         decision = decide(PAIR, WORK, run=run)
         (refused,) = [one for one in decision.candidates if one.refused]
         assert refused.refused == "the device went away"
         assert refused.plan != decision.chosen.plan
 
-    def test_if_nothing_ran_the_formula_decides(self):
-        assert decide(PAIR, WORK, run=lambda plans, together: {}) == decide(PAIR, WORK)
+    def test_if_nothing_was_measured_plain_decoding_is_chosen_and_that_is_said(self):
+        def run(plans, together):
+            return Ran({plans[1]: "it crashed"}, "it crashed")
+
+        decision = decide(PAIR, WORK, run=run)
+        assert not decide(PAIR, WORK).chosen.plan.plain
+        assert decision.chosen.plan.plain
+        said(decision, "Nothing could be measured, so plain decoding is chosen: it crashed")
+        assert [one.refused for one in decision.candidates if one.refused] == ["it crashed"]
+
+    def test_plain_decoding_that_failed_is_replaced_by_another_or_stays(self):
+        def run(plans, together):
+            return Ran(dict.fromkeys(plans, "it crashed"), "it crashed")
+
+        slow = profile(target(), target(SECOND, 80e-3))
+        assert decide(slow, WORK, run=run).chosen.plan == Plan(SECOND)
+        alone = decide(PAIR, WORK, run=run)
+        assert alone.chosen.plan == Plan(CPU)
+        assert "it crashed" in {one.refused for one in alone.candidates}
+
+    def test_drafts_are_compared_with_plain_decoding_that_stopped_early(self):
+        def run(plans, together):
+            found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together).found
+            return Ran(found | {plans[0]: replace(found[plans[0]], turns=6)})
+
+        assert not decide(PAIR, WORK, run=run).chosen.plan.plain
 
     def test_models_are_loaded_one_after_the_other_where_all_do_not_fit(self):
         asked: list[bool] = []
 
         def run(plans, together):
             asked.append(together)
-            return {}
+            return Ran()
 
         two = profile(target(), target(SECOND), draft(), draft(SECOND))
         least = footprint(two, Plan(CPU, CPU, "model", 8), 4096).total

@@ -19,12 +19,13 @@ from edgedec.errors import InputError, MemoryBudgetError, PlanError, ProfileErro
 from edgedec.loading.sources import Models
 from edgedec.planning import decisions, plan_files, running
 from edgedec.planning.choose import decide
+from edgedec.planning.contenders import Ran
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import Identity
 from edgedec.records.plan import OVERLAPPED, Decision, Plan
 from edgedec.records.workload import Workload
 from tests.conftest import REPOSITORY
-from tests.profiles import CPU, FIRST, GPU, MACHINE, SECOND, WORK, draft, profile, target
+from tests.profiles import CPU, FIRST, GPU, MACHINE, SECOND, WORK, draft, profile, said, target
 
 PROFILE = profile(target(), draft(GPU))
 DECISION = decide(PROFILE, WORK)
@@ -223,7 +224,7 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
 
     monkeypatch.setattr(profiling, "profile", measured)
     monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
-    monkeypatch.setattr(running.Runner, "__call__", lambda *args: {})
+    monkeypatch.setattr(running.Runner, "__call__", lambda *args: Ran())
     decision = decisions.plan(demo, dataclasses.replace(WORK, temperature=0.5))
     assert asked == [(demo, 0.5)]
     assert decision.memory is None
@@ -237,7 +238,7 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
         decisions.plan(demo, WORK)
 
 
-def test_plans_that_could_not_run_are_chosen_by_formula_and_that_is_said(monkeypatch):
+def test_plans_that_could_not_run_are_not_chosen_and_that_is_said(monkeypatch):
     def fails(job):
         raise ProfileError("plans could not be run: it crashed with SIGSEGV")
 
@@ -245,13 +246,15 @@ def test_plans_that_could_not_run_are_chosen_by_formula_and_that_is_said(monkeyp
     monkeypatch.setattr(running.trial, "run", fails)
     decision = decisions.plan(Models.find("demo"), WORK)
     assert decision.chosen.measured is None
-    assert decision.reasons[-1].endswith("plans could not be run: it crashed with SIGSEGV.")
+    assert decision.chosen.plan.plain
+    said(decision, "so plain decoding is chosen: plans could not be run: it crashed with SIGSEGV.")
 
 
 _DECIDE = """
 import json, sys
 from dataclasses import replace
 from edgedec.planning.choose import decide
+from edgedec.planning.contenders import Ran
 from edgedec._support.fields import to_json
 from tests.profiles import FIRST, SECOND, WORK, draft, profile, target
 models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]

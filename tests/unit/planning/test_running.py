@@ -9,6 +9,7 @@ import pytest
 from edgedec.errors import ProfileError
 from edgedec.loading.sources import Models
 from edgedec.planning import running
+from edgedec.planning.contenders import Ran
 from edgedec.planning.running import Runner
 from edgedec.profiling.trial import Outcome, TrialJob, Turn
 from edgedec.records.plan import Plan
@@ -38,8 +39,8 @@ def run(known: Profile = PAIR, **workload: Any) -> tuple[Any, list[tuple[str, in
     steps: list[tuple[str, int, int]] = []
     chosen = Workload(**{"prompt_tokens": 20, "new_tokens": 200, **workload})
     models = Models("a bundle", "a draft", {})
-    runner = Runner(models, known, chosen, TEXTS, lambda *step: steps.append(step), [])
-    return runner(PLANS, True), steps
+    runner = Runner(models, known, chosen, TEXTS, lambda *step: steps.append(step))
+    return runner(PLANS, True).found, steps
 
 
 def test_speeds_and_failures_are_told_by_plan(jobs: list[TrialJob]) -> None:
@@ -76,7 +77,10 @@ def test_a_trial_that_fails_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> No
         raise ProfileError("plans could not be run: it crashed")
 
     monkeypatch.setattr(running.trial, "run", fails)
-    notes: list[str] = []
-    runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None, notes)
-    assert runner(PLANS, True) == {}
-    assert notes == ["plans could not be run: it crashed"]
+    runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
+    assert runner(PLANS, True) == Ran(note="plans could not be run: it crashed")
+    failed = {"0": "no device", "1": "no memory"}
+    monkeypatch.setattr(running.trial, "run", lambda job: Outcome((), (None,) * 3, 0.0, failed))
+    ran = runner(PLANS, True)
+    assert ran.found == {PLANS[0]: "no device", PLANS[1]: "no memory"}
+    assert ran.note == f"{PLANS[0].label}: no device; {PLANS[1].label}: no memory"

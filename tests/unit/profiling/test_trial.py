@@ -171,15 +171,33 @@ def test_a_plan_that_fails_is_left_out_with_the_reason(
         world.run(PLAIN)
 
 
-def test_without_plain_decoding_there_is_no_trial(
+def test_without_plain_decoding_nothing_is_measured(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*args: object) -> None:
         raise PassFailed("no such device")
 
     monkeypatch.setattr(_trial_child.registry, "load", load)
-    with pytest.raises(ProfileError, match="plain on onnx cpu x4: no such device"):
-        world.run(PLAIN, CHAIN)
+    outcome = world.run(PLAIN, CHAIN)
+    assert (outcome.turns, outcome.failed) == ((), {"0": "no such device"})
+
+
+def test_where_plain_decoding_fails_another_plain_plan_takes_its_part(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(format: str, path: Path, options: Any) -> PacedModel:
+        if options.threads == SLOW.threads:
+            raise PassFailed("no such device")
+        return world._load(format, path, options)
+
+    monkeypatch.setattr(_trial_child.registry, "load", load)
+    plans = SLOWER, PLAIN, CHAIN
+    outcome = world.run(*plans, fewest=2, most=2, finalists=2)
+    assert outcome.failed == {"0": "no such device"}
+    found = results(plans, outcome.turns)
+    assert set(found) == {1, 2}
+    assert found[1].speedup == 1.0
+    assert found[1].turns == 6
 
 
 # -- what is made of the turns -------------------------------------------------------------------
@@ -205,6 +223,9 @@ def test_speed_ups_are_over_the_fastest_plain_plan() -> None:
     turns = [turn(0, 0, 0.03), turn(1, 0, 0.02), turn(2, 0, 0.01)]
     found = results((SLOWER, PLAIN, CHAIN), turns)
     assert [found[plan].speedup for plan in range(3)] == pytest.approx([2 / 3, 1.0, 2.0])
+    # The first plain plan failed in the second repetition, in which the other did not run.
+    found = results((SLOWER, PLAIN, CHAIN), [*turns[1:], turn(2, 0, 0.01, repetition=1)])
+    assert [found[plan].speedup for plan in (1, 2)] == pytest.approx([1.0, 2.0])
 
 
 def test_a_text_of_one_round_does_not_count() -> None:
@@ -221,6 +242,31 @@ def test_a_child_that_fails_is_one_line(module: str) -> None:
     with pytest.raises(ProfileError, match="plans could not be run: ") as caught:
         trial.run(TrialJob("x", None, (PLAIN,), PROMPTS, 4), module)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(("after", "turns"), [(0, 6), (1, 2)])
+def test_a_plan_that_ends_the_process_is_refused_and_the_others_are_measured(
+    after: int, turns: int
+) -> None:
+    """In the first repetition the others run again; later what was measured is enough."""
+    place = Place("onnx")
+    plans = Plan(place), Plan(place, None, "lookup", 2), Plan(place, None, "lookup", 7)
+    job = TrialJob(
+        "demo", str(after), plans, ((1, 5), (5, 1)), 12, fewest=3, most=3, finalists=3,
+    )  # fmt: skip
+    outcome = trial.run(job, "crashing_trial")
+    assert outcome.failed == {"2": "when it ran, it crashed with SIGSEGV: the driver gave up"}
+    found = results(plans, outcome.turns)
+    assert {plan: one.turns for plan, one in found.items()} == {0: turns, 1: turns}
+    assert found[1].speedup == pytest.approx(2.0)
+
+
+def test_without_a_second_plan_there_is_nothing_to_compare() -> None:
+    place = Place("onnx")
+    plans = Plan(place), Plan(place, None, "lookup", 7)
+    outcome = trial.run(TrialJob("demo", "0", plans, ((1, 5),), 12), "crashing_trial")
+    assert set(outcome.failed) == {"1"}
+    assert {turn.plan for turn in outcome.turns} == {0}
 
 
 def test_the_demo_runs_in_a_child() -> None:
