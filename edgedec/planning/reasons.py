@@ -117,7 +117,7 @@ def _plain(findings: Findings) -> Iterator[str]:
     yield f"{_decodes(plain)}{_on(plain.candidate.measured, findings.profile.texts)}."
     if findings.nothing_ran:
         yield (
-            "Nothing could be measured, so plain decoding is chosen:"
+            "Plain decoding is chosen, since no plan that drafts could be measured:"
             f" {printable(findings.nothing_ran).rstrip('.')}."
         )
         return

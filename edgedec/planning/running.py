@@ -24,6 +24,10 @@ _FIRST_S, _BUDGET_S = 15.0, 20.0
 # New tokens of a text, and repetitions: fewest and most.
 _FEWEST, _MOST = 24, 64
 _REPETITIONS = (3, 4)
+# Plans one after the other load their models again in each repetition.
+_REPETITIONS_APART = (1, 3)
+# A first repetition that would take longer than this has fewer texts and plans, these at least.
+_LONGEST_S, _FEWEST_TEXTS, _FEWEST_PLANS = 120.0, 2, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +51,16 @@ class Runner:
 
     def __call__(self, plans: Sequence[Plan], together: bool) -> Ran:
         """Run plans, the first one plain; return their speeds, or why one failed."""
+        plans, texts = self._in_time(plans, together)
         self.on_progress(f"{len(plans)} plans in turns", 0, 1)
-        texts = some(self.prompts, _TEXTS)
-        plain = self.profile.at("target", plans[0].target)
-        # A plan that drafts takes about two thirds of plain decoding's time.
-        each_s = plain.seconds(1, self.workload.middle) * 2 / 3
-        new_tokens = int(_FIRST_S / len(texts) / len(plans) / each_s)
-        new_tokens = max(_FEWEST, min(new_tokens, _MOST, self.workload.new_tokens))
+        new_tokens = self._new_tokens(plans, len(texts))
+        fewest, most = _REPETITIONS if together else _REPETITIONS_APART
         job = TrialJob(
-            self.models.target,
-            self.models.draft,
-            tuple(plans),
+            self.models.target, self.models.draft, tuple(plans),
             fitting(texts, new_tokens, self._measured(plans)),
-            new_tokens,
-            self.workload.temperature,
-            _BUDGET_S,
-            *_REPETITIONS,
-            FINALISTS,
-            together,
-        )
+            new_tokens, self.workload.temperature, _BUDGET_S,
+            fewest, most, FINALISTS, together,
+        )  # fmt: skip
         try:
             outcome = trial.run(job)
         except ProfileError as error:
@@ -75,8 +70,51 @@ class Runner:
         speeds = trial.results(plans, outcome.turns)
         failed = {plans[int(number)]: why for number, why in outcome.failed.items()}
         note = "" if speeds else "; ".join(f"{plan.label}: {why}" for plan, why in failed.items())
+        if len(speeds) == 1 and not failed:
+            note = "no time was left for them"
         measured = {plans[number]: one for number, one in speeds.items()}
         return Ran({**measured, **failed}, note)
+
+    def _in_time(
+        self, plans: Sequence[Plan], together: bool
+    ) -> tuple[Sequence[Plan], Sequence[Sequence[int]]]:
+        """Return the plans and texts to run; the last are left out where all would take long."""
+        while len(plans) > _FEWEST_PLANS and self._load_s(plans, together) > _LONGEST_S / 2:
+            plans = plans[:-1]
+        texts = some(self.prompts, _TEXTS)
+        while self._first_s(plans, texts, together) > _LONGEST_S:
+            if len(texts) > _FEWEST_TEXTS:
+                texts = some(self.prompts, len(texts) - 1)
+            elif len(plans) > _FEWEST_PLANS:
+                plans = plans[:-1]
+            else:
+                break
+        return plans, texts
+
+    def _first_s(
+        self, plans: Sequence[Plan], texts: Sequence[Sequence[int]], together: bool
+    ) -> float:
+        """Return the seconds of the first repetition, by formula."""
+        plain = self.profile.at("target", plans[0].target)
+        decode_s = self._new_tokens(plans, len(texts)) * self._token_s(plans)
+        prefill_s = plain.prefill_s * sum(map(len, texts)) / len(texts)
+        turns = len(plans) * len(texts)
+        return self._load_s(plans, together) + turns * (decode_s + prefill_s)
+
+    def _load_s(self, plans: Sequence[Plan], together: bool) -> float:
+        every = self._measured(plans)
+        if together:
+            every = list({(one.role, one.place): one for one in every}.values())
+        return sum(one.load_s for one in every)
+
+    def _new_tokens(self, plans: Sequence[Plan], texts: int) -> int:
+        new_tokens = int(_FIRST_S / texts / len(plans) / self._token_s(plans))
+        return max(_FEWEST, min(new_tokens, _MOST, self.workload.new_tokens))
+
+    def _token_s(self, plans: Sequence[Plan]) -> float:
+        # A plan that drafts takes about two thirds of plain decoding's time.
+        plain = self.profile.at("target", plans[0].target)
+        return plain.seconds(1, self.workload.middle) * 2 / 3
 
     def _measured(self, plans: Sequence[Plan]) -> list[Measured]:
         every = [self.profile.at("target", plan.target) for plan in plans]

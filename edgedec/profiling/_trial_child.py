@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from statistics import fmean, median
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgedec._support import _sandbox_child
@@ -14,8 +14,7 @@ from edgedec._support.fields import from_json, one_line, to_json
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
-from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import DraftPolicy, RoundRecord
+from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import NoText, StopRule
@@ -25,18 +24,19 @@ from edgedec.hardware.pinning import pinned
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import Models, Source
 from edgedec.overlap.clock import Clock, WallClock
+from edgedec.profiling._trial_rounds import Recorded, averages, draft_token_s
 from edgedec.profiling.children import DRAFT, TARGET
-from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, results
+from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, limit_s, results, whole
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
-from edgedec.records.rounds import DrafterRounds, Drafts, SurvivalEstimate
 from edgedec.runtimes import registry
 from edgedec.text.vocabulary_map import translate
 
 # Room for drafted tokens after the end of a text, and tokens of the text that warms caches.
 _SLACK, _WARM = 64, 8
-_PAUSED = 2.0
 _SEED = 20260101
+# Share of a trial's time after which no turn begins; the rest is for the one that runs then.
+_ENDS = 0.75
 
 
 def main(task: Mapping[str, Any]) -> Any:
@@ -58,6 +58,9 @@ def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock)
                 break
             turns += stage.repeat(going, repetition)
             turns = [turn for turn in turns if str(turn.plan) not in stage.failed]
+            if stage.late is not None:
+                turns = whole(job, turns, stage.late)
+                break
             going = _going_on(job, turns)
             if not going:
                 turns = []
@@ -67,10 +70,10 @@ def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock)
     return Outcome(
         tuple(turns),
         tuple(
-            _averages(plan, job.temperature, stage.texts[number])
+            averages(plan, job.temperature, stage.texts[number])
             for number, plan in enumerate(job.plans)
         ),
-        _draft_token_s(text for texts in stage.texts.values() for text in texts),
+        draft_token_s(text for texts in stage.texts.values() for text in texts),
         stage.failed,
     )
 
@@ -85,42 +88,32 @@ def _going_on(job: TrialJob, turns: Sequence[Turn]) -> list[int]:
     return sorted([plain, *others[: job.finalists - 1]])
 
 
-class _Recorded(Metrics):
-    """Metrics of one text that keep the record of every round and its seconds."""
+@dataclass(slots=True)
+class _Engines:
+    """The engines of one repetition, by their plans' numbers; the stack closes their sessions."""
 
-    __slots__ = ("rounds",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rounds: list[tuple[RoundRecord, float]] = []
-
-    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
-        super().observe(record, total_s, lone_row_s)
-        self.rounds.append((record, total_s))
-
-    def calm_tpot_s(self) -> float:
-        """Return the seconds per token after the first round, without pauses of the machine.
-
-        A round that took more than twice the median of the rounds of its width was interrupted,
-        and counts with that median.
-        """
-        after = self.emitted - self.first_round
-        seconds = 0.0
-        for times in self.round_times.by_rows.values():
-            usual = median(times)
-            seconds += sum(usual if time > _PAUSED * usual else time for time in times)
-        return seconds / after if after else 0.0
+    stack: ExitStack
+    by_plan: dict[int, tuple[Engine, Model]] = field(default_factory=dict)
 
 
 class _Stage:
-    """The models of all plans, and the engines that decode with them."""
+    """The models of all plans, and the engines that decode with them.
+
+    Attributes:
+        failed: why each plan failed, by its number.
+        texts: the texts that each plan decoded.
+        late: the first turn for which no time was left.
+
+    """
 
     def __init__(
         self, job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock
     ) -> None:
         self.failed = dict(job.failed)
-        self.texts: dict[int, list[_Recorded]] = defaultdict(list)
+        self.texts: dict[int, list[Recorded]] = defaultdict(list)
+        self.late: Began | None = None
         self._job, self._sources, self._clock = job, sources, clock
+        self._ends_s = clock.now() + _ENDS * limit_s(job)
         self._models: dict[tuple[str, Place, bool | None], Model] = {}
         self._policies: dict[Plan, DraftPolicy] = {}
         self._translations: dict[tuple[str, str], Translation | None] = {}
@@ -128,37 +121,51 @@ class _Stage:
         self._stack = ExitStack()
 
     def repeat(self, plans: Sequence[int], repetition: int) -> Iterator[Turn]:
-        """Decode all texts once with every plan that has not failed."""
-        with ExitStack() as stack:
-            engines: dict[int, tuple[Engine, Model]] = {}
-            for text, prompt in enumerate(self._job.prompts):
-                # Every other text in the opposite order, so that no plan always follows the same.
-                for plan in plans if (text + repetition) % 2 == 0 else plans[::-1]:
-                    if not self._any_plain():
-                        return
-                    if str(plan) in self.failed:
-                        continue
-                    _sandbox_child.report(to_json(Began(plan, text, repetition)))
-                    try:
-                        if plan not in engines:
-                            engines[plan] = self._engine(self._job.plans[plan], stack)
-                            self._decode(*engines[plan], prompt, _WARM)
-                        found = self._decode(*engines[plan], prompt, self._job.new_tokens)
-                    except EdgedecError as error:
-                        self.failed[str(plan)] = one_line(str(error))
-                        _sandbox_child.report({"failed": self.failed})
-                        continue
-                    self.texts[plan].append(found)
-                    turn = Turn(
-                        plan, text, repetition,
-                        found.calm_tpot_s(), found.emitted, found.target_passes,
-                    )  # fmt: skip
-                    _sandbox_child.report(to_json(turn))
-                    yield turn
-                    if not self._job.together:
-                        engines.clear()
-                        stack.close()
-                        self.close()
+        """Decode all texts once with every plan that has not failed, until the time is up."""
+        texts = range(len(self._job.prompts))
+        if self._job.together:
+            with ExitStack() as stack:
+                engines = _Engines(stack)
+                for text in texts:
+                    # Every other text in the opposite order: no plan always follows the same.
+                    for plan in plans if (text + repetition) % 2 == 0 else plans[::-1]:
+                        yield from self._turn(Began(plan, text, repetition), engines)
+            return
+        for plan in plans:
+            try:
+                with ExitStack() as stack:
+                    engines = _Engines(stack)
+                    for text in texts:
+                        yield from self._turn(Began(plan, text, repetition), engines)
+            finally:
+                self.close()
+
+    def _turn(self, turn: Began, engines: _Engines) -> Iterator[Turn]:
+        """Decode one text with one plan, unless that plan failed or the time is up."""
+        plan, failed = turn.plan, str(turn.plan) in self.failed
+        if failed or self.late is not None or not self._any_plain():
+            return
+        if self._clock.now() > self._ends_s:
+            self.late = turn
+            return
+        _sandbox_child.report(to_json(turn))
+        prompt = self._job.prompts[turn.text]
+        try:
+            if plan not in engines.by_plan:
+                engines.by_plan[plan] = self._engine(self._job.plans[plan], engines.stack)
+                self._decode(*engines.by_plan[plan], prompt, _WARM)
+            found = self._decode(*engines.by_plan[plan], prompt, self._job.new_tokens)
+        except EdgedecError as error:
+            self.failed[str(plan)] = one_line(str(error))
+            _sandbox_child.report({"failed": self.failed})
+            return
+        self.texts[plan].append(found)
+        ended = Turn(
+            plan, turn.text, turn.repetition,
+            found.calm_tpot_s(), found.emitted, found.target_passes,
+        )  # fmt: skip
+        _sandbox_child.report(to_json(ended))
+        yield ended
 
     def _any_plain(self) -> bool:
         """Return whether a plain plan is left; nothing can be compared without one."""
@@ -199,13 +206,13 @@ class _Stage:
 
     def _decode(
         self, engine: Engine, target: Model, prompt: Sequence[int], new_tokens: int
-    ) -> _Recorded:
+    ) -> Recorded:
         info = target.info
         params = SamplingParams(temperature=self._job.temperature, seed=_SEED)
         sampler = Sampler(params, info.vocab_size, prompt, coupled=engine.rule.coupled)
         limit = min(new_tokens, engine.room(prompt))
         stop = StopRule(eos_ids=info.eos_ids, max_new_tokens=limit, stream=NoText())
-        metrics = _Recorded()
+        metrics = Recorded()
         for _ in engine.run(Request(prompt, sampler, stop), metrics):
             pass
         return metrics
@@ -238,53 +245,6 @@ class _Stage:
             )
             self._translations[key] = None if found.untouched else found
         return self._translations[key]
-
-
-def _averages(plan: Plan, temperature: float, texts: Sequence[_Recorded]) -> DrafterRounds | None:
-    """Return what a plan's rounds were like; None if there was none."""
-    records = [record for text in texts for record, _ in text.rounds]
-    if not records:
-        return None
-    # A text's first round includes prefill.
-    outside = [_outside(*one) for text in texts for one in text.rounds[1:]]
-    return DrafterRounds(
-        drafter=plan.drafter,
-        draft_length=plan.draft_length,
-        temperature=temperature,
-        rounds=len(records),
-        tokens=fmean(record.emitted for record in records),
-        rows=fmean(record.rows for record in records),
-        draft_passes=fmean(record.depth * _by_model(record) for record in records),
-        overhead_s=max(0.0, median(outside)) if outside else 0.0,
-        drafts=_by_source(records, plan.draft_length or 0),
-    )
-
-
-def _by_source(records: Sequence[RoundRecord], length: int) -> tuple[Drafts, ...]:
-    found = []
-    for source in sorted({record.source for record in records if record.drafted and length}):
-        estimate = SurvivalEstimate(source, length)
-        for record in records:
-            own = record.source == source
-            estimate.observe(record.drafted * own, record.depth * own, record.accepted * own)
-        found.append(estimate.drafts)
-    return tuple(found)
-
-
-def _by_model(record: RoundRecord) -> bool:
-    return record.drafted > 0 and drafting.info(record.source).needs_model
-
-
-def _outside(record: RoundRecord, total_s: float) -> float:
-    """Return a round's seconds outside both models."""
-    return total_s - record.target_s - (record.draft_s if _by_model(record) else 0.0)
-
-
-def _draft_token_s(texts: Iterable[_Recorded]) -> float:
-    """Return the median seconds that a draft model took for a token; 0 if none drafted."""
-    rounds = (record for text in texts for record, _ in text.rounds[1:])
-    found = [record.draft_s / record.depth for record in rounds if _by_model(record)]
-    return median(found) if found else 0.0
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ class TrialJob:
         budget_s: no repetition begins after this many seconds.
         fewest, most: repetitions of all texts; the first of them run whatever the time.
         finalists: plans that go on after the first repetition, the best ones and the first.
-        together: all models stay loaded; otherwise one plan's at a time, which takes less memory.
+        together: all models stay loaded and plans take turns; otherwise one plan decodes all texts
+            after the other, which takes less memory.
         failed: plans that failed before and do not run, by number with the reason.
 
     """
@@ -149,9 +150,13 @@ class _Attempt:
         return found if _compares(self.job, found) else replace(found, turns=())
 
 
+def limit_s(job: TrialJob) -> float:
+    """Return the seconds after which a trial's process is ended."""
+    return _LIMIT_S + _LIMIT_FACTOR * max(job.budget_s, 1.0)
+
+
 def _attempt(job: TrialJob, module: str) -> Outcome | _Attempt:
-    limit_s = _LIMIT_S + _LIMIT_FACTOR * max(job.budget_s, 1.0)
-    limits = Limits(memory_bytes=None, cpu_s=None, wall_s=limit_s)
+    limits = Limits(memory_bytes=None, cpu_s=None, wall_s=limit_s(job))
     attempt = _Attempt(job, dict(job.failed))
     try:
         answer = ask_once(module, to_json(job), limits, environment=QUIET, on_report=attempt.take)
@@ -169,13 +174,16 @@ def _compares(job: TrialJob, outcome: Outcome) -> bool:
 
 
 def whole(job: TrialJob, turns: Sequence[Turn], last: Began) -> list[Turn]:
-    """Return the turns of what all plans decoded before a turn that never ended.
+    """Return the turns that can be compared, of those before one that never ended.
 
-    That is all repetitions before; in the first one, the texts before.
+    That is all repetitions before; in the first one, the texts before, or the plans before if they
+    run one after the other.
     """
     if last.repetition:
         return [turn for turn in turns if turn.repetition < last.repetition]
-    return [turn for turn in turns if turn.text != last.text]
+    if job.together:
+        return [turn for turn in turns if turn.text != last.text]
+    return [turn for turn in turns if turn.plan != last.plan]
 
 
 def results(plans: Sequence[Plan], turns: Sequence[Turn]) -> dict[int, Trial]:

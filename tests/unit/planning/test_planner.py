@@ -283,7 +283,10 @@ class TestWhatRan:
         decision = decide(PAIR, WORK, run=run)
         assert not decide(PAIR, WORK).chosen.plan.plain
         assert decision.chosen.plan.plain
-        said(decision, "Nothing could be measured, so plain decoding is chosen: it crashed")
+        said(
+            decision,
+            "Plain decoding is chosen, since no plan that drafts could be measured: it crashed",
+        )
         assert [one.refused for one in decision.candidates if one.refused] == ["it crashed"]
 
     def test_plain_decoding_that_failed_is_replaced_by_another_or_stays(self):

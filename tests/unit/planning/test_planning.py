@@ -247,7 +247,11 @@ def test_plans_that_could_not_run_are_not_chosen_and_that_is_said(monkeypatch):
     decision = decisions.plan(Models.find("demo"), WORK)
     assert decision.chosen.measured is None
     assert decision.chosen.plan.plain
-    said(decision, "so plain decoding is chosen: plans could not be run: it crashed with SIGSEGV.")
+    said(
+        decision,
+        "Plain decoding is chosen",
+        "measured: plans could not be run: it crashed with SIGSEGV.",
+    )
 
 
 _DECIDE = """

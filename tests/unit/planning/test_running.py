@@ -29,7 +29,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TrialJob]:
     def run(job: TrialJob) -> Outcome:
         found.append(job)
         turns = (Turn(0, 0, 0, 0.02, 10, 10), Turn(1, 0, 0, 0.01, 10, 5))
-        return Outcome(turns, (None, None, None), 0.0, {"2": "the device went away"})
+        failed = {"2": "the device went away"} if len(job.plans) > 2 else {}
+        return Outcome(turns, (None,) * len(job.plans), 0.0, failed)
 
     monkeypatch.setattr(running.trial, "run", run)
     return found
@@ -70,6 +71,31 @@ def test_a_slow_target_decodes_fewer_tokens_and_a_short_context_shorter_prompts(
     assert jobs[-1].new_tokens == 24
     run(profile(target(), draft(max_context=100)))
     assert {len(prompt) for prompt in jobs[-1].prompts} == {50}
+
+
+def test_where_models_take_long_to_load_the_last_plans_do_not_run(jobs: list[TrialJob]) -> None:
+    models = Models("x", None, {})
+    slow = profile(target(load_s=25.0), draft(load_s=10.0))
+    runner = Runner(models, slow, Workload(), TEXTS, lambda *step: None)
+    for together, plans in ((True, PLANS), (False, PLANS[:2])):
+        runner(PLANS, together)
+        assert jobs[-1].plans == plans
+        assert jobs[-1].together == together
+    assert jobs[-1].fewest == 1
+
+
+def test_where_a_repetition_would_take_long_fewer_texts_run(jobs: list[TrialJob]) -> None:
+    run(profile(target(one_row_s=1.0, prefill_s=1e-3), draft()))
+    assert (len(jobs[-1].plans), len(jobs[-1].prompts)) == (3, 2)
+    run(profile(target(one_row_s=9.0, prefill_s=1e-3), draft()))
+    assert (len(jobs[-1].plans), len(jobs[-1].prompts)) == (2, 2)
+
+
+def test_plans_for_which_no_time_was_left_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Outcome((Turn(0, 0, 0, 0.02, 10, 10),), (None,) * 3, 0.0, {})
+    monkeypatch.setattr(running.trial, "run", lambda job: alone)
+    runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
+    assert runner(PLANS, True).note == "no time was left for them"
 
 
 def test_a_trial_that_fails_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
