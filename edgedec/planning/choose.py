@@ -17,13 +17,13 @@ from edgedec.planning.contenders import (
     Ran,
     WeighedCandidate,
     best_first,
-    bytes_together,
     choose,
     contenders,
 )
 from edgedec.planning.estimate import Forecast
 from edgedec.planning.memory_fit import MemoryFit
 from edgedec.planning.reasons import Findings, disturbed, reasons
+from edgedec.profiling.together import fits_together
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction, Trial
 from edgedec.records.profile import Profile
@@ -133,9 +133,7 @@ class _Planner:
         If no plain one is left, those that failed stay, since something has to decode.
         """
         plans = [one.plan for one in contenders(usable)]
-        limit = self.memory.limit
-        together = limit is None or bytes_together(self.profile, plans) <= limit
-        ran = run(plans, together)
+        ran = run(plans, fits_together(plans, self.memory.limit, self.profile.at))
         self.nothing_ran = ran.note
         every = [_with_result(one, ran.found.get(one.plan)) for one in usable]
         if any(one.plan.plain and not one.candidate.refused for one in every):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from edgedec.planning.estimate import Estimate
 from edgedec.records.plan import Candidate, Plan, Trial
-from edgedec.records.profile import Measured, Profile
 
 # Plans that run once; those that go on are ``planning.running.FINALISTS``.
 _MOST = 7
@@ -112,15 +111,3 @@ def choose(usable: Iterable[WeighedCandidate]) -> WeighedCandidate:
 
 def _turns(one: WeighedCandidate) -> int:
     return 0 if one.candidate.measured is None else one.candidate.measured.turns
-
-
-def bytes_together(profile: Profile, plans: Sequence[Plan]) -> int:
-    """Return the memory of a process that holds the models of all plans at once, in bytes."""
-    places = {("target", plan.target) for plan in plans}
-    places |= {("draft", plan.draft) for plan in plans if plan.draft is not None}
-    models = [profile.at(role, place) for role, place in places]
-    return sum(map(_held, models)) + max(one.process_bytes for one in models)
-
-
-def _held(one: Measured) -> int:
-    return max(one.rss_bytes, one.place.weight_memory or one.weight_bytes)

@@ -56,7 +56,7 @@ def plan(
         check_memory(memory, models)
     workload = workload or Workload()
     options = _never_whole(models, memory, options)
-    options = replace(options, temperature=workload.temperature)
+    options = replace(options, temperature=workload.temperature, memory=memory)
     steps = _Steps(on_progress)
     measured = run.profile(models, options, steps.profile)
     measured = _with_streamed(measured, models, workload, memory, options, steps.profile)

@@ -11,6 +11,7 @@ from edgedec.loading.sources import Models, Source
 from edgedec.profiling import trial
 from edgedec.profiling.children import DRAFT, TARGET
 from edgedec.profiling.prompts import CalibrationPrompt
+from edgedec.profiling.together import fits_together
 from edgedec.profiling.trial import TrialJob
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured
@@ -37,6 +38,7 @@ def rounds(
     measured: Sequence[Measured],
     prompts: Sequence[Sequence[int]],
     temperature: float,
+    memory: int | None = None,
 ) -> MeasuredRounds:
     """Decode a few texts with every drafter at the quickest places.
 
@@ -45,6 +47,8 @@ def rounds(
         measured: the places.
         prompts: tokens of the texts.
         temperature: of the texts.
+        memory: most bytes that all models may take together; if they take more, plans run one after
+            the other. None is any.
 
     """
     found = MeasuredRounds()
@@ -57,7 +61,11 @@ def rounds(
     each_s = target.seconds(1, _PROMPT_TOKENS) / 2
     new_tokens = max(_FEWEST, min(_MOST, int(_BUDGET_S / len(chosen) / len(plans) / each_s)))
     texts = fitting(chosen, new_tokens, [target, draft])
-    job = TrialJob(models.target, models.draft, tuple(plans), texts, new_tokens, temperature)
+    places = {(one.role, one.place): one for one in measured}
+    job = TrialJob(
+        models.target, models.draft, tuple(plans), texts, new_tokens, temperature,
+        together=fits_together(plans, memory, lambda role, place: places[role, place]),
+    )  # fmt: skip
     try:
         outcome = trial.run(job)
     except ProfileError as error:

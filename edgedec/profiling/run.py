@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from edgedec._support.fields import printable
 from edgedec.errors import ProfileError
+from edgedec.hardware import machine
 from edgedec.hardware.contention import by_others, usage
 from edgedec.loading.sources import Models
 from edgedec.profiling import prompts, store
@@ -36,6 +37,7 @@ class ProfileOptions:
         prompts_name: their name, such as that of their file.
         temperature: of the texts that drafters are measured on.
         refresh: measure even if a stored profile is valid.
+        memory: most bytes that models may take that are loaded at once; None is all there is.
 
     """
 
@@ -44,6 +46,7 @@ class ProfileOptions:
     prompts_name: str | None = None
     temperature: float = 0.0
     refresh: bool = False
+    memory: int | None = None
 
     def texts(self, models: Models) -> list[list[int]]:
         """Return the tokens of the texts.
@@ -191,7 +194,8 @@ def _with_rounds(
 
 def _rounds(made: Profile, models: Models, options: ProfileOptions) -> Profile:
     """Return a profile with its drafters measured now."""
-    found = rounds(models, made.measured, options.texts(models), options.temperature)
+    memory = machine.memory().usable if options.memory is None else options.memory
+    found = rounds(models, made.measured, options.texts(models), options.temperature, memory)
     return replace(
         made,
         rounds=found.rounds,

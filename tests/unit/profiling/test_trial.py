@@ -184,6 +184,24 @@ def test_a_plan_that_fails_is_left_out_with_the_reason(
         world.run(PLAIN)
 
 
+def test_the_models_of_a_plan_that_fails_are_closed_before_the_next_are_loaded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_at_load: list[int] = []
+
+    def load(format: str, path: Path, options: Any) -> PacedModel:
+        open_at_load.append(len(world.loaded) - len(world.closed))
+        found = world._load(format, path, options)
+        if path.name == "draft":
+            raise PassFailed("no such device")
+        return found
+
+    monkeypatch.setattr(_trial_child.registry, "load", load)
+    world.run(PLAIN, CHAIN, SLOWER, together=False)
+    # The draft itself, which failed to load, is not closed.
+    assert open_at_load == [0, 0, 1, 1]
+
+
 def test_without_plain_decoding_nothing_is_measured(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
