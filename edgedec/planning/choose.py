@@ -59,6 +59,7 @@ def decide(
     """
     planner = _Planner(profile, workload, memory, available)
     usable, refused = planner.rank(run)
+    profile = planner.profile
     plain_only = [w for w in usable if w.plan.plain]
     ran = [w for w in usable if w.candidate.measured] or (plain_only if run else usable)
     plain = min((w for w in ran if w.plan.plain), key=best_first)
@@ -135,6 +136,8 @@ class _Planner:
         plans = [one.plan for one in contenders(usable)]
         ran = run(plans, fits_together(plans, self.memory.limit, self.profile.at))
         self.nothing_ran = ran.note
+        shares = [one for one in (self.profile.busy, ran.busy) if one is not None]
+        self.profile = dataclasses.replace(self.profile, busy=max(shares, default=None))
         every = [_with_result(one, ran.found.get(one.plan)) for one in usable]
         if any(one.plan.plain and not one.candidate.refused for one in every):
             return every

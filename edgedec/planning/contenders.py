@@ -25,11 +25,13 @@ class Ran:
     Attributes:
         found: each plan's speed, or why it failed; what did not run is missing.
         note: why there are no speeds; empty if there are.
+        busy: share of the processor that other programs used meanwhile, 0 to 1; None if unknown.
 
     """
 
     found: Mapping[Plan, Trial | str] = field(default_factory=dict)
     note: str = ""
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgedec.errors import ProfileError
+from edgedec.hardware.contention import by_others, usage
 from edgedec.loading.sources import Models
 from edgedec.planning.contenders import Ran
 from edgedec.profiling import trial
@@ -61,19 +62,21 @@ class Runner:
             new_tokens, self.workload.temperature, _BUDGET_S,
             fewest, most, FINALISTS, together,
         )  # fmt: skip
+        before = usage()
         try:
             outcome = trial.run(job)
         except ProfileError as error:
             return Ran(note=str(error))
         finally:
             self.on_progress("done", 1, 1)
+        busy = by_others(before, usage())
         speeds = trial.results(plans, outcome.turns)
         failed = {plans[int(number)]: why for number, why in outcome.failed.items()}
         note = "" if speeds else "; ".join(f"{plan.label}: {why}" for plan, why in failed.items())
         if len(speeds) == 1 and not failed:
             note = "no time was left for them"
         measured = {plans[number]: one for number, one in speeds.items()}
-        return Ran({**measured, **failed}, note)
+        return Ran({**measured, **failed}, note, busy)
 
     def _in_time(
         self, plans: Sequence[Plan], together: bool

@@ -132,8 +132,8 @@ class Decision:
             best first.
         reasons: in whole sentences, for the user.
         texts: the texts it was made on, in words.
-        busy: share of the processor that other programs used while the profile was measured, 0
-            to 1; None where it is unknown.
+        busy: share of the processor that other programs used while the profile was measured or
+            while plans ran, whichever is larger, 0 to 1; None where it is unknown.
         disturbed: why that is too much to rely on the plan, in words; empty if it is not.
         models: names of the target and of the draft, if there is one.
 

@@ -306,6 +306,16 @@ class TestWhatRan:
 
         assert not decide(PAIR, WORK, run=run).chosen.plan.plain
 
+    @pytest.mark.parametrize("busy", [None, 0.02, 0.5])
+    def test_a_machine_that_was_busy_while_plans_ran_disturbs_the_plan(self, busy):
+        def run(plans, together):
+            return replace(ran(lambda plan: 100.0)(plans, together), busy=busy)
+
+        for known, most in ((None, busy), (0.01, busy or 0.01), (0.6, 0.6)):
+            decision = decide(replace(PAIR, busy=known), WORK, run=run)
+            assert decision.busy == most
+            assert bool(decision.disturbed) == (most is not None and most >= 0.5)
+
     def test_models_are_loaded_one_after_the_other_where_all_do_not_fit(self):
         asked: list[bool] = []
 

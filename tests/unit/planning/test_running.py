@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edgedec.errors import ProfileError
+from edgedec.hardware.contention import Usage
 from edgedec.loading.sources import Models
 from edgedec.planning import running
 from edgedec.planning.contenders import Ran
@@ -50,6 +51,15 @@ def test_speeds_and_failures_are_told_by_plan(jobs: list[TrialJob]) -> None:
     assert found[PLANS[1]].speedup == pytest.approx(2.0)
     assert found[PLANS[2]] == "the device went away"
     assert steps == [("3 plans in turns", 0, 1), ("done", 1, 1)]
+
+
+def test_how_busy_the_machine_is_meanwhile_is_told(
+    jobs: list[TrialJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter([Usage(0.0, 50.0, 10.0, 2), Usage(10.0, 65.0, 15.0, 2)])
+    monkeypatch.setattr(running, "usage", lambda: next(moments))
+    runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
+    assert runner(PLANS, True).busy == pytest.approx(0.5)
 
 
 def test_a_few_texts_evenly_spaced_are_decoded_as_the_workload_says(jobs: list[TrialJob]) -> None:
