@@ -29,6 +29,8 @@ _REPETITIONS = (3, 4)
 _REPETITIONS_APART = (1, 3)
 # A first repetition that would take longer than this has fewer texts and plans, these at least.
 _LONGEST_S, _FEWEST_TEXTS, _FEWEST_PLANS = 120.0, 2, 2
+_NO_TIME = "no time was left for them"
+_ONE_ROUND = "no text went on after the first round of every plan: give others with --prompts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,12 @@ class Runner:
         busy = by_others(before, usage())
         speeds = trial.results(plans, outcome.turns)
         failed = {plans[int(number)]: why for number, why in outcome.failed.items()}
-        note = "" if speeds else "; ".join(f"{plan.label}: {why}" for plan, why in failed.items())
-        if len(speeds) == 1 and not failed:
-            note = "no time was left for them"
+        note = ""
+        if not speeds:
+            notes = [f"{plan.label}: {why}" for plan, why in failed.items()]
+            note = "; ".join([_ONE_ROUND, *notes] if outcome.turns else notes or [_NO_TIME])
+        elif len(speeds) == 1 and not failed:
+            note = _NO_TIME
         measured = {plans[number]: one for number, one in speeds.items()}
         return Ran({**measured, **failed}, note, busy)
 

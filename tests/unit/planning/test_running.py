@@ -108,6 +108,20 @@ def test_plans_for_which_no_time_was_left_are_told(monkeypatch: pytest.MonkeyPat
     assert runner(PLANS, True).note == "no time was left for them"
 
 
+def test_texts_that_end_in_their_first_round_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turn(0, 0, 0, 0.0, 1, 1), Turn(1, 0, 0, 0.0, 1, 1)
+    runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
+    for failed in ({}, {"2": "no device"}):
+        found = Outcome(turns, (None,) * 3, 0.0, failed)
+        monkeypatch.setattr(running.trial, "run", lambda job, found=found: found)
+        note = runner(PLANS, True).note
+        assert note.startswith("no text went on after the first round")
+        assert ("no device" in note) == bool(failed)
+    nothing = Outcome((), (None,) * 3, 0.0, {})
+    monkeypatch.setattr(running.trial, "run", lambda job: nothing)
+    assert runner(PLANS, True).note == "no time was left for them"
+
+
 def test_a_trial_that_fails_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(job: TrialJob) -> Outcome:
         raise ProfileError("plans could not be run: it crashed")
