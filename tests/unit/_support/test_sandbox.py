@@ -46,8 +46,9 @@ def handle(task):
         sys.stderr.flush()
         os.abort()
     if task == "report":
-        for number in range(3):
-            _sandbox_child.report({"step": number})
+        _sandbox_child.report({"step": 0})
+        # Two lines that the parent reads at once.
+        _sandbox_child._answers.write(b'{"report": {"step": 1}}\\n{"report": {"step": 2}}\\n')
         return "done"
     if task == "report and crash":
         _sandbox_child.report("half")

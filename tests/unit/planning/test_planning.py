@@ -219,17 +219,18 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
     asked, demo = [], Models.find("demo")
 
     def measured(models, options, on_progress):
-        asked.append((models, options.temperature))
+        asked.append((models, options.temperature, options.memory))
         return PROFILE
 
     monkeypatch.setattr(profiling, "profile", measured)
     monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
     monkeypatch.setattr(running.Runner, "__call__", lambda *args: Ran())
     decision = decisions.plan(demo, dataclasses.replace(WORK, temperature=0.5))
-    assert asked == [(demo, 0.5)]
+    assert asked == [(demo, 0.5, None)]
     assert decision.memory is None
     assert any("in total, with a context of" in reason for reason in decision.reasons)
     assert decisions.plan(demo, WORK, memory=10**9).memory == 10**9
+    assert asked[-1][-1] == 10**9
     with pytest.raises(MemoryBudgetError, match="too little for any plan"):
         decisions.plan(demo, WORK, memory=1000)
     little = SimpleNamespace(usable=1000)
