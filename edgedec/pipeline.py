@@ -33,6 +33,7 @@ from edgedec.hardware.contention import longest_wait, waiting_times
 from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations, configurations
+from edgedec.loading.option_types import OpenChanges
 from edgedec.loading.options import OpenOptions
 from edgedec.planning.follow import plan_to_follow
 from edgedec.text.tokenizer import Tokenizer
@@ -93,7 +94,7 @@ class Pipeline:
         cls,
         bundle: str | Path,
         options: OpenOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[OpenChanges],
     ) -> Pipeline:
         """Load a target and, if there is one, a draft.
 

@@ -13,6 +13,7 @@ from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec._support.option_names import ELSEWHERE, check_names
 from edgedec.errors import InputError
 from edgedec.generation.keywords import TextOptions, with_changes
+from edgedec.loading.option_types import OpenChanges
 from edgedec.records.load import LoadOptions
 
 PROMPT = "def read_lines(path):"
@@ -230,3 +231,7 @@ def test_a_wrong_draft_length_is_refused_before_anything_is_loaded(length: objec
     with pytest.raises(InputError, match=r"draft_length is .*: expected auto or 0 and more"):
         OpenOptions(draft_length=length)
     assert OpenOptions(draft_length=0).draft_length == 0
+
+
+def test_the_types_of_options_for_opening_are_complete() -> None:
+    assert sorted(OpenChanges.__annotations__) == sorted(OpenOptions.names())
