@@ -142,11 +142,8 @@ class Pipeline:
         """
         options = with_changes(options or GenerateOptions(), changes)
         request = self._request(self._tokens(prompt), options)
-        return Stream(
-            self._rounds,
-            request,
-            lambda: setup_of(self.plan, options.drafter, options.draft_length),
-        )
+        drafter, length = options.drafter, options.draft_length
+        return Stream(self._rounds, request, lambda: setup_of(self.plan, drafter, length))
 
     def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
         """Return the engine's request to continue these tokens."""
@@ -156,13 +153,11 @@ class Pipeline:
             capacity = self.engine.target.capacity
             raise too_long(len(tokens), capacity, self._parts.bound) from None
         asked = options.constraint
+        constraint = None if asked is None else self.grammars.constraint(asked)
         sampler = Sampler(
-            options.sampling,
-            self.target.info.vocab_size,
-            tokens,
-            coupled=self.engine.rule.coupled,
-            constraint=None if asked is None else self.grammars.constraint(asked),
-        )
+            options.sampling, self.target.info.vocab_size, tokens,
+            coupled=self.engine.rule.coupled, constraint=constraint,
+        )  # fmt: skip
         stop = StopRule(
             eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
             # The end of the context is an ordinary limit, at which held-back text is emitted.
@@ -176,9 +171,8 @@ class Pipeline:
         if options.drafter is not None or options.draft_length is not None:
             # A composite drafter's name allows all of its parts.
             only = None if options.drafter == self.engine.drafter.name else options.drafter
-            request.policy = for_request(
-                self.engine.policy, drafter=only, draft_length=options.draft_length
-            )
+            length = options.draft_length
+            request.policy = for_request(self.engine.policy, drafter=only, draft_length=length)
         return request
 
     @property

@@ -19,7 +19,7 @@ from edgedec.decoding.tree import Draft
 from edgedec.errors import EdgedecError
 from edgedec.hardware.resident import resident_bytes
 from edgedec.loading.build import OpenOptions
-from edgedec.loading.sources import every_format
+from edgedec.loading.sources import Models
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 from edgedec.planning import remembered
 from edgedec.records.plan import SEQUENTIAL, Candidate
@@ -64,7 +64,7 @@ def record_more(
 
 def _curves(bundle: str | Path, common: OpenOptions) -> Iterator[dict[str, Any]]:
     """Yield the target's pass times by rows, in each format that can run here."""
-    for source in every_format(bundle, None)["target"]:
+    for source in Models.find(bundle, None).sources["target"]:
         runtime = registry.of_format(source.format).name
         if common.format not in ("auto", source.format) or not registry.installed(runtime):
             continue

@@ -25,7 +25,7 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.engine import build_engine
-from edgedec.loading.sources import every_format
+from edgedec.loading.sources import Models
 from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 from edgedec.records.load import LoadOptions
@@ -119,7 +119,7 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
         pipeline = stack.enter_context(
             Pipeline.open(bundle, OpenOptions(plan="none", drafter="none", threads=suite.threads))
         )
-        (source,) = every_format(small, None)["draft"]
+        (source,) = Models.find(small, None).sources["draft"]
         load = Place(source.format, threads=1).load_options(batch_invariant=False)
         own = registry.load(source.format, source.path, load)
         stack.callback(own.close)

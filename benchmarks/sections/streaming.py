@@ -23,7 +23,7 @@ from benchmarks.sections.control_group import limited, run
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
-from edgedec.loading.sources import every_format
+from edgedec.loading.sources import Models
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes._ort.packed import kept_bytes
@@ -184,7 +184,7 @@ class Storage:
     ) -> Storage:
         """Prepare a grown target's files, and measure what its process needs."""
         bundle = suite.bundles.bundle("int4", target=preset, block_size=block_size)
-        (source,) = every_format(bundle, None)["target"]
+        (source,) = Models.find(bundle, None).sources["target"]
         if kept_bytes(source.path) is None:
             preparing.prepare(source.path)
         packed = sum(block_sizes(source.path))

@@ -147,7 +147,7 @@ _ARGUMENTS = {
     "--model": "the model is the first argument", "-m": "the model is the first argument",
     "--prompt": "the prompt is an argument", "-p": "the prompt is an argument",
     "--html": "in a clone, python -m benchmarks.report MODEL --html FILE draws the page",
-    "--papers": "published figures are no longer simulated",
+    "--papers": "it was removed, with the published figures it compared",
     "--help-all": "--help shows all options of this command",
 }  # fmt: skip
 

@@ -124,10 +124,10 @@ class Models:
         """
         draft = None if draft is None else Path(draft)
         named = None if draft is None else str(draft)
-        return cls(str(target), named, every_format(target, draft))
+        return cls(str(target), named, _every_format(target, draft))
 
 
-def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Source]]:
+def _every_format(target: str | Path, draft: Path | None) -> dict[str, list[Source]]:
     """Return, by role, one source for each format that a model comes in.
 
     Args:

@@ -125,7 +125,7 @@ class Began:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What a child reported before it ended badly."""
+    """The reports of a child process up to its failure."""
 
     job: TrialJob
     failed: dict[str, str]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -199,3 +200,28 @@ class PieceJoiner:
             text = text[1:]
             self._strip_left -= 1
         return text
+
+
+class TextStream:
+    """Incremental detokeniser that returns text once it is certain, at constant cost per token.
+
+    The pieces joined are exactly ``Tokenizer.decode`` of all tokens, invalid bytes included, and no
+    piece ends inside a character.
+
+    Args:
+        written: returns a token as the vocabulary writes it; empty if decoding skips it.
+        joiner: of this text.
+
+    """
+
+    def __init__(self, written: Callable[[int], str], joiner: Joiner) -> None:
+        self._written, self._joiner = written, joiner
+
+    def push(self, token: int) -> str:
+        """Return the text this token completes; often nothing."""
+        written = self._written(token)
+        return self._joiner.push(written) if written else ""
+
+    def flush(self) -> str:
+        """Return the text that was held back; the text ends here."""
+        return self._joiner.flush()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError
 from edgedec.text import tokenizer_check
-from edgedec.text.detokenize import Scheme
+from edgedec.text.detokenize import Scheme, TextStream
 from edgedec.text.tokenizer_check import one_line_errors
 
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ class Tokenizer:
         After a prompt with any text the first word keeps the space that the beginning of a
         text would lose.
         """
-        return TextStream(self, continued=any(self.written(token) for token in prompt))
+        continued = any(self.written(token) for token in prompt)
+        return TextStream(self.written, self.scheme.joiner(continued=continued))
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a token as the vocabulary writes it."""
@@ -247,27 +248,6 @@ class Tokenizer:
             if written:
                 found[token] = self.scheme.bytes_of(written)
         return found
-
-
-class TextStream:
-    """Incremental detokeniser that returns text once it is certain, at constant cost per token.
-
-    The pieces joined are exactly ``Tokenizer.decode`` of all tokens, invalid bytes included,
-    and no piece ends inside a character.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, *, continued: bool = False) -> None:
-        self._written = tokenizer.written
-        self._joiner = tokenizer.scheme.joiner(continued=continued)
-
-    def push(self, token: int) -> str:
-        """Return the text this token completes; often nothing."""
-        written = self._written(token)
-        return self._joiner.push(written) if written else ""
-
-    def flush(self) -> str:
-        """Return the text that was held back; the text ends here."""
-        return self._joiner.flush()
 
 
 def _read(file: Path, limit: int) -> bytes:

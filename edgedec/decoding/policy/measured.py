@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from edgedec.decoding import drafting
@@ -175,7 +176,7 @@ class MeasuredCost:
             peek_s = self.draft_s if step.offer.costly else 0.0
             drafter = self._estimate(peek_s, branching=step.value is not None)
             self._drafters[step.offer.source] = drafter
-            self._plan_one(step.offer.source)
+            self._compute([step.offer.source])
         return drafter
 
     # -- choosing a drafter --------------------------------------------------------------------
@@ -282,16 +283,19 @@ class MeasuredCost:
         self._gain += _GAIN_RATE * (gained - self._gain)
 
     def _plan(self, *, every: bool) -> None:
-        for name, drafter in self._drafters.items():
-            if drafter.moved or (every and drafter.stale):
-                self._plan_one(name)
+        found = self._drafters.items()
+        self._compute([name for name, one in found if one.moved or (every and one.stale)])
         self._since_plan_s = 0.0
         if every:
             in_text = self._rounds - self._begun_at
             self._plan_at = self._rounds + min(in_text // 2 + 1, _PLAN_EVERY)
 
-    def _plan_one(self, name: str) -> None:
+    def _compute(self, names: Sequence[str]) -> None:
+        """Compute the thresholds of these drafters."""
+        if not names:
+            return
         costs, slowdown = self._costs, self._costs.slowdown
         seconds = [seconds / slowdown for seconds in costs.seconds()]
-        price, extra_s = costs.price() * slowdown, costs.extra_s(name) / slowdown
-        self._drafters[name].plan(price, seconds, extra_s)
+        price = costs.price() * slowdown
+        for name in names:
+            self._drafters[name].plan(price, seconds, costs.extra_s(name) / slowdown)

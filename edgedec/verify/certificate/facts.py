@@ -22,7 +22,7 @@ from edgedec.doctor.report import cpu
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.hardware.machine import memory
 from edgedec.loading.build import OpenOptions
-from edgedec.loading.sources import every_format
+from edgedec.loading.sources import Models
 from edgedec.pipeline import Pipeline
 from edgedec.records.adapter import AdapterInfo
 from edgedec.runtimes import registry
@@ -47,7 +47,7 @@ def subjects(bundle: str, options: OpenOptions) -> Subjects:
 
     Such devices (``AdapterInfo.target_places``) are left out if the options place the target.
     """
-    there = {source.format for source in every_format(bundle, options.draft)["target"]}
+    there = {source.format for source in Models.find(bundle, options.draft).sources["target"]}
     found = Subjects({}, [])
     for name in registry.formats():
         if name not in there or options.format not in ("auto", name):

@@ -15,7 +15,7 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy import Fixed
 from edgedec.export import ExportOptions
 from edgedec.loading.engine import build_engine
-from edgedec.loading.sources import every_format
+from edgedec.loading.sources import Models
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.runtimes import registry
@@ -71,7 +71,7 @@ def beside() -> Iterator[Pipeline]:
     clock = VirtualClock()
     with ExitStack() as stack:
         pipeline = stack.enter_context(Pipeline.open("demo", OPEN, drafter="none"))
-        (source,) = every_format("demo", None)["draft"]
+        (source,) = Models.find("demo").sources["draft"]
         place = Place(source.format, threads=1)
         own = registry.load(source.format, source.path, place.load_options(batch_invariant=False))
         stack.callback(own.close)
