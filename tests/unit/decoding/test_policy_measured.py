@@ -373,3 +373,32 @@ def test_a_policy_that_takes_passes_for_free_drafts_too_long(
     monkeypatch.setattr(DrafterEstimate, "plan", free)
     with pytest.raises(AssertionError):
         test_predictable_text_comes_near_the_best_length(0.7, 0.8e-3)
+
+
+def computed(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Share of the rounds of a steady text after which thresholds are computed."""
+    count = 0
+    plan = DrafterEstimate.plan
+
+    def counted(self: DrafterEstimate, *arguments: object) -> None:
+        nonlocal count
+        count += 1
+        plan(self, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DrafterEstimate, "plan", counted)
+        world = World(same(0.9), 0.8e-3)
+        world.run(MeasuredCost(CURVE, 0.8e-3), 4000)
+    return count / world.rounds
+
+
+def test_a_steady_text_computes_thresholds_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert computed(monkeypatch) < 0.07
+
+
+def test_a_policy_for_which_every_chance_has_moved_computes_them_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("edgedec.decoding.policy.drafter_estimate._MOVED", -1.0)
+    with pytest.raises(AssertionError):
+        test_a_steady_text_computes_thresholds_rarely(monkeypatch)
