@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import math
 import os
@@ -9,9 +10,8 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,17 +99,36 @@ def package_versions(patterns: Collection[str]) -> dict[str, str]:
         patterns: names of runtimes' packages, in which ``*`` stands for anything.
 
     """
-    from importlib import metadata  # slow to import
-
+    wanted = re.compile("|".join(fnmatch.translate(one) for one in ("numpy", *sorted(patterns))))
     found = {"edgedec": __version__}
-    for distribution in metadata.distributions():
-        # Some tools write underscores; a damaged folder has no name at all.
-        name = re.sub(r"[-_.]+", "-", distribution.name or "").lower()
-        if name not in found and (
-            name == "numpy" or any(fnmatchcase(name, one) for one in patterns)
-        ):
+    for distribution in _installed(wanted):
+        name = _normalized(distribution.name)
+        if name not in found and wanted.fullmatch(name):
             found[name] = distribution.version + _build(distribution)
     return dict(sorted(found.items()))
+
+
+def _installed(wanted: re.Pattern[str]) -> Iterator[metadata.Distribution]:
+    """Yield the packages whose folder has a wanted name; to read what all say takes a while."""
+    from importlib import metadata  # slow to import
+
+    for place in sys.path:
+        try:
+            entries = sorted(Path(place).iterdir())
+        except OSError:  # an archive, or nothing at all
+            continue
+        for entry in entries:
+            if entry.suffix not in (".dist-info", ".egg-info"):
+                continue
+            # Some tools write hyphens in names, so that any of them may end the name.
+            parts = _normalized(entry.stem).split("-")
+            if any(wanted.fullmatch("-".join(parts[: end + 1])) for end in range(len(parts))):
+                yield metadata.Distribution.at(entry)
+
+
+def _normalized(name: str | None) -> str:
+    """Return a package's name with hyphens alone; a damaged folder has no name at all."""
+    return re.sub(r"[-_.]+", "-", name or "").lower()
 
 
 def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:

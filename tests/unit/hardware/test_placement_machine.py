@@ -1,6 +1,9 @@
 """The facts that measurements hold for."""
 
 import hashlib
+import itertools
+import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -91,42 +94,61 @@ def test_versions_name_what_computes() -> None:
 
 
 class Installed:
-    """A distribution on disk, as ``importlib.metadata`` finds it."""
+    """A distribution on disk, in a folder as pip makes it, or another."""
 
-    def __init__(self, name: str | None, version: str, record: str) -> None:
+    def __init__(self, name: str | None, version: str, record: str, folder: str = "") -> None:
         self.name, self.version, self.record = name, version, record
+        self.folder = folder or f"{name}-{version}.dist-info"
 
-    def read_text(self, _: str) -> str:
-        return self.record
+    def write(self, place: Path) -> None:
+        folder = place / self.folder
+        folder.mkdir(parents=True)
+        (folder / "RECORD").write_text(self.record, "utf-8")
+        named = "" if self.name is None else f"Name: {self.name}\n"
+        head = f"Metadata-Version: 2.1\n{named}Version: {self.version}\n"
+        (folder / "METADATA").write_text(head, "utf-8")
 
 
-def versions_of(monkeypatch: pytest.MonkeyPatch, *installed: Installed) -> dict[str, str]:
-    monkeypatch.setattr(metadata, "distributions", lambda: list(installed))
-    return package_versions(PACKAGES)
+@pytest.fixture
+def versions_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """Return the versions where nothing but these is installed, each in a place of its own."""
+    places = itertools.count()
+
+    def call(*installed: Installed) -> dict[str, str]:
+        path = [str(tmp_path / str(next(places))) for _ in installed]
+        for one, place in zip(installed, path, strict=True):
+            one.write(Path(place))
+        monkeypatch.setattr(sys, "path", ["/nothing/here", *path])
+        return package_versions(PACKAGES)
+
+    return call
 
 
-def test_another_build_under_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_build_under_one_version(versions_of: Callable[..., dict[str, str]]) -> None:
     name, version = "llama_cpp_python", "0.3.36"
-    plain = versions_of(monkeypatch, Installed(name, version, "lib/libggml.so,sha256=aa,1\n"))
-    other = versions_of(monkeypatch, Installed(name, version, "lib/libggml.so,sha256=bb,1\n"))
+    plain = versions_of(Installed(name, version, "lib/libggml.so,sha256=aa,1\n"))
+    other = versions_of(Installed(name, version, "lib/libggml.so,sha256=bb,1\n"))
     assert plain["llama-cpp-python"].startswith("0.3.36+")
     assert plain != other
     compiled = Installed(name, version, "x.pyc,,\nlib/libggml.so,sha256=aa,1\n")
-    assert versions_of(monkeypatch, compiled) == plain
+    assert versions_of(compiled) == plain
 
 
-def test_which_packages_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_packages_count(versions_of: Callable[..., dict[str, str]]) -> None:
     found = versions_of(
-        monkeypatch,
-        Installed("onnxruntime-ep-openvino", "1.8.1", ""),
+        Installed("onnxruntime-ep-openvino", "1.8.1", ""),  # a folder with hyphens
         Installed("onnxruntime_gpu", "1.31", ""),
         Installed("onnxruntime_gpu", "1.2", ""),  # an older one, further on the path
+        Installed("llama.cpp-python", "2", "", "Llama_CPP_python.egg-info"),
         Installed("onnx", "1.23", ""),
+        Installed("onnx", "1.23", "", "numpy-1.dist-info"),  # what it says itself counts
         Installed("edgedec", "0.4", ""),  # another project's
-        Installed(None, "1", ""),
+        Installed(None, "1", "", "numpy-2.dist-info"),
     )
     assert found.pop("edgedec") == edgedec.__version__
-    assert found == {"onnxruntime-ep-openvino": "1.8.1", "onnxruntime-gpu": "1.31"}
+    assert found == {
+        "llama-cpp-python": "2", "onnxruntime-ep-openvino": "1.8.1", "onnxruntime-gpu": "1.31",
+    }  # fmt: skip
 
 
 def test_difference_in_one_line() -> None:
