@@ -6,6 +6,7 @@ bytes of the weights and the files that hold them. Nothing is copied and no tens
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,11 +34,15 @@ _MAX_DEPTH = 16
 _MAX_ENTRY_BYTES = 1 << 20
 # A decoder layer has about 400 fields, a mixture's more; this many take a second or two to read.
 _MAX_FIELDS = 1 << 19
+# Opening a model asks several times for what its file says: the latest graphs are walked once. A
+# file that is larger holds weights as well, and hashing those takes longer than the walk.
+_REMEMBERED_BYTES, _REMEMBERED = 1 << 20, 8
+_walked: dict[bytes, ModelFile] = {}
 
 
 @dataclass(slots=True)
 class ModelFile:
-    """Facts about an ONNX file.
+    """Facts about an ONNX file; readers share them, so they must not be changed.
 
     Attributes:
         metadata: its metadata_props.
@@ -70,9 +75,8 @@ def read_model_file(path: Path) -> ModelFile:
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
         reason = getattr(error, "strerror", None) or "the file is empty"
         raise BundleError(f"{path}: cannot be read: {reason}") from error
-    found = ModelFile()
     try:
-        _Walk(found).message(memoryview(content), "model", 0)
+        found = _facts(content)
     except TooMany:
         raise BundleError(
             f"{path}: its graph has more than {_MAX_FIELDS} fields, expected some"
@@ -107,6 +111,21 @@ def check_listed(path: Path, files: Iterable[Path]) -> None:
                 f"{path}: its weights are in {one_line(location)!r}, which the manifest does not"
                 " list among the model's files: export the bundle again"
             )
+
+
+def _facts(content: mmap.mmap) -> ModelFile:
+    """Walk over a file's bytes, unless the same bytes were walked over lately."""
+    small = len(content) <= _REMEMBERED_BYTES
+    digest = hashlib.sha256(content).digest() if small else b""
+    found = _walked.get(digest)
+    if found is None:
+        found = ModelFile()
+        _Walk(found).message(memoryview(content), "model", 0)
+        if small:
+            if len(_walked) >= _REMEMBERED:
+                _walked.clear()
+            _walked[digest] = found
+    return found
 
 
 class _Walk:

@@ -354,3 +354,32 @@ def test_metadata_is_copied_up_to_a_bound(tmp_path: Path, spare: int) -> None:
             read_model_file(file)
     else:
         assert read_model_file(file).metadata == {"key": entry.value}
+
+
+def test_the_same_bytes_are_walked_once_and_what_lies_beside_them_is_looked_at_again(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = []
+    walk = file_module._Walk.message
+
+    def counted(self: Any, view: memoryview, kind: str, depth: int) -> None:
+        walks.extend([kind] if depth == 0 else [])
+        walk(self, view, kind, depth)
+
+    monkeypatch.setattr(file_module, "_walked", {})
+    monkeypatch.setattr(file_module._Walk, "message", counted)
+    copy = Path(shutil.copytree(written, tmp_path / "copy"))
+    first = read_model_file(written / "model.onnx")
+    assert read_model_file(copy / "model.onnx") == first
+    assert walks == ["model"]
+    # The control: other bytes at the same path, as many.
+    (copy / "model.onnx").write_bytes(
+        (written / "model.onnx").read_bytes().replace(b"tiny", b"tinz")
+    )
+    assert json.loads(read_model_file(copy / "model.onnx").metadata["edgedec"])["name"] == "tinz"
+    assert walks == ["model"] * 2
+    for weights in copy.glob("*.data"):
+        weights.unlink()
+    with pytest.raises(BundleError, match="weights are missing"):
+        read_model_file(copy / "model.onnx")
+    assert walks == ["model"] * 2
