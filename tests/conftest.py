@@ -2,6 +2,7 @@
 
 import atexit
 import importlib.util
+import math
 import os
 import shutil
 import signal
@@ -10,11 +11,15 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import kinds
 import pytest
 import suites
 from hypothesis import settings
+
+Measurements = dict[tuple[ModuleType, str], Any]
 
 # No deadline for an example: a loaded machine is no failure. `.ci/run` takes the profile full.
 settings.register_profile("full", deadline=None)
@@ -46,6 +51,30 @@ def short_calibration() -> Iterator[None]:
         patch.setattr(calibration, "TOKENS", 1024)
         patch.setattr(calibration, "_WRITTEN", 128)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_measurements() -> Iterator[Measurements]:
+    """Opening measures the passes of few widths, three sweeps of them whether they agree or not.
+
+    Models here are so small that sweeps seldom agree beside other work, and half a second goes by.
+    Tests of what is measured ask for ``full_measurements``.
+    """
+    from edgedec.decoding.policy import cost
+    from edgedec.loading import engine
+
+    full = {(cost, "_AGREE"): cost._AGREE, (engine, "WIDTHS"): cost.WIDTHS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "_AGREE", math.inf)
+        patch.setattr(engine, "WIDTHS", cost.WIDTHS[: cost._FEWEST])
+        yield full
+
+
+@pytest.fixture
+def full_measurements(short_measurements: Measurements, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening measures what it measures for users."""
+    for (module, name), value in short_measurements.items():
+        monkeypatch.setattr(module, name, value)
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -17,6 +17,8 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
 from edgedec.testing import FakeModel, FakeSession
 
+pytestmark = pytest.mark.usefixtures("full_measurements")
+
 
 def test_a_curve_is_read_as_measured() -> None:
     curve = CostCurve((1, 2, 3, 4, 8), (23.0, 33.0, 41.0, 32.0, 52.0))
