@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,12 @@ from edgedec.decoding.sampling.rows import Rows
 from edgedec.decoding.session import Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
+from edgedec.generation.result import Generation
 from edgedec.grammar.matching import GrammarConstraint
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes.onnx.session import OnnxSession
+from edgedec.verify import matrix as matrix_module
 from edgedec.verify.matrix import verify_matrix
 from edgedec.verify.results import Verification
 from edgedec.verify.same_texts import plainly
@@ -55,8 +57,30 @@ def failing(found: Verification) -> set[str]:
     return {one.case for one in found.divergences if not one.near_tie}
 
 
-def test_the_real_engine_holds(bundle) -> None:
-    found = matrix(bundle)
+@dataclass(frozen=True)
+class Run:
+    """A matrix of the real engine, and all the texts that were decoded for it."""
+
+    found: Verification
+    texts: list[tuple[GenerateOptions, Generation]]
+
+
+@pytest.fixture(scope="module")
+def honest(bundle) -> Run:
+    texts = []
+    real = Pipeline.generate
+
+    def generate(self: Pipeline, prompt: Any, options: GenerateOptions) -> Generation:
+        texts.append((options, real(self, prompt, options)))
+        return texts[-1][1]
+
+    with Patch.context() as patch:
+        patch.setattr(Pipeline, "generate", generate)
+        return Run(matrix(bundle), texts)
+
+
+def test_the_real_engine_holds(honest: Run) -> None:
+    found = honest.found
     assert found.holds
     assert found.total("identical") == found.total("texts") > 100
     ways = {row.way for row in found.rows}
@@ -68,23 +92,25 @@ def test_the_real_engine_holds(bundle) -> None:
     assert all("JSON schema" in {row.case for row in found.rows if row.way == way} for way in named)
 
 
-def test_what_ends_a_text_really_does(bundle, monkeypatch: Patch) -> None:
+def test_what_ends_a_text_really_does(honest: Run) -> None:
     seen: dict[str, set[str]] = {}
-    real = Pipeline.generate
-
-    def generate(self: Pipeline, prompt: Any, options: GenerateOptions) -> Any:
-        result = real(self, prompt, options)
+    for options, result in honest.texts:
         if options.stop:
             seen.setdefault("stop", set()).add(result.finish_reason)
             assert not any(stop in result.text for stop in options.stop)
         elif not options.ignore_eos and options.constraint is None:
             seen.setdefault("eos", set()).add(result.finish_reason)
             assert 1 < len(result.events) < 24
-        return result
-
-    monkeypatch.setattr(Pipeline, "generate", generate)
-    assert matrix(bundle).holds
     assert seen == {"stop": {"stop"}, "eos": {"eos"}}
+
+
+def test_constrained_cases_follow_their_grammar(honest: Run) -> None:
+    texts: dict[str, set[str]] = {}
+    for options, result in honest.texts:
+        if options.constraint is not None:
+            texts.setdefault(options.constraint.kind, set()).add(result.text)
+    assert all(text.startswith("{") for text in texts["JSON schema"])
+    assert all(re.match("[a-z_]{2}", text) for text in texts["regular expression"])
 
 
 def penalties_are_for_the_first_row(patch: Patch) -> None:
@@ -330,8 +356,8 @@ def test_a_broken_engine_fails_in_its_column(
     assert failing(matrix(bundle)) >= columns
 
 
-def test_every_column_has_a_twin(bundle) -> None:
-    cases = {row.case for row in matrix(bundle).rows}
+def test_every_column_has_a_twin(honest: Run) -> None:
+    cases = {row.case for row in honest.found.rows}
     assert cases == {column for _, columns in TWINS for column in columns}
 
 
@@ -390,23 +416,6 @@ def test_stop_strings_that_nobody_finds_are_missed(bundle, monkeypatch: Patch) -
     assert {one.what for one in found.divergences} == {"ending"}
 
 
-def test_constrained_cases_follow_their_grammar(bundle, monkeypatch: Patch) -> None:
-    texts: dict[str, set[str]] = {}
-    real = Pipeline.generate
-
-    def generate(self: Pipeline, prompt: Any, options: GenerateOptions) -> Any:
-        result = real(self, prompt, options)
-        if options.constraint is not None:
-            texts.setdefault(options.constraint.kind, set()).add(result.text)
-        return result
-
-    monkeypatch.setattr(Pipeline, "generate", generate)
-    found = matrix(bundle, drafter="lookup", accept="match")
-    assert found.holds
-    assert all(text.startswith("{") for text in texts["JSON schema"])
-    assert all(re.match("[a-z_]{2}", text) for text in texts["regular expression"])
-
-
 def test_without_llguidance_they_are_left_out(bundle, monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     found = matrix(bundle, drafter="lookup", accept="match")
@@ -449,7 +458,16 @@ def test_a_drafter_that_branches_is_held_against_passes_without_padding() -> Non
     assert plainly(OpenOptions(drafter="tree", batch_invariant=True)).load.batch_invariant is True
 
 
-def test_the_command(run, bundle) -> None:
+def test_the_command(run, bundle, monkeypatch: Patch) -> None:
+    made: list[Verification] = []
+
+    def once(*args: Any, **more: Any) -> Verification:
+        """The same texts again would be the same."""
+        if not made:
+            made.append(verify_matrix(*args, **more))
+        return made[0]
+
+    monkeypatch.setattr(matrix_module, "verify_matrix", once)
     result = run("verify", bundle, "--matrix", "--count", 2, "--max-new-tokens", 16, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -464,7 +482,7 @@ def test_the_command(run, bundle) -> None:
 
 def test_the_command_fails_with_a_broken_engine(run, bundle, monkeypatch: Patch) -> None:
     ends_late("stop")(monkeypatch)
-    result = run("verify", bundle, "--matrix", "--count", 2, "--max-new-tokens", 16)
+    result = run("verify", bundle, "--matrix", "--count", 1, "--max-new-tokens", 16)
     assert result.exit_code == 1
     assert "DOES NOT HOLD" in result.stdout
     listed = result.stdout[result.stdout.index("DOES NOT HOLD") :].splitlines()[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -15,11 +16,14 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
 
 import httpx
-from hostile_schemas import ENDLESS, REFUSED, TAKEN
+from hostile_schemas import REFUSED, TAKEN
+from served_here import run, serving_here
 from serving import Server
 
 from edgedec import GenerateOptions, Pipeline
+from edgedec.errors import InputError
 from edgedec.grammar.grammars import Grammars
+from edgedec.serve.compiling import Compiler
 
 SHORT: dict[str, Any] = {"model": "tiny", "prompt": "x", "max_tokens": 4, "temperature": 0}
 
@@ -74,22 +78,48 @@ def test_other_texts_go_on_while_one_is_compiled(server: Server) -> None:
     assert message in answer.json()["error"]["message"]
 
 
-def test_many_of_them_are_turned_away(server: Server) -> None:
+def test_many_of_them_are_turned_away(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each unlike the others; what waits is bounded, and the server goes on."""
-    schemas = [json.dumps({**ENDLESS, "description": str(n)}) for n in range(7)]
-    with ThreadPoolExecutor(7) as pool:
-        answers = list(pool.map(lambda schema: asked(server, schema), schemas))
-    assert {answer.status_code for answer in answers} == {400, 429}
-    busy = [answer for answer in answers if answer.status_code == 429]
-    assert all(answer.headers["retry-after"] for answer in busy)
-    assert server.post("/v1/completions", SHORT).status_code == 200
+    gate = threading.Event()
+
+    def compiled(self: Grammars, grammar: Any) -> Any:
+        assert gate.wait(60)
+        raise InputError("the JSON schema is too complex")
+
+    monkeypatch.setattr(Grammars, "_compile", compiled)
+
+    async def test() -> None:
+        async with serving_here(pipeline) as (_, client):
+
+            def asked_here(number: int) -> Any:
+                schema = {"type": "object", "description": str(number)}
+                form = {"type": "json_schema", "json_schema": {"schema": schema}}
+                messages = [{"role": "user", "content": "x"}]
+                body = {"model": "tiny", "messages": messages, "response_format": form}
+                return client.post("/v1/chat/completions", json=body)
+
+            waiting = {asyncio.create_task(asked_here(number)) for number in range(7)}
+            turned: set[Any] = set()
+            while len(turned) < 7 - Compiler.most:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                turned |= done
+            for one in turned:
+                assert one.result().status_code == 429
+                assert one.result().headers["retry-after"]
+            assert (await client.post("/v1/completions", json=SHORT)).status_code == 200
+            assert not any(one.done() for one in waiting)
+            gate.set()
+            refused = [(await one).status_code for one in waiting]
+            assert refused == [400] * Compiler.most
+
+    try:
+        run(test())
+    finally:
+        gate.set()
 
 
 def test_the_decoding_thread_compiles_nothing(bundle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even when many requests wait, each with a schema of its own."""
-    import asyncio
-
-    from edgedec.serve.compiling import Compiler
     from edgedec.serve.ticket import Work
 
     compile_: Callable[..., Any] = Grammars._compile
