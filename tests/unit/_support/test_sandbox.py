@@ -61,8 +61,9 @@ def handle(task):
         raise ZeroDivisionError("by nothing")
     if task == "unavailable":
         raise RuntimeUnavailable("no such device")
-    if task == "nap":
-        time.sleep(1)
+    if isinstance(task, dict) and "until" in task:
+        while not os.path.exists(task["until"]):
+            time.sleep(0.01)
         return os.environ["OF_ITS_OWN"]
     if task == "print":
         print("what a library prints")
@@ -154,15 +155,22 @@ def test_an_exception_ends_the_child_and_a_refusal_of_ours_does_not(child: Sandb
     assert child.ask("pid", SMALL) != pid
 
 
-def test_one_task_without_bounds_on_memory_and_processor(child: Sandbox) -> None:
+def test_one_task_without_bounds_on_memory_and_processor(child: Sandbox, tmp_path: Path) -> None:
     """As models are measured and files quantised: the caller hears that it is waited for."""
     heard: list[bool] = []
+    enough = tmp_path / "enough"
+
+    def hear() -> None:
+        heard.append(True)
+        if len(heard) == 2:
+            enough.touch()
+
     answer = ask_once(
         "some_child",
-        "nap",  # type: ignore[arg-type]
-        Limits(memory_bytes=None, cpu_s=None, wall_s=20.0),
+        {"until": str(enough)},
+        Limits(memory_bytes=None, cpu_s=None, wall_s=60.0),
         environment={"OF_ITS_OWN": "value"},
-        on_wait=lambda: heard.append(True),
+        on_wait=hear,
     )
     assert answer == "value"
     assert len(heard) > 1
