@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,13 +50,19 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     return load
 
 
+@pytest.fixture(scope="module")
+def shared(load: Load) -> Load:
+    """Loads a model once: the contract closes its sessions alone."""
+    return functools.cache(load)
+
+
 @pytest.mark.parametrize("own_rows", first([False, True]))
 @pytest.mark.parametrize("weights", first(["fp32", "int4", "int8"]))
 class TestOpenVino(SessionContract):
     @pytest.fixture
-    def model(self, load: Load, weights: str, own_rows: bool) -> OpenVinoModel:
+    def model(self, shared: Load, weights: str, own_rows: bool) -> OpenVinoModel:
         self.tolerance = TOLERANCE[weights]
-        return load(weights, own_rows)
+        return shared(weights, own_rows)
 
 
 @pytest.fixture(scope="module", params=again(["window", "gemma3", "qwen3", "phi3", "gpt2"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,12 +55,18 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     return load
 
 
+@pytest.fixture(scope="module")
+def shared(load: Load) -> Load:
+    """Loads a model once: the contract closes its sessions alone."""
+    return functools.cache(load)
+
+
 @pytest.mark.parametrize("weights", first(["fp32", "int4", "int8"]))
 class TestStreamed(SessionContract):
     @pytest.fixture
-    def model(self, load: Load, weights: str) -> OnnxModel:
+    def model(self, shared: Load, weights: str) -> OnnxModel:
         self.tolerance = TOLERANCE[weights]
-        return load(weights, batch_invariant=False)
+        return shared(weights, batch_invariant=False)
 
 
 def logits(model: OnnxModel) -> FloatArray:

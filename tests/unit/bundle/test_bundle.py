@@ -7,16 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from edgedec.bundle.folder import SMALL_FILE_BYTES, Bundle
+from edgedec.bundle import folder
+from edgedec.bundle.folder import Bundle
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import BundleError
 
+SMALL = 1 << 16  # as large files as the real bound makes take a tenth of a second each
 FILES = {
     "target/model.onnx": b"graph",
-    "target/model.onnx.data": bytes(SMALL_FILE_BYTES + 7),
+    "target/model.onnx.data": bytes(SMALL + 7),
     "draft/model.onnx": b"small graph",
     "tokenizer/tokenizer.json": b"{}",
 }
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder.SMALL_FILE_BYTES > SMALL
+    monkeypatch.setattr(folder, "SMALL_FILE_BYTES", SMALL)
 
 
 def role(name, *files):
@@ -200,7 +208,7 @@ def test_an_altered_small_file_is_noticed_at_once(tmp_path):
 
 def test_an_altered_large_file_is_noticed_when_asked(tmp_path):
     root = make(tmp_path)
-    (root / "target/model.onnx.data").write_bytes(bytes(SMALL_FILE_BYTES + 6) + b"x")
+    (root / "target/model.onnx.data").write_bytes(bytes(SMALL + 6) + b"x")
     Bundle.open(root)
     refused(root, "was altered", verify=True)
 

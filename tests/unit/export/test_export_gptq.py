@@ -158,7 +158,8 @@ def test_rows_do_not_depend_on_each_other() -> None:
     whole = round_rows(weights, factor, 4, 32)
     part = round_rows(weights[3:5], factor, 4, 32)
     np.testing.assert_array_equal(whole.packed[3:5], part.packed)
-    np.testing.assert_array_equal(whole.scales[3:5], part.scales)
+    # Products of matrices of other shapes may add in another order.
+    np.testing.assert_allclose(whole.scales[3:5], part.scales, rtol=1e-6)
 
 
 def test_the_error_that_is_told_is_that_of_the_weights() -> None:
