@@ -13,6 +13,8 @@ from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.cli import main
 from edgedec.export import ExportOptions
+from edgedec.profiling import children
+from edgedec.profiling.children import MeasurementJob, PlaceOutcome
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -63,6 +65,28 @@ def exact_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draft = checkpoint(folder / "draft", noise=0.01, template=False)
     options = ExportOptions(target, folder / "bundle", draft, batch_invariant=True, parity=False)
     return tiny_bundles.kept(options)
+
+
+@pytest.fixture(scope="session")
+def outcomes() -> dict[MeasurementJob, PlaceOutcome]:
+    """What was measured in children of this session's tests, by what was asked."""
+    return {}
+
+
+@pytest.fixture
+def each_place_once(
+    outcomes: dict[MeasurementJob, PlaceOutcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place that another test has measured is not measured again: it would be much the same."""
+    measure = children.measure
+
+    def measured(job: MeasurementJob, limit_s: float) -> PlaceOutcome:
+        found = outcomes.get(job) or measure(job, limit_s)
+        if found.measured.parity.usable:
+            outcomes[job] = found
+        return found
+
+    monkeypatch.setattr(children, "measure", measured)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ SHORT = ("--prompt-tokens", "20", "--new-tokens", "40")
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, each_place_once: None) -> None:
     """A store of its own, and short measurements."""
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))

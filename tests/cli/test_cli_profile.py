@@ -24,7 +24,7 @@ ONE = ("--threads", "1")
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, each_place_once: None) -> Path:
     """A store of its own, and short measurements."""
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
@@ -163,11 +163,13 @@ def test_a_device_that_does_not_work_is_reported_and_not_used(
 
 
 def test_a_target_that_works_nowhere_is_an_error(
-    run: Callable, one_line: Callable, bundle: Path, monkeypatch: pytest.MonkeyPatch, quick: Path
-) -> None:
+    run: Callable, one_line: Callable, bundle: Path, monkeypatch: pytest.MonkeyPatch, quick: Path,
+    outcomes: dict,
+) -> None:  # fmt: skip
     def crash(*_: object) -> None:
         raise Stopped("it crashed with SIGSEGV")
 
+    outcomes.clear()
     monkeypatch.setattr(children, "_ask", crash)
     line = one_line(run("profile", bundle, *ONE))
     assert "onnx cpu x1: it crashed with SIGSEGV" in line
