@@ -30,6 +30,9 @@ settings.load_profile("quick")
 # the other workers need, would double the time. Before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Hundreds of children would compile each module that they import, each for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # What a developer measured on this machine must not decide how a test decodes.
 os.environ["EDGEDEC_CACHE"] = tempfile.mkdtemp(prefix="edgedec-tests-")
 atexit.register(shutil.rmtree, os.environ["EDGEDEC_CACHE"], ignore_errors=True)
