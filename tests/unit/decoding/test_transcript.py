@@ -52,11 +52,15 @@ def opened(kind: str, other: str, capacity: int = 600) -> tuple[TranslatedSessio
     return TranslatedSession(inner, translation(kind, other)), inner
 
 
+@functools.cache
+def spelled(kind: str) -> list[bytes | None]:
+    own = tokenizer(kind)
+    return list(own.token_bytes(own.vocab_size))
+
+
 def said(kind: str, tokens: list[int]) -> bytes:
     """The text's bytes, without special tokens."""
-    own = tokenizer(kind)
-    spelled = own.token_bytes(own.vocab_size)
-    return b"".join(spelled[token] or b"" for token in tokens)
+    return b"".join(spelled(kind)[token] or b"" for token in tokens)
 
 
 def check(
