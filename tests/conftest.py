@@ -1,6 +1,7 @@
 """What every test shares: markers that skip with a reason, and where data stands."""
 
 import atexit
+import gc
 import importlib.util
 import math
 import os
@@ -148,6 +149,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             reason = reasons[need]
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live to the end: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

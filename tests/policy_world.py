@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,7 @@ CURVE = CostCurve(tuple(RATIOS), tuple(8.3e-3 * ratio for ratio in RATIOS.values
 Process = Callable[[np.random.Generator, int], tuple[float, float]]
 
 
+@functools.cache
 def same(chance: float) -> Process:
     """Every token is accepted with this chance, and the draft says so."""
     return lambda rng, tokens: (chance, chance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from statistics import mean
 
@@ -26,10 +27,29 @@ def best_fixed(
 ) -> float:
     """Tokens a second at the length that turns out best, on the texts of ``SEEDS``."""
     lengths = (0, 1, 2, 3, 4, 5, 6, 8, 11, 13, 16)
-    return max(
-        mean(World(process, draft_s, curve, seed=seed).run(Fixed(n), tokens) for seed in SEEDS)
-        for n in lengths
-    )
+
+    def speed_of(length: int, seed: int) -> float:
+        decoded, rounds = with_length(process, length, tokens, seed)
+        return decoded / (rounds * (curve.at(length + 1) + length * draft_s))
+
+    return max(mean(speed_of(length, seed) for seed in SEEDS) for length in lengths)
+
+
+@functools.cache
+def with_length(process: Process, length: int, tokens: int, seed: int) -> tuple[int, int]:
+    """Tokens and rounds with a fixed length, which do not depend on what anything costs."""
+    world = World(process, seed=seed)
+    world.run(Fixed(length), tokens)
+    return world.tokens, world.rounds
+
+
+def test_a_fixed_length_takes_the_same_time_in_every_round() -> None:
+    """As ``best_fixed`` has it."""
+    for length in (0, 3):
+        world = World(same(0.7), 2.5e-3, DIPS, seed=1)
+        decoded, rounds = with_length(same(0.7), length, 200, 1)
+        expected = decoded / (rounds * (DIPS.at(length + 1) + length * 2.5e-3))
+        assert world.run(Fixed(length), 200) == pytest.approx(expected)
 
 
 def speed(process: Process, draft_s: float, tokens: int = 1500, curve: CostCurve = CURVE) -> float:
