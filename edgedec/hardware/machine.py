@@ -114,12 +114,14 @@ def _installed(wanted: re.Pattern[str]) -> Iterator[metadata.Distribution]:
 
     for place in sys.path:
         try:
-            entries = sorted(Path(place).iterdir())
+            entries = [
+                entry
+                for entry in Path(place).iterdir()
+                if entry.name.endswith((".dist-info", ".egg-info"))
+            ]
         except OSError:  # an archive, or nothing at all
             continue
-        for entry in entries:
-            if entry.suffix not in (".dist-info", ".egg-info"):
-                continue
+        for entry in sorted(entries, key=lambda entry: entry.name):
             # Some tools write hyphens in names, so that any of them may end the name.
             parts = _normalized(entry.stem).split("-")
             if any(wanted.fullmatch("-".join(parts[: end + 1])) for end in range(len(parts))):
