@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hostile_schemas
+import kinds
 import pytest
 import tokenizer_attacks
 
@@ -55,7 +56,8 @@ def test_a_tokenizer(copied: Path, start: Start, name: str) -> None:
     assert "expected a Hugging Face tokenizer.json" in said
 
 
-@pytest.mark.parametrize("name", ["format", "round"])
+# One that needs memory; those that need time are in ``test_sandbox.py``.
+@pytest.mark.parametrize("name", kinds.in_full(["format", "round"]))
 def test_a_chat_template(copied: Path, start: Start, name: str) -> None:
     put(copied, "tokenizer/chat_template.jinja", ATTACKS[name])
     file = copied.parent / "messages.json"

@@ -368,9 +368,7 @@ def test_a_lossy_rule_fails(bundle, rule: str) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "cold"),
-    kinds.in_full(
-        [(SampleAndMatch, True), (SampleAndMatch, False), (SpeculativeSampling, True)], kept=2
-    ),
+    kinds.in_full([(SampleAndMatch, True), (SampleAndMatch, False), (SpeculativeSampling, True)]),
 )
 def test_a_broken_rule_fails_in_its_way(
     bundle, monkeypatch: Patch, rule: type[SampleAndMatch], cold: bool
