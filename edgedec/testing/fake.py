@@ -6,11 +6,13 @@ context and so all logits that follow.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
@@ -55,17 +57,22 @@ class FakeModel:
         self.info = ModelInfo("fake", vocab_size, eos_ids, max_context, 1, 0)
         self.name = f"fake-{seed}-{context}-{sharpness}-{vocab_size}"
         self.passes = 0
+        # A text is decoded again and again, and to draw its numbers takes most of the time.
+        self._own = functools.lru_cache(1024)(self._drawn)
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
         """Return the logits of the token after ``tokens``, ``[vocab]`` float32."""
         seen = tuple(tokens) if self._context is None else tuple(tokens)[-self._context :]
-        digest = hashlib.blake2b(repr((self._seed, seen)).encode(), digest_size=8).digest()
-        rng = np.random.default_rng(int.from_bytes(digest, "little"))
-        own = rng.standard_normal(self.info.vocab_size) * self._sharpness
+        own = self._own(seen)
         if self._like is not None:
             other, share = self._like
             own = share * other.logits(tokens) + (1 - share) * own
         return own.astype(np.float32)
+
+    def _drawn(self, seen: tuple[int, ...]) -> npt.NDArray[np.float64]:
+        digest = hashlib.blake2b(repr((self._seed, seen)).encode(), digest_size=8).digest()
+        rng = np.random.default_rng(int.from_bytes(digest, "little"))
+        return rng.standard_normal(self.info.vocab_size) * self._sharpness
 
     def open(self, capacity: int) -> FakeSession:
         """Return an empty session."""
