@@ -11,7 +11,6 @@ records.jsonl to judge all again).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -145,6 +144,8 @@ def judge(tree: Path, mutation: Mutation, tests: list[str]) -> tuple[str, str]:
 
 def main() -> None:
     """Map, sample, run, summarise."""
+    from edgedec._support.json_lines import JsonLines  # not by the plugin, which maps edgedec
+
     options, root = _options(), Path.cwd().resolve()
     out = root / "build" / "mutants"
     out.mkdir(parents=True, exist_ok=True)
@@ -152,10 +153,14 @@ def main() -> None:
     sample = [one for file in files for one in mutations(file, (root / file).read_text("utf-8"))]
     random.Random(options.seed).shuffle(sample)
     sample = sample[: options.count]  # in an order that only the seed decides
-    store, known = out / "records.jsonl", {}
-    if store.exists():
-        records = map(json.loads, store.read_text("utf-8").splitlines())
-        known = {record["name"]: record for record in records}
+    known = {}
+
+    def earlier(record: dict | None, where: str) -> None:
+        if record is None or "name" not in record:
+            raise SystemExit(f"{where}: not a record: delete the line, or the file")
+        known[record["name"]] = record
+
+    records = JsonLines(out / "records.jsonl", "name", earlier)
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         tree = Path(folder).resolve() / _COPY
         shutil.copytree(root, tree, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
@@ -170,9 +175,9 @@ def main() -> None:
                 verdict, why = judge(tree, one, tests[: options.most])
                 record = {"name": one.name, "verdict": verdict, "why": why, "tests": len(tests)}
                 known[one.name] = record | one._asdict()
-                with store.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(known[one.name]) + "\n")
+                records.add(known[one.name])
             print(f"{number:4}/{len(sample)}  {_line(known[one.name])}", flush=True)
+    records.close()
     found = [known[one.name] for one in sample]
     counts = Counter(record["verdict"] for record in found)
     print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))

@@ -5,24 +5,19 @@ Output: one JSON object per line, each on the disk before the next prompt starts
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import stat
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
+from edgedec._support.json_lines import JsonLines
 from edgedec.batch.jobs import Job
 from edgedec.decoding.emission import Emission
 from edgedec.errors import BundleError, InputError, Interrupted, PassFailed, SessionError
 from edgedec.hardware.resident import peak_bytes
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
-
-# A last line without an end is cut off only if this program wrote it.
-_BEGINS = b'{"id": "'
 
 # Options that do not decide the text, or do so under another name.
 _ELSEWHERE = {"drafter", "draft_length", "json_mode", "json_schema", "regex", "grammar"}
@@ -92,7 +87,7 @@ class Sink(Protocol):
 
 
 class Results:
-    """The output file, which is appended to; a torn last line is repaired.
+    """The output file, to which a later run of the same settings appends.
 
     Args:
         path: created if missing.
@@ -109,85 +104,33 @@ class Results:
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
-        self._path = path
         self._settings = digest(settings)
         self.done: set[str] = set()
         self.failed: set[str] = set()
-        self._file: IO[bytes] = path.open("ab")
-        # A pipe or a device cannot be read back, so there is nothing to resume.
-        self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
-        if self._regular:
-            try:
-                self._read()
-            except BaseException:
-                self._file.close()
-                raise
+        self._lines = JsonLines(path, "id", self._earlier)
 
-    def _read(self) -> None:
-        whole = 0
-        with self._path.open("rb") as file:
-            for number, data in enumerate(file, 1):
-                if not data.endswith(b"\n") and data[: len(_BEGINS)] == _BEGINS[: len(data)]:
-                    break  # torn: its prompt is decoded again
-                self.done.add(self._id(number, data))
-                whole += len(data)
-        os.truncate(self._path, whole)
-
-    def _id(self, number: int, data: bytes) -> str:
-        try:
-            entry = json.loads(data)
-            found, settings = str(entry["id"]), entry["settings"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+    def _earlier(self, entry: dict[str, Any] | None, where: str) -> None:
+        if entry is None or "id" not in entry or "settings" not in entry:
+            raise InputError(f"{where}: not a result of edgedec: give another file to --out")
+        if entry["settings"] != self._settings:
             raise InputError(
-                f"{self._path}:{number}: not a result of edgedec: give another file to --out"
-            ) from None
-        if settings != self._settings:
-            raise InputError(
-                f"{self._path}:{number}: written with other options: repeat them, or give "
-                "another file to --out"
+                f"{where}: written with other options: repeat them, or give another file to --out"
             )
-        if "error" in entry:
-            self.failed.add(found)
-        return found
+        self._ends(str(entry["id"]), entry)
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
-        """Write one line through to the disk; after a failure the file is unchanged."""
-        whole = {"id": job.id, **fields, "settings": self._settings}
-        line = as_line(whole)  # begins with _BEGINS
-        before = os.fstat(self._file.fileno()).st_size
-        try:
-            self._file.write(line.encode("utf-8") + b"\n")
-            self._file.flush()
-            if self._regular:
-                os.fsync(self._file.fileno())
-        except OSError as error:
-            self._undo(before)
-            raise InputError(
-                f"{self._path}: {error.strerror}: make room and run the same command again; "
-                f"{len(self.done)} results are kept"
-            ) from None
-        self.done.add(job.id)
+        """Write one result through to the disk; InputError if the disk is full."""
+        self._lines.add({"id": job.id, **fields, "settings": self._settings})
+        self._ends(job.id, fields)
 
-    def _undo(self, length: int) -> None:
-        """Cut the file back to its complete lines."""
-        with contextlib.suppress(OSError):
-            self._file.close()  # tries to write the rest of its buffer, and fails again
-        if self._regular:
-            os.truncate(self._path, length)
+    def _ends(self, name: str, fields: dict[str, Any]) -> None:
+        self.done.add(name)
+        if "error" in fields:
+            self.failed.add(name)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
-
-
-def as_line(fields: dict[str, Any]) -> str:
-    """Return one line of JSON that UTF-8 can encode: a lone surrogate stays an escape."""
-    line = json.dumps(fields, ensure_ascii=False)
-    try:
-        line.encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(fields)
-    return line
+        self._lines.close()
 
 
 def digest(settings: dict[str, Any]) -> str:

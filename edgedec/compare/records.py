@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from edgedec._support.fields import json_object, one_line
+from edgedec._support.fields import one_line
+from edgedec._support.json_lines import JsonLines
 from edgedec._support.locks import alone
 from edgedec._version import __version__
 from edgedec.errors import InputError
@@ -24,20 +24,18 @@ Row = dict[str, Any]
 
 
 class Recorder:
-    """Appends records of one benchmark to an open file, and flushes each."""
+    """Adds records of one benchmark with a function, such as ``JsonLines.add``."""
 
-    def __init__(self, file: TextIO, benchmark: str) -> None:
-        self._file = file
+    def __init__(self, add: Callable[[Row], object], benchmark: str) -> None:
+        self._add = add
         self._benchmark = benchmark
-        self.runs: list[dict[str, Any]] = []
+        self.runs: list[Row] = []
 
     def add(self, **fields: Any) -> None:
-        """Write one record; those of the kind ``run`` are kept for summaries as well."""
+        """Add one record; those of the kind ``run`` are kept for summaries as well."""
         if fields.get("kind") == "run":
             self.runs.append(fields)
-        line = json.dumps({"benchmark": self._benchmark, **fields})
-        self._file.write(line + "\n")
-        self._file.flush()
+        self._add({"benchmark": self._benchmark, **fields})
 
     def table(self, rows: Iterable[Row], kind: str = "summary") -> list[Row]:
         """Write a record for each row of a table; return the rows."""
@@ -51,8 +49,10 @@ class Recorder:
 def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
     """Create ``<benchmark>.jsonl``, whose first record describes machine and versions."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{benchmark}.jsonl").open("w", encoding="utf-8") as file:
-        recorder = Recorder(file, benchmark)
+    path = folder / f"{benchmark}.jsonl"
+    path.write_bytes(b"")
+    with closing(JsonLines(path, "benchmark", lambda *_: None)) as lines:
+        recorder = Recorder(lines.add, benchmark)
         recorder.add(kind="machine", **machine())
         yield recorder
 
@@ -90,36 +90,31 @@ def resuming(
 
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{benchmark}.jsonl"
-    found = _earlier(path) if path.exists() else []
+    path, found = folder / f"{benchmark}.jsonl", list[Row]()
     now = json.loads(json.dumps(settings))  # as it will be read: tuples become lists
-    for record in found:
-        before = record.get("settings")
-        if record.get("kind") == "machine" and before != now:
-            before = before if isinstance(before, dict) else {}
-            names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-            raise InputError(
-                f"{path}: a run with other {one_line(', '.join(names)).replace('_', ' ')}: repeat"
-                " its command to continue, delete the file to start again, or give another folder"
-            )
-    with path.open("a", encoding="utf-8") as file:
-        recorder = Recorder(file, benchmark)
+
+    def earlier(record: Row | None, where: str) -> None:
+        if record is None:
+            raise InputError(f"{where}: not a record: delete the line, or the file")
+        if record.get("kind") == "machine":
+            _check_settings(path, record.get("settings"), now)
+        found.append(record)
+
+    with closing(JsonLines(path, "benchmark", earlier)) as lines:
+        recorder = Recorder(lines.add, benchmark)
         recorder.add(kind="machine", settings=settings, **machine())
         yield recorder, found
 
 
-def _earlier(path: Path) -> list[dict[str, Any]]:
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if whole != data:
-        os.truncate(path, len(whole))
-    found = []
-    for number, line in enumerate(whole.splitlines(), 1):
-        record = json_object(line)
-        if record is None:
-            raise InputError(f"{path}:{number}: not a record: delete the line, or the file")
-        found.append(record)
-    return found
+def _check_settings(path: Path, before: Any, now: Row) -> None:
+    if before == now:
+        return
+    before = before if isinstance(before, dict) else {}
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    raise InputError(
+        f"{path}: a run with other {one_line(', '.join(names)).replace('_', ' ')}: repeat"
+        " its command to continue, delete the file to start again, or give another folder"
+    )
 
 
 def machine() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +119,8 @@ def test_a_peer_whose_environment_cannot_be_made_is_skipped_with_its_reason(
     monkeypatch.setattr(fidelity, "_models", lambda *_: {})
     monkeypatch.setattr(fidelity, "_samples", lambda *_: [])
     tiny_checkpoint(tmp_path / "target")
-    file = io.StringIO()
+    records: list[dict[str, Any]] = []
     suite = Suite(Bundles(tmp_path, tmp_path / "work"), tmp_path, 1)
-    (row,) = fidelity.fidelity(suite, Recorder(file, "fidelity"))
+    (row,) = fidelity.fidelity(suite, Recorder(records.append, "fidelity"))
     assert row == {"model": "openvino", "skipped": "no space left"}
-    assert '"reason": "no space left"' in file.getvalue()
+    assert "no space left" in [record.get("reason") for record in records]
