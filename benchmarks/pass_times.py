@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 
+from edgedec.decoding.pass_times import time_pass
 from edgedec.decoding.session import Session, Want
-from edgedec.decoding.tree import TokenTree
 
 
 def pass_times(
     sessions: Mapping[str, Session], tokens: Sequence[int], read: int, rows: Sequence[int],
-    turns: int,
+    turns: int, want: Want = Want.TOP,
 ) -> dict[str, dict[int, list[float]]]:  # fmt: skip
     """Return seconds of passes by session and rows.
 
@@ -21,6 +20,7 @@ def pass_times(
         read: number of tokens to prefill before the passes.
         rows: widths of the passes.
         turns: passes of each width.
+        want: what they return.
 
     """
     for session in sessions.values():
@@ -30,10 +30,7 @@ def pass_times(
     }
     for _ in range(turns):
         for width in rows:
-            tree = TokenTree.chain(tokens[read : read + width])
             for name, session in sessions.items():
-                begin = perf_counter()
-                session.forward(tree, want=Want.TOP)
-                found[name][width].append(perf_counter() - begin)
-                session.rollback(read)
+                rows = tokens[read : read + width]
+                found[name][width].append(time_pass(session, rows, want=want))
     return found

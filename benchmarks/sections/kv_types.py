@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean, median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from benchmarks.bundles import Suite
+from benchmarks.pass_times import pass_times
 from benchmarks.workloads import heldout_tokens, long_text
 from edgedec.compare.interleaved import facts
 from edgedec.compare.records import Recorder, Row
@@ -130,28 +130,22 @@ def _write_logs(pipeline: Pipeline, tokens: Sequence[int], logs: FloatArray) -> 
 def _timed(opened: Mapping[str, Pipeline]) -> dict[str, Row]:
     """Time passes after 2,000 tokens, of all types in turn."""
     sessions: dict[str, Session] = {}
-    taken: dict[tuple[str, int], list[float]] = {}
     try:
         for kind, pipeline in opened.items():
             sessions[kind] = pipeline.target.open(_TOKENS + _ROWS)
-            sessions[kind].prefill(long_text(pipeline.tokenizer, _TOKENS))
-        for _ in range(_REPEATS):
-            for kind, session in sessions.items():
-                for width in _WIDTHS:
-                    begin = perf_counter()
-                    session.forward(TokenTree.chain([5] * width), want=Want.LOGITS)
-                    taken.setdefault((kind, width), []).append(perf_counter() - begin)
-                    session.rollback(session.length)
+        tokenizer = next(iter(opened.values())).tokenizer
+        tokens = long_text(tokenizer, _TOKENS + max(_WIDTHS))
+        taken = pass_times(sessions, tokens, _TOKENS, _WIDTHS, _REPEATS, Want.LOGITS)
     finally:
         for session in sessions.values():
             session.close()
     first = next(iter(opened))
     return {
         kind: {
-            f"pass_over_{width}_of_first": median(taken[kind, width]) / median(taken[first, width])
+            f"pass_over_{width}_of_first": median(taken[kind][width]) / median(taken[first][width])
             for width in _WIDTHS
         }
-        | {f"pass_over_{width}_ms": 1e3 * median(taken[kind, width]) for width in _WIDTHS}
+        | {f"pass_over_{width}_ms": 1e3 * median(taken[kind][width]) for width in _WIDTHS}
         for kind in opened
     }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from edgedec.decoding.drafting import DRAFT_CONTEXT
+from edgedec.decoding.pass_times import time_pass
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 
@@ -137,13 +138,7 @@ def try_out(
         right += int((scored.top_ids[:, 0] == text[start + 1 : start + len(rows) + 1]).sum())
         session.commit(range(len(rows)))
         held += rows
-    times = []
-    for _ in range(_TIMED):
-        began = clock()
-        session.forward(TokenTree(text[-1]), want=Want.TOP)
-        times.append(clock() - began)
-        session.commit(())
-    return Trial(right, min(times))
+    return Trial(right, min(time_pass(session, text[-1:], clock) for _ in range(_TIMED)))
 
 
 class Evidence:

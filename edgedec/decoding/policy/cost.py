@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from edgedec.decoding.session import Session, Want
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.pass_times import Budget, Times, time_passes
+from edgedec.decoding.session import Session
 from edgedec.errors import InputError
 
 # Rows to measure, most important first: powers of two, where kernels have their steps, then what
@@ -22,12 +22,10 @@ WIDTHS = (1, 2, 4, 8, 3, 6, 17, 5, 12, 7, 9)
 _CONTEXT = 32
 # Sweeps agree if their sums differ by no more than this factor, the noise of an idle machine.
 _AGREE = 1.1
-# Agreeing sweeps to end with, since two may be disturbed alike; fewest widths of a large model.
-_SWEEPS, _FEWEST = 3, 4
+# Agreeing sweeps to end with, since two may be disturbed alike.
+_SWEEPS = 3
 # Measured: kernels that take rows by fours need up to 1.3 times as long for three rows as for four.
 _TILED = 1.4
-# Measured: time of a further row relative to the first, if a pass reads the weights once.
-FURTHER_ROW = 0.15
 # Rounds that medians cover: 15 for a width and a drafter, 7 for the slowdown, which changes faster.
 # Odd, so that the median is one of the values.
 LONG, _SHORT = 15, 7
@@ -95,24 +93,22 @@ def calibrate(
     if not widths:
         raise InputError(f"calibration: the session's {session.capacity} tokens are in use")
     session.prefill([0] * context)
-    sweeps: list[list[float]] = []
-    started = clock()
     try:
-        _sweep(session, [max(widths), 1], clock)  # allocates buffers and warms caches
-        widths = _affordable(widths, _sweep(session, [1], clock)[0], budget_s)
-        while True:
-            # Alternate up and down: right after a wide pass a narrow one is up to a fifth slower.
-            down = len(sweeps) % 2 == 1
-            times = _sweep(session, widths[::-1] if down else widths, clock)
-            sweeps.append(times[::-1] if down else times)
-            best = min(map(sum, sweeps))
-            agreed = [sweep for sweep in sweeps if sum(sweep) <= _AGREE * best]
-            if len(agreed) >= _SWEEPS or clock() - started > budget_s:
-                break
+        found = time_passes(
+            session, widths, Budget(budget_s), lambda found: _agreeing(found) >= _SWEEPS,
+            clock=clock,
+        )  # fmt: skip
     finally:
         session.rollback(base)
-    quickest = [min(times) for times in zip(*sweeps, strict=True)]
-    return CostCurve(tuple(widths), plausible(quickest), len(agreed) >= _SWEEPS)
+    quickest = [min(one.seconds for one in times) for times in found.values()]
+    return CostCurve(tuple(found), plausible(quickest), _agreeing(found) >= _SWEEPS)
+
+
+def _agreeing(found: Times) -> int:
+    """Return the number of sweeps that agree with the quickest."""
+    sweeps = [sum(one.seconds for one in sweep) for sweep in zip(*found.values(), strict=True)]
+    best = min(sweeps)
+    return sum(sweep <= _AGREE * best for sweep in sweeps)
 
 
 def plausible(seconds: Sequence[float]) -> tuple[float, ...]:
@@ -122,30 +118,6 @@ def plausible(seconds: Sequence[float]) -> tuple[float, ...]:
         found.append(min(one, _TILED * least))
         least = min(least, one)
     return tuple(reversed(found))
-
-
-def _affordable(widths: Sequence[int], one_row_s: float, budget_s: float) -> list[int]:
-    """Return the first widths whose sweeps fit the budget, ascending."""
-    chosen = list(widths)
-    while len(chosen) > _FEWEST:
-        sweep_s = one_row_s * sum(1 + FURTHER_ROW * (width - 1) for width in chosen)
-        if _SWEEPS * sweep_s <= budget_s:
-            break
-        chosen.pop()
-    return sorted(chosen)
-
-
-def _sweep(session: Session, widths: Sequence[int], clock: Callable[[], float]) -> list[float]:
-    times = []
-    length = session.length
-    for width in widths:
-        tree = TokenTree.chain([0] * width)
-        begin = clock()
-        session.forward(tree, want=Want.TOP)
-        # The clock may not have moved during a pass of microseconds.
-        times.append(max(clock() - begin, 1e-9))
-        session.rollback(length)
-    return times
 
 
 class RunningMedian:

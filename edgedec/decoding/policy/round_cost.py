@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from edgedec.decoding.drafting.base import READ_AT_ONCE
+from edgedec.decoding.pass_times import FURTHER_ROW
 from edgedec.decoding.policy.base import RoundRecord
-from edgedec.decoding.policy.cost import FURTHER_ROW, LONG, CostCurve, LiveCost, RunningMedian
+from edgedec.decoding.policy.cost import LONG, CostCurve, LiveCost, RunningMedian
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 
 # The speed is averaged over about 30 rounds, as the gain of drafts is: a change of text shows.
