@@ -34,8 +34,8 @@ def in_full(values: Iterable[Any], kept: int = 1) -> list[Any]:
     found = [value if isinstance(value, tuple) else (value,) for value in values]
     full = pytest.mark.full
     return [
-        pytest.param(*value, marks=full if place >= kept else ())
-        for place, value in enumerate(found)
+        pytest.param(*value, marks=full if index >= kept else ())
+        for index, value in enumerate(found)
     ]
 
 

@@ -18,7 +18,7 @@ def twins(base: type[StaticShapeSession]) -> dict[str, type[StaticShapeSession]]
     class SeesEveryNode(base):  # type: ignore[misc, valid-type]
         def _visible(self, tree: TokenTree, start: int, stop: int) -> tuple[Array, IntArray]:
             visible, where = super()._visible(tree, start, stop)
-            visible[:, self._places[:stop]] = True
+            visible[:, self._pending_slots[:stop]] = True
             return visible, where
 
     class SeesWhatWasDropped(base):  # type: ignore[misc, valid-type]

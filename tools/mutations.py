@@ -71,7 +71,7 @@ def _changes(
 ) -> Iterator[Change]:
     """Yield nodes, what may take their place, the lines to run, and what puts it there."""
     for field, value in ast.iter_fields(node):
-        for place, child in enumerate(value if isinstance(value, list) else [value]):
+        for index, child in enumerate(value if isinstance(value, list) else [value]):
             if field in _NEVER or not isinstance(child, ast.AST) or _left_alone(child):
                 continue
             reach, within = lines, inside
@@ -86,7 +86,7 @@ def _changes(
             if isinstance(child, ast.expr | ast.stmt):
                 put = partial(setattr, node, field)
                 if isinstance(value, list):
-                    put = partial(value.__setitem__, place)
+                    put = partial(value.__setitem__, index)
                 is_test = field == "test" and isinstance(node, ast.If | ast.IfExp)
                 yield from ((child, other, reach, put) for other in _others(child, is_test))
             if not isinstance(child, ast.Raise | ast.Delete):

@@ -90,7 +90,7 @@ def _lone(sessions: Mapping[str, Session], tokens: int, recorder: Recorder) -> R
     """Measure a single row's processor time after ``tokens`` tokens, absolute and relative."""
     spent: dict[str, list[float]] = {name: [] for name in sessions}
     for session in sessions.values():
-        session.prefill([7 + place % 90 for place in range(session.length, tokens)])
+        session.prefill([7 + index % 90 for index in range(session.length, tokens)])
     for turn in range(_PASSES):
         for name in list(sessions)[:: 1 if turn % 2 else -1]:
             begin = time.process_time()

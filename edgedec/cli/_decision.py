@@ -55,7 +55,7 @@ def show(decision: Decision, *, show_all: bool) -> None:
 def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:
     """Return the best few plans, the chosen one, and plain decoding at every place."""
     return [
-        one for place, one in enumerate(usable) if place < _SHOWN or one == chosen or one.plan.plain
+        one for index, one in enumerate(usable) if index < _SHOWN or one == chosen or one.plan.plain
     ]
 
 

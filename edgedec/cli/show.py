@@ -32,8 +32,8 @@ def command(model: str, as_json: bool) -> None:
     if as_json:
         _output.print_json({"models": [facts(one) for one in found]})
         return
-    for place, one in enumerate(found):
-        if place:
+    for index, one in enumerate(found):
+        if index:
             click.echo()
         _output.table(_rows(one))
 

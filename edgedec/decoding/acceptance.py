@@ -180,8 +180,8 @@ class Residual:
     def draw(self, uniform: float) -> int:
         """Return a token drawn from the residual of p by a number in (0, 1)."""
         sums = np.cumsum(self._p, dtype=np.float64)
-        place = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
-        return min(place, len(sums) - 1)
+        token = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
+        return min(token, len(sums) - 1)
 
     def _drawn_from(self, token: int) -> FloatArray | None:
         """Return the distribution the child was drawn from; None if it was not drawn at random."""

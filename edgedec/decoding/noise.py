@@ -88,9 +88,9 @@ class _LargeNoise:
             self._noise = _gumbel(np.log1p(logs, out=logs))
         return self._noise
 
-    def about(self, row: int, place: int) -> float:
+    def about(self, row: int, column: int) -> float:
         """Return one of them, to ``CLOSE``."""
-        return _large_about(self.bits.item(row, place))
+        return _large_about(self.bits.item(row, column))
 
 
 class Noise:
@@ -135,9 +135,9 @@ class Noise:
         """The noise of ``large_ids``, float32."""
         return self._large.noise()[self._row, : len(self.large_ids)]
 
-    def large_about(self, place: int) -> float:
-        """The noise of ``large_ids[place]``, to ``CLOSE``."""
-        return self._large.about(self._row, place)
+    def large_about(self, index: int) -> float:
+        """The noise of ``large_ids[index]``, to ``CLOSE``."""
+        return self._large.about(self._row, index)
 
     def of(self, ids: IntArray) -> FloatArray:
         """The noise of these token ids, ``[len(ids)]`` float32."""
@@ -145,8 +145,8 @@ class Noise:
             return self._all[ids]
         noise = self.small(ids)
         if len(self.large_ids):
-            places = np.minimum(np.searchsorted(self.large_ids, ids), len(self.large_ids) - 1)
-            return np.where(self.large_ids[places] == ids, self.large[places], noise)
+            indices = np.minimum(np.searchsorted(self.large_ids, ids), len(self.large_ids) - 1)
+            return np.where(self.large_ids[indices] == ids, self.large[indices], noise)
         return noise
 
     def small(self, ids: IntArray) -> FloatArray:

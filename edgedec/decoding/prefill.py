@@ -13,9 +13,9 @@ TURN = 128
 
 def shared_length(held: Sequence[int], text: Sequence[int]) -> int:
     """Return the length of the common prefix of two texts."""
-    for place, (ours, theirs) in enumerate(zip(held, text, strict=False)):
+    for index, (ours, theirs) in enumerate(zip(held, text, strict=False)):
         if ours != theirs:
-            return place
+            return index
     return min(len(held), len(text))
 
 

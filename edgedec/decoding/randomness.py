@@ -48,10 +48,10 @@ class Streams:
             return noise
         # A text is drawn position after position, and together they cost little more than one.
         until = position + (1 if index else _AT_ONCE)
-        keys = [self._key(place, purpose, index) for place in range(position, until)]
+        keys = [self._key(at, purpose, index) for at in range(position, until)]
         drawn = noise_of(keys, vocab_size)
-        for place, noise in enumerate(drawn, position):
-            self._noise[place, purpose, vocab_size, index] = noise
+        for at, noise in enumerate(drawn, position):
+            self._noise[at, purpose, vocab_size, index] = noise
         while len(self._noise) > CACHED_POSITIONS:
             self._noise.popitem(last=False)
         return drawn[0]

@@ -100,12 +100,12 @@ class SessionPool:
 
         """
         needed = prompt[:-1]
-        _, place, shared = max(
-            (shared - _WORTH_FORKING * kept.busy, place, shared)
-            for place, kept in enumerate(self._kept)
+        _, index, shared = max(
+            (shared - _WORTH_FORKING * kept.busy, index, shared)
+            for index, kept in enumerate(self._kept)
             for shared in [shared_length(kept.cached, needed)]
         )
-        best = self._kept[place]
+        best = self._kept[index]
         if best.busy or (len(best.cached) - shared >= _WORTH_FORKING and self.limit > 1):
             best = self._forked_from(best, shared)
         go_back(best.session, shared)

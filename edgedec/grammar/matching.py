@@ -128,9 +128,9 @@ class GrammarConstraint:
         if shared == len(path) == len(ahead):
             return True
         # The tokens before are known to be allowed, and forced tokens are the only continuation.
-        for place in range(shared, len(path)):
-            forced = self._forced.get(tuple(path[:place]), _NOT_KNOWN)
-            if forced >= 0 and path[place] != forced:
+        for index in range(shared, len(path)):
+            forced = self._forced.get(tuple(path[:index]), _NOT_KNOWN)
+            if forced >= 0 and path[index] != forced:
                 return False
         self._back(shared)
         rest = list(path[shared:])

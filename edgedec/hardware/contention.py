@@ -140,4 +140,4 @@ def _core(line: str) -> int | None:
 
 def _ticks(line: str) -> int:
     columns = [int(text) for text in line.split()[1:]]
-    return sum(columns[place] for place in _COUNTED)
+    return sum(columns[index] for index in _COUNTED)

@@ -228,10 +228,12 @@ class LookaheadTree:
         missing: dict[LookaheadNode, None] = {}
         for node in wanted:
             path: list[LookaheadNode] = []
-            place: LookaheadNode | None = node
-            while place is not None and place not in self._indices and place not in missing:
-                path.append(place)
-                place = place.above
+            ancestor: LookaheadNode | None = node
+            while (
+                ancestor is not None and ancestor not in self._indices and ancestor not in missing
+            ):
+                path.append(ancestor)
+                ancestor = ancestor.above
             missing.update(dict.fromkeys(reversed(path)))
         return list(missing)
 

@@ -108,7 +108,7 @@ def some(prompts: Sequence[CalibrationPrompt]) -> list[CalibrationPrompt]:
     """Return at most ``MOST``, evenly spaced, since a file's first lines may be of one kind."""
     if len(prompts) <= MOST:
         return list(prompts)
-    return [prompts[place * len(prompts) // MOST] for place in range(MOST)]
+    return [prompts[index * len(prompts) // MOST] for index in range(MOST)]
 
 
 def digest(prompts: Sequence[CalibrationPrompt]) -> str:

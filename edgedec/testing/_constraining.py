@@ -52,9 +52,9 @@ class ConstraintContract:
         for seed in range(8):
             looking, pushed = make(), make()
             path = self.walk(looking, seed)
-            for place, token in enumerate(path):
-                assert np.array_equal(self.mask(pushed), self.mask(looking, path[:place]))
-                assert pushed.forced([], 3) == looking.forced(path[:place], 3)
+            for index, token in enumerate(path):
+                assert np.array_equal(self.mask(pushed), self.mask(looking, path[:index]))
+                assert pushed.forced([], 3) == looking.forced(path[:index], 3)
                 pushed.push([token])
             assert np.array_equal(self.mask(pushed), self.mask(looking, path))
 
@@ -84,8 +84,8 @@ class ConstraintContract:
             for end in range(len(path) + 1):
                 found = constraint.forced(path[:end], 4)
                 assert found[:1] == constraint.forced(path[:end], 1)
-                for place, token in enumerate(found):
-                    mask = self.mask(constraint, [*path[:end], *found[:place]])
+                for index, token in enumerate(found):
+                    mask = self.mask(constraint, [*path[:end], *found[:index]])
                     assert np.flatnonzero(mask).tolist() == [token]
                 forced += len(found)
         assert forced, "nothing is forced: the test says nothing"

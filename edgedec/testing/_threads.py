@@ -62,10 +62,10 @@ class Threads(Comparisons):
         alone = [rounds(32), rounds(33)]
         together: list[list[FloatArray]] = [[], []]
 
-        def into(place: int) -> Callable[[], None]:
-            return lambda: together[place].extend(rounds(32 + place))
+        def into(index: int) -> Callable[[], None]:
+            return lambda: together[index].extend(rounds(32 + index))
 
-        threads = [threading.Thread(target=into(place)) for place in range(2)]
+        threads = [threading.Thread(target=into(index)) for index in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -37,7 +37,7 @@ class Walk:
         """Make ``steps`` random calls, each kind of them at least once, and compare the end."""
         kinds = [self._prefill, self._rollback, self._fork, self._save, *[self._draft] * 4]
         more = self._rng.integers(0, len(kinds), max(0, steps - len(kinds)))
-        for kind in [*kinds, *(kinds[place] for place in more)]:
+        for kind in [*kinds, *(kinds[index] for index in more)]:
             if len(self._held) > self._capacity - 40:
                 self._rollback()
             kind()

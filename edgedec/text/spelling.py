@@ -49,8 +49,8 @@ class Encoder:
         ``first``: it is the beginning, where SentencePiece may add a space.
         """
         ids: list[int] = []
-        for place, part in enumerate(_RAW.split(data.decode("utf-8", "surrogateescape"))):
-            if place % 2:
+        for index, part in enumerate(_RAW.split(data.decode("utf-8", "surrogateescape"))):
+            if index % 2:
                 found = [self.by_bytes.get(bytes([ord(char) - 0xDC00])) for char in part]
                 ids += [id for id in found if id is not None]
             elif part and first and not ids:
@@ -149,9 +149,9 @@ class TextSpeller:
         sizes = [len(self._draft.spelled[id] or b"") for id in new]
         added = sum(sizes) - (len(data) - lead)
         stops, count = {0: len(ids)}, -added
-        for place, size in enumerate(sizes, len(ids) + 1):
+        for index, size in enumerate(sizes, len(ids) + 1):
             count += size
-            stops[count] = place
+            stops[count] = index
         ids += new
         offset, ordinary = -lead, added == 0 or (added == 1 and first)
         for data in run:
@@ -166,8 +166,8 @@ def _inside(names: Iterable[str]) -> re.Pattern[str]:
     for name in sorted(names):
         if name[1:]:
             rests.setdefault(re.escape(name[0]), []).append(re.escape(name[1:]))
-    places = [f"(?<={first})(?={'|'.join(rest)})" for first, rest in rests.items()]
-    return re.compile("|".join(places) or "(?!)")
+    behind = [f"(?<={first})(?={'|'.join(rest)})" for first, rest in rests.items()]
+    return re.compile("|".join(behind) or "(?!)")
 
 
 def ids_by_bytes(tokenizer: Tokenizer, spelled: Spelled) -> dict[bytes, int]:

@@ -49,7 +49,7 @@ class Attention:
         self._writes = Blending(parts, rows) if parts.blends else Slicing(parts, rows)
         masks = {window: self._mask(window) for window in windows(spec)}
         self._state = cache_state(parts)
-        tables = [self._tables(place, positions) for place in range(len(ropes(spec)))]
+        tables = [self._tables(index, positions) for index in range(len(ropes(spec)))]
         self._shared = _Shared(tables, masks, b.read(self._state))
 
     def _mask(self, window: int) -> Value:
@@ -60,14 +60,14 @@ class Attention:
         type = TensorType(HALF, (1, 1, self._group * rows, self._slots))
         return b.operation("tile", type, x=wide, reps=integers(1, 1, self._group, 1))[0]
 
-    def _tables(self, place: int, positions: Value | None) -> tuple[Value, Value]:
+    def _tables(self, index: int, positions: Value | None) -> tuple[Value, Value]:
         """Look up cosines and sines; for the Neural Engine they are inputs."""
         parts, spec = self._parts, self._spec
-        names = [f"{part}_{place}" for part in ("cos", "sin")]
+        names = [f"{part}_{index}" for part in ("cos", "sin")]
         if positions is None or parts.blends:
             given = [parts.builder.input(n, HALF, self._rows, spec.rotary_dim // 2) for n in names]
             return given[0], given[1]
-        rope = ropes(spec)[place]
+        rope = ropes(spec)[index]
         tables = rope.tables(spec.rotary_dim, spec.max_context, spec.max_context)
         found = []
         for name, table in zip(names, tables, strict=True):
@@ -84,7 +84,7 @@ class Attention:
         key = self._placed(layer, self._heads(layer, key, "k_norm", spec.kv_heads))
         value = self._heads(layer, value, "", spec.kv_heads)
         keys, values = (
-            self._kept(2 * layer + place, part) for place, part in enumerate((key, value))
+            self._kept(2 * layer + index, part) for index, part in enumerate((key, value))
         )
         shape = (1, spec.kv_heads, self._group * rows, spec.head_dim)
         mixed = self._mixed(layer, b.reshape(query, *shape), keys, values)

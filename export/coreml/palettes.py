@@ -46,10 +46,10 @@ def palettes(weights: FloatArray, group: int) -> Palettes:
     colours = np.stack([_colours(values) for values in groups]).astype(np.float16)
     indices = np.empty(groups.shape, np.uint8)
     error = 0.0
-    for place, values in enumerate(groups):
-        known = colours[place].astype(np.float32)
-        indices[place] = np.searchsorted((known[1:] + known[:-1]) / 2, values)
-        error += float(np.square(values - known[indices[place]]).sum())
+    for index, values in enumerate(groups):
+        known = colours[index].astype(np.float32)
+        indices[index] = np.searchsorted((known[1:] + known[:-1]) / 2, values)
+        error += float(np.square(values - known[indices[index]]).sum())
     flat = indices.reshape(-1)
     if len(flat) % 2:
         flat = np.append(flat, np.uint8(0))

@@ -25,10 +25,10 @@ class Attention:
         rows, slots = parts.rows, parts.slots
         for window in windows(self._spec):
             self._graph.input(mask_name(window), np.float32, (1, rows, slots + rows))
-        for place in range(len(ropes(self._spec))):
+        for index in range(len(ropes(self._spec))):
             for part in ("cos", "sin"):
                 pairs = self._spec.rotary_dim // 2
-                self._graph.input(f"{part}_{place}", np.float32, (rows, pairs))
+                self._graph.input(f"{part}_{index}", np.float32, (rows, pairs))
 
     def layer(self, layer: int, x: str, out: str) -> str:
         """Emit attention over ``x`` ``[n, hidden]``, with its output projection."""
@@ -74,8 +74,8 @@ class Attention:
         rope = spec.ropes[layer]
         if rope is None:
             return x
-        place = ropes(spec).index(rope)
-        cos, sin = f"cos_{place}", f"sin_{place}"
+        index = ropes(spec).index(rope)
+        cos, sin = f"cos_{index}", f"sin_{index}"
         pairs, rest = spec.rotary_dim // 2, spec.head_dim - spec.rotary_dim
         names = [f"{x}.first", f"{x}.second", *([f"{x}.rest"] if rest else [])]
         sizes = [pairs, pairs, *([rest] if rest else [])]

@@ -44,7 +44,7 @@ class StaticShapeSession(SnapshotSession):
         # Position of the committed token in each slot; -1 if there is none.
         self._held: IntArray = np.full(model.facts.slots, -1, np.int64)
         # Slots of the pending nodes.
-        self._places: list[int] = []
+        self._pending_slots: list[int] = []
 
     # -- implemented by a subclass --------------------------------------------------------------
 
@@ -69,17 +69,17 @@ class StaticShapeSession(SnapshotSession):
     def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
             tree = TokenTree.chain(chunk)
-            self._places.clear()
+            self._pending_slots.clear()
             for start, stop, width in self._widths(0, len(chunk), reading=True):
                 self._pass(tree, start, stop, width, self._reader(width))
-            self._hold(self._places)
-            self._places.clear()
+            self._hold(self._pending_slots)
+            self._pending_slots.clear()
 
     def _reader(self, width: int) -> str:
         return self._facts.read if width == self._facts.read_rows else f"top_{width}"
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
-        del self._places[start:]  # of a pass that failed
+        del self._pending_slots[start:]  # of a pass that failed
         kind = "logits" if want & Want.LOGITS else "top"
         parts: list[Mapping[str, Array]] = []
         try:
@@ -90,7 +90,7 @@ class StaticShapeSession(SnapshotSession):
                     found = {name: rows.copy() for name, rows in found.items()}
                 parts.append(found)
         except BaseException:
-            del self._places[start:]
+            del self._pending_slots[start:]
             raise
         whole = parts[0]
         if len(parts) > 1:
@@ -133,7 +133,7 @@ class StaticShapeSession(SnapshotSession):
         rows = [*range(start, stop), *[stop - 1] * (width - stop + start)]
         positions = np.array([self._length + tree.depths[node] for node in rows])
         feeds = self._written(slots, width)
-        self._places += slots
+        self._pending_slots += slots
         feeds["ids"] = np.array([tree.tokens[node] for node in rows], np.int32)
         feeds |= self._angles(positions)
         visible, where = self._visible(tree, start, stop)
@@ -156,14 +156,14 @@ class StaticShapeSession(SnapshotSession):
     def _visible(self, tree: TokenTree, start: int, stop: int) -> tuple[Array, IntArray]:
         """Return which slots each node attends to, ``[nodes, slots]``, and each slot's position."""
         where = self._held.copy()
-        places = np.array(self._places[:stop])
-        where[places] = self._length + np.array(tree.depths[:stop])
+        slots = np.array(self._pending_slots[:stop])
+        where[slots] = self._length + np.array(tree.depths[:stop])
         visible = np.repeat(self._held[None] >= 0, stop - start, axis=0)
         for row, node in enumerate(range(start, stop)):
             if tree.is_chain:
-                visible[row, places[: node + 1]] = True
+                visible[row, slots[: node + 1]] = True
             else:
-                visible[row, places[tree.path_to(node)]] = True
+                visible[row, slots[tree.path_to(node)]] = True
         return visible, where
 
     def _angles(self, positions: IntArray) -> dict[str, Array]:
@@ -186,12 +186,12 @@ class StaticShapeSession(SnapshotSession):
 
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         slots = self._gather(path)
-        self._places.clear()
+        self._pending_slots.clear()
         self._hold(slots)
 
     def _cut(self, length: int) -> None:
         self._held[self._held >= length] = -1
-        self._places.clear()
+        self._pending_slots.clear()
 
     def _copy(self, length: int) -> StaticShapeSession:
         other = type(self)(self._model, self.capacity)
@@ -235,7 +235,7 @@ class StaticShapeSession(SnapshotSession):
         self._executor.write(self._cache, cache)
         self._held[:] = -1
         self._held[:length] = np.arange(length)
-        self._places.clear()
+        self._pending_slots.clear()
         return length
 
     def _release(self) -> None:
@@ -251,7 +251,7 @@ class FreeSlots(StaticShapeSession):
 
     def _place(self, count: int) -> list[int]:
         taken = self._held >= 0
-        taken[self._places] = True
+        taken[self._pending_slots] = True
         found: list[int] = np.flatnonzero(~taken)[:count].tolist()
         return found
 
@@ -259,4 +259,4 @@ class FreeSlots(StaticShapeSession):
         return self._facts.slots  # rows of padding are written nowhere
 
     def _gather(self, path: Sequence[int]) -> list[int]:
-        return [self._places[node] for node in path]
+        return [self._pending_slots[node] for node in path]

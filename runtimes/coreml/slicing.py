@@ -18,19 +18,19 @@ class SliceSession(StaticShapeSession):
     _facts: ProgramFacts
 
     def _place(self, count: int) -> list[int]:
-        begin = self._length + len(self._places)
+        begin = self._length + len(self._pending_slots)
         return list(range(begin, begin + count))
 
     def _room(self) -> int:
         # Rows of padding are written as well, behind the last node.
-        return self._facts.slots - self._length - len(self._places)
+        return self._facts.slots - self._length - len(self._pending_slots)
 
     def _written(self, slots: Sequence[int], width: int) -> dict[str, Array]:
         return {"begin": np.array(slots[:1], np.int32)}
 
     def _gather(self, path: Sequence[int]) -> list[int]:
         length, rows = self._length, self._facts.moved_rows
-        sources = [self._places[node] for node in path]
+        sources = [self._pending_slots[node] for node in path]
         wanted = list(range(length, length + len(path)))
         first = next(
             (i for i, (a, b) in enumerate(zip(sources, wanted, strict=True)) if a != b), None

@@ -134,7 +134,7 @@ class KeepsWhatItShouldReplace(BlendSession):
 
 class ForgetsWhichSlots(BlendSession):
     def _gather(self, path: Sequence[int]) -> list[int]:
-        return self._places[: len(path)]
+        return self._pending_slots[: len(path)]
 
 
 class WritesItsPadding(BlendSession):

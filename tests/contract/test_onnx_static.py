@@ -72,7 +72,7 @@ class SeesOldRowsInItsSlots(StaticSession):
 
 class ForgetsWhichSlots(StaticSession):
     def _gather(self, path: Sequence[int]) -> list[int]:
-        return self._places[: len(path)]
+        return self._pending_slots[: len(path)]
 
 
 class WritesOneSlotTooFar(StaticSession):

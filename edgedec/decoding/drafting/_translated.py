@@ -226,7 +226,7 @@ class _Columns:
         )
 
     def full(self, logits: FloatArray, indices: list[int]) -> FloatArray:
-        """Return the draft's rows with the target's columns, ``[len(places), columns]``."""
+        """Return the draft's rows with the target's columns, ``[len(indices), columns]``."""
         known = self._translation
         if known.same and known.draft_columns >= known.target_columns and _whole_range(indices):
             return logits[indices[0] : indices[0] + len(indices), : known.target_columns]

@@ -49,26 +49,26 @@ class RankCalibration:
         """Return the bin of a confidence; rows of similar confidence share one."""
         return bisect_right(_EDGES, confidence)
 
-    def chances(self, place: int, chances: FloatArray) -> FloatArray:
+    def chances(self, bin: int, chances: FloatArray) -> FloatArray:
         """Return acceptance probabilities of children in draw order, ``[children]``.
 
         Args:
-            place: the confidence bin of their parent.
+            bin: the confidence bin of their parent.
             chances: their draft probabilities.
 
         """
         count = len(chances)
-        tries, hits = self._tries[place, :count], self._hits[place, :count]
+        tries, hits = self._tries[bin, :count], self._hits[bin, :count]
         corrected: FloatArray = (_PRIOR_WEIGHT * chances + hits) / (_PRIOR_WEIGHT + tries)
         return corrected
 
-    def learn(self, place: int, children: int, taken: int | None) -> None:
+    def learn(self, bin: int, children: int, taken: int | None) -> None:
         """Learn which of a node's children the target accepted, if any."""
-        self._tries[place, :children] *= _FORGET
-        self._hits[place, :children] *= _FORGET
-        self._tries[place, :children] += 1
+        self._tries[bin, :children] *= _FORGET
+        self._hits[bin, :children] *= _FORGET
+        self._tries[bin, :children] += 1
         if taken is not None:
-            self._hits[place, taken] += 1
+            self._hits[bin, taken] += 1
 
 
 class TreeDrafter(ModelDrafter):
@@ -105,7 +105,7 @@ class TreeDrafter(ModelDrafter):
         super().__init__(parts, context)
         self._threshold, self._branches = threshold, parts.both_branches
         self._calibration = RankCalibration()
-        self._places: dict[int, int] = {}
+        self._bins: dict[int, int] = {}
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
         tree = TokenTree(root)
@@ -119,7 +119,7 @@ class TreeDrafter(ModelDrafter):
             return draft
         threshold = self._threshold or 1 / (limits.nodes + 1)
         layer = {0: 1.0}
-        self._places = {}
+        self._bins = {}
         for depth in range(limits.depth):
             # The nodes of this layer are not computed yet, and must fit.
             if not layer or len(tree) > room or len(tree) > nodes:
@@ -142,8 +142,8 @@ class TreeDrafter(ModelDrafter):
         ids = rows.best(parent, _WIDEST)
         chances = self._context.chances(rows, parent, ids)
         if coupled:
-            place = self._places[parent] = RankCalibration.bin(self._context.confidence(parent))
-            chances = self._calibration.chances(place, chances)
+            bin = self._bins[parent] = RankCalibration.bin(self._context.confidence(parent))
+            chances = self._calibration.chances(bin, chances)
         return ids.tolist(), chances.tolist()
 
     def rows(self, tree: TokenTree) -> Rows:
@@ -154,9 +154,9 @@ class TreeDrafter(ModelDrafter):
         tree, path = feedback.draft.tree, feedback.verdict.path
         for node, below in zip(path, [*path[1:], None], strict=True):
             children = tree.children(node)
-            if children and node in self._places:
+            if children and node in self._bins:
                 taken = None if below is None else children.index(below)
-                self._calibration.learn(self._places[node], len(children), taken)
+                self._calibration.learn(self._bins[node], len(children), taken)
         super().observe(feedback)
 
 

@@ -66,12 +66,12 @@ def winner(
             return None
         for token, drawn in zip(tokens, noise.about_all(tokens), strict=True):
             sums[token] = row.item(token) * factor + drawn
-    places = not_below(_needed(sums, noise.most) / factor, row[noise.large_ids])
-    if places is None:
+    indices = not_below(_needed(sums, noise.most) / factor, row[noise.large_ids])
+    if indices is None:
         return None
-    for place in places:
-        token = noise.large_ids.item(place)
-        sums[token] = row.item(token) * factor + noise.large_about(place)
+    for index in indices:
+        token = noise.large_ids.item(index)
+        sums[token] = row.item(token) * factor + noise.large_about(index)
     return _clear_winner(sums)
 
 
@@ -87,16 +87,16 @@ def _margin(total: float) -> float:
 
 
 def not_below(bar: float, scores: FloatArray) -> list[int] | None:
-    """Return the places of scores that are not below ``bar``, or NaN; None if there are many."""
+    """Return the indices of scores that are not below ``bar``, or NaN; None if there are many."""
     below = np.less(scores, bar).tobytes()  # in which a byte is found sooner than in an array
-    places: list[int] = []
-    place = below.find(0)
-    while place >= 0:
-        if len(places) == _MANY:
+    indices: list[int] = []
+    index = below.find(0)
+    while index >= 0:
+        if len(indices) == _MANY:
             return None
-        places.append(place)
-        place = below.find(0, place + 1)
-    return places
+        indices.append(index)
+        index = below.find(0, index + 1)
+    return indices
 
 
 def _clear_winner(sums: dict[int, float]) -> int | None:

@@ -36,8 +36,8 @@ def survivors(scores: FloatArray, params: SamplingParams) -> IntArray:
     return np.arange(len(scores)) if ids is None else ids
 
 
-def _within(ids: IntArray | None, places: IntArray) -> IntArray:
-    return places if ids is None else ids[places]
+def _within(ids: IntArray | None, indices: IntArray) -> IntArray:
+    return indices if ids is None else ids[indices]
 
 
 def largest(scores: FloatArray, count: int) -> IntArray:
@@ -86,10 +86,10 @@ def nucleus(scores: FloatArray, top_p: float) -> IntArray:
 
 
 def _down_to(scores: FloatArray, least: np.float32, count: int) -> IntArray:
-    """Return the ``count`` largest, given the smallest of them; of equal ones the lower places."""
-    places: IntArray = np.flatnonzero(scores >= least)
-    if len(places) > count:
+    """Return the ``count`` largest, given the smallest of them; of equal ones the lower indices."""
+    indices: IntArray = np.flatnonzero(scores >= least)
+    if len(indices) > count:
         equal = np.flatnonzero(scores == least)
-        surplus = equal[len(equal) - (len(places) - count) :]
-        places = np.setdiff1d(places, surplus, assume_unique=True)
-    return places
+        surplus = equal[len(equal) - (len(indices) - count) :]
+        indices = np.setdiff1d(indices, surplus, assume_unique=True)
+    return indices

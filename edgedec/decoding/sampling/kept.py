@@ -45,10 +45,10 @@ def surely_kept(
     bar = min(own - slack, first - _AROUND)
     if params.min_p == 1 or not (bar > -_HUGE and first < _HUGE):  # NaN is neither
         return False
-    places = not_below(bar / factor, row)
-    if places is None:
+    ids = not_below(bar / factor, row)
+    if ids is None:
         return False
-    scores = sorted([row.item(place) * factor for place in places], reverse=True)
+    scores = sorted([row.item(id) * factor for id in ids], reverse=True)
     # Tokens that may come before this one, itself included.
     rank = sum([score >= own - slack for score in scores])
     scores = scores[: params.top_k or None]

@@ -55,10 +55,10 @@ class Rows:
             token = self._allowed_best(node) if self._sampler.params.greedy else self._won(node)
         if token is None:
             ids, sums = self._noisy_scores(node, 1)
-            place = int(sums.argmax())
-            if not sums[place] > -np.inf:  # argmax stops at a NaN
+            index = int(sums.argmax())
+            if not sums[index] > -np.inf:  # argmax stops at a NaN
                 raise self._no_numbers()
-            token = place if ids is None else int(ids[place])
+            token = index if ids is None else int(ids[index])
         self._drawn[node] = token
         return token
 
@@ -231,8 +231,8 @@ class Rows:
             ids, scores = self._scores(node)
             return ids, scores + (noise.all() if ids is None else noise.of(ids))
         scored, row = self._scored, self._shaped(node)
-        place = node - scored.start
-        likely = scored.leading(place)[0] if count == 1 else scored.top_ids[place]
+        index = node - scored.start
+        likely = scored.leading(index)[0] if count == 1 else scored.top_ids[index]
         return noisy_scores(row, sampler.inverse_temperature, noise, likely, count)
 
     def _noise(self, node: int) -> Noise:

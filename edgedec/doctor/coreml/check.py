@@ -99,8 +99,8 @@ def check(programs: Mapping[str, Path], on_progress: OnProgress) -> CoremlCheck:
     lacking = missing()
     devices = list(COMPUTE_UNITS) if lacking is None else [REFERENCE]
     total, found = len(programs) * (1 + len(devices)), []
-    for place, (name, path) in enumerate(programs.items()):
-        done = place * (1 + len(devices))
+    for index, (name, path) in enumerate(programs.items()):
+        done = index * (1 + len(devices))
 
         def step(what: str, more: int, done: int = done) -> None:
             on_progress(what, done + more, total)
@@ -122,8 +122,8 @@ def check_program(
     on_step(f"{name}: expected numbers", 0)
     exact, rounding = expected(package)
     found = []
-    for place, device in enumerate(devices):
-        on_step(f"{name} on {device}", 1 + place)
+    for index, device in enumerate(devices):
+        on_step(f"{name} on {device}", 1 + index)
         try:
             one = measure(package.folder, device, exact)
         except (Stopped, Refused) as error:

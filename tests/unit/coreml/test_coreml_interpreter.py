@@ -167,9 +167,9 @@ Change = Callable[[Operation], Operation]
 def changed(package: Package, kind: str, change: Change) -> Function:
     """The function with the first operation of a kind changed."""
     function = package.function("two")
-    place = next(i for i, op in enumerate(function.operations) if op.type == kind)
+    index = next(i for i, op in enumerate(function.operations) if op.type == kind)
     operations = list(function.operations)
-    operations[place] = change(operations[place])
+    operations[index] = change(operations[index])
     return replace(function, operations=operations)
 
 

@@ -243,11 +243,11 @@ def with_offset(package: Path, offset: int) -> None:
     """Let the table's constant stand elsewhere in the blob file."""
     read = Package.open(package)
     function = read.function("two")
-    for place, operation in enumerate(function.operations):
+    for index, operation in enumerate(function.operations):
         if isinstance(operation.value, Stored):
             type = operation.value.type
             changed = type_of(operation, Stored(type, offset))
-            function.operations[place] = changed  # type: ignore[index]
+            function.operations[index] = changed  # type: ignore[index]
     model = Decoder().decode("Model", memoryview((package / MODEL).read_bytes()))
     model["mlProgram"]["functions"]["two"] = function.encoded()
     (package / MODEL).write_bytes(encode("Model", model))

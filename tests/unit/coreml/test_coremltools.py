@@ -30,10 +30,10 @@ def test_the_loader_accepts_the_program(folder: Path) -> None:
 def test_the_loader_sees_another_type(tmp_path: Path) -> None:
     with PackageWriter(tmp_path / "other.mlpackage") as writer:
         function = tiny_program.function("two", tiny_program.stored(writer))
-        place = next(i for i, op in enumerate(function.operations) if op.type == "silu")
-        silu = function.operations[place]
+        index = next(i for i, op in enumerate(function.operations) if op.type == "silu")
+        silu = function.operations[index]
         wrong = ((silu.outputs[0][0], TensorType(Kind.FLOAT32, silu.outputs[0][1].shape)),)
-        function.operations[place] = replace(silu, outputs=wrong)  # type: ignore[index]
+        function.operations[index] = replace(silu, outputs=wrong)  # type: ignore[index]
         writer.add(function)
         writer.save("two", "a tiny program", tiny_program.FACTS)
     with pytest.raises((AssertionError, ValueError)):

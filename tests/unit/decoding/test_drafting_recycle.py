@@ -27,10 +27,10 @@ def test_the_template_holds_the_best_nodes_in_order() -> None:
     assert len(template.parents) == 80
     assert max(template.depths) == 6
     assert template.values == sorted(template.values, reverse=True)
-    for place, parent in enumerate(template.parents):
-        assert parent <= place  # listed before, or the root
+    for index, parent in enumerate(template.parents):
+        assert parent <= index  # listed before, or the root
         above = template.depths[parent - 1] if parent else 0
-        assert template.depths[place] == above + 1
+        assert template.depths[index] == above + 1
     # Against all nodes of the full tree, enumerated.
     chance = [0.5 / (rank + 1) ** 1.5 for rank in range(8)]
     values = [1.0]

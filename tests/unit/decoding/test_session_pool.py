@@ -30,11 +30,11 @@ class TestThreeConversations:
         talks = [[*SYSTEM, topic, 9] for topic in (1, 2, 3)]
         read = []
         for _ in range(3):
-            for place, talk in enumerate(talks):
+            for index, talk in enumerate(talks):
                 found, metrics = tokens(made, talk, 30)
                 assert found == own(talk, 30)
                 read.append(len(talk) - 1 - metrics.reused_tokens)
-                talks[place] = [*talk, *found, 5, 6]
+                talks[index] = [*talk, *found, 5, 6]
         # The system prompt once, then each topic; later turns: the last token of an answer, which
         # was never computed, and what is new, but for the root.
         assert read == [41, 1, 1, *[2] * 6]
@@ -43,8 +43,8 @@ class TestThreeConversations:
     def test_with_one_session_the_others_are_read_again(self) -> None:
         made, _ = engine(1)
         talks = [[*SYSTEM, topic, 9] for topic in (1, 2)]
-        for place, talk in enumerate(talks):
-            talks[place] = [*talk, *tokens(made, talk)[0], 5]
+        for index, talk in enumerate(talks):
+            talks[index] = [*talk, *tokens(made, talk)[0], 5]
         assert tokens(made, talks[0])[1].reused_tokens == len(SYSTEM)
         assert len(made.pool) == 1
 

@@ -76,14 +76,14 @@ def check(
     reached = [mark for mark in text._marks if mark != OUTSIDE]
     assert short or reached == sorted(reached)
     assert reached[-1] <= len(text.held)
-    for place, mark in enumerate(text._marks):
+    for index, mark in enumerate(text._marks):
         if mark != OUTSIDE:
-            held, whole = said(other, text.held[:mark]), said(kind, text.tokens[:place])
+            held, whole = said(other, text.held[:mark]), said(kind, text.tokens[:index])
             # SentencePiece puts a space in front of a text, or takes it for its own.
             if short:
-                assert whole.endswith(held.lstrip(b" ")), (place, mark)
+                assert whole.endswith(held.lstrip(b" ")), (index, mark)
                 continue
-            assert held.lstrip(b" ") == whole.lstrip(b" "), (place, mark)
+            assert held.lstrip(b" ") == whole.lstrip(b" "), (index, mark)
             assert abs(len(held) - len(whole)) <= 1
 
 

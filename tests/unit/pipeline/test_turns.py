@@ -39,9 +39,9 @@ def alone(bundle: Path) -> list[list[int]]:
     """The texts of one after another, decoded plainly."""
     with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
         found = []
-        for place, prompt in enumerate(prompts()):
+        for index, prompt in enumerate(prompts()):
             pipeline.forget()
-            found.append(pipeline.generate(prompt, options(place)).token_ids)
+            found.append(pipeline.generate(prompt, options(index)).token_ids)
         return found
 
 

@@ -76,7 +76,7 @@ def test_a_branch_that_is_not_kept_changes_the_text(
     bundle: Path, plain: list[str], drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def first(self: StaticSession, path: Sequence[int]) -> list[int]:
-        return self._places[: len(path)]
+        return self._pending_slots[: len(path)]
 
     monkeypatch.setattr(StaticSession, "_gather", first)
     assert drafted(bundle, drafter, **STATIC) != plain

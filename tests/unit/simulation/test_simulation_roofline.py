@@ -54,8 +54,8 @@ def card(*devices: DeviceCard, **changes: object) -> Card:
     found = devices or (device(),)
     links = tuple(
         Link((one.name, other.name), figure(1e9), figure(1e-5))
-        for place, one in enumerate(found)
-        for other in found[place + 1 :]
+        for index, one in enumerate(found)
+        for other in found[index + 1 :]
     )
     made = Card("test", "A machine of a test", {one.name: one for one in found}, links)
     return replace(made, **changes)  # type: ignore[arg-type]

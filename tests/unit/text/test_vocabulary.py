@@ -199,9 +199,9 @@ def test_spelling_says_the_text(text: str, first: bool) -> None:
             assert b"".join(said) == whole
         assert len(ends) == len(tokens)
         assert ends[-1] == len(ids)
-        for place, end in enumerate(ends, 1):
+        for index, end in enumerate(ends, 1):
             if end != OUTSIDE:
-                part = b"".join(mine[token] or b"" for token in tokens[:place])
+                part = b"".join(mine[token] or b"" for token in tokens[:index])
                 assert b"".join(said[:end]).lstrip(b" ") == part.lstrip(b" ")
 
 

@@ -178,14 +178,14 @@ def test_a_small_gap_is_a_near_tie_and_a_large_one_is_not(setting: Setting, mode
 
 def test_a_near_tie_is_seen_as_one(setting: Setting) -> None:
     near = [
-        (n, place)
+        (n, index)
         for n in range(3)
-        for place, (gap, _) in enumerate(setting.gaps("greedy", n))
+        for index, (gap, _) in enumerate(setting.gaps("greedy", n))
         if gap < WOBBLE / 2
     ]
     assert near, "the fixture has no near-tie: choose another seed"
-    number, place = near[0]
-    found = setting.compare("greedy", number, setting.changed("greedy", number, place))
+    number, index = near[0]
+    found = setting.compare("greedy", number, setting.changed("greedy", number, index))
     assert found is not None
     assert found.near_tie
 
