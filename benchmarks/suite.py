@@ -66,7 +66,7 @@ def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
     return _speed(suite, recorder, bundle, sampling, ("auto", "model", "auto unpadded"))
 
 
-def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
+def unpredictable(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure text no draft can predict: sampled at temperature 1.6 after random tokens."""
     prompts: list[tuple[str, Prompt]] = [
         (f"random {i}", tokens) for i, tokens in enumerate(random_prompts(suite.prompts, 4096))
@@ -87,7 +87,7 @@ _SECTIONS = (
     shipped,
     grown,
     grown_sampled,
-    hopeless,
+    unpredictable,
     *commands.SECTIONS,
     untrusted,
     overlap,

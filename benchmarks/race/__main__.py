@@ -167,7 +167,7 @@ def _earlier(records: Sequence[dict[str, Any]], retry: bool) -> driver.Results:
     results = driver.Results(session=sessions + 1)
     for record in records:
         if record.get("kind") == "run" and not (retry and record["outcome"] != driver.OK):
-            results.add(record)
+            results.add({**record, "text": texts.FORMER.get(record["text"], record["text"])})
     return results
 
 

@@ -27,7 +27,7 @@ class Text:
     """A prompt.
 
     Attributes:
-        kind: ``code``, ``chat``, ``hopeless`` or ``file``.
+        kind: ``code``, ``chat``, ``unpredictable`` or ``file``.
         name: of the prompt, unique in its kind.
         text: what every peer is given.
         ids: its tokens, for peers that take tokens.
@@ -69,19 +69,21 @@ def chat(count: int, tokenizer: Tokenizer) -> list[Text]:
     return _fitting("chat", rendered, count, tokenizer)
 
 
-def hopeless(count: int, tokenizer: Tokenizer) -> list[Text]:
+def unpredictable(count: int, tokenizer: Tokenizer) -> list[Text]:
     """Return random tokens, as text: what no draft can predict at first."""
     drawn = random_prompts(count, tokenizer.vocab_size)
     texts = (tokenizer.decode(ids).replace("\ufffd", "").strip() for ids in drawn)
     named = ((f"random {number}", text) for number, text in enumerate(texts))
-    return _fitting("hopeless", named, count, tokenizer)
+    return _fitting("unpredictable", named, count, tokenizer)
 
 
 KINDS: dict[str, Callable[[int, Tokenizer], list[Text]]] = {
     "code": code,
     "chat": chat,
-    "hopeless": hopeless,
+    "unpredictable": unpredictable,
 }
+# Kinds by the names that earlier records give them.
+FORMER = {"hopeless": "unpredictable"}
 
 
 def from_file(path: Path, count: int, tokenizer: Tokenizer) -> list[Text]:

@@ -124,6 +124,11 @@ def test_a_torn_last_record_is_run_again(tmp_path: Path) -> None:
     assert len(ran(tmp_path)) == len(WAYS) + 1
 
 
+def test_records_name_a_kind_of_text_by_its_former_name() -> None:
+    run = {"kind": "run", "text": "hopeless", "digest": "x", "way": "mine", "outcome": "ok"}
+    assert list(_earlier([run], retry=False).runs) == [("unpredictable", "x", "mine")]
+
+
 def test_a_broken_record_and_other_settings_are_named(tmp_path: Path) -> None:
     race(tmp_path, peer(tmp_path), texts=TEXTS[:1])
     file = tmp_path / "out" / "peers.jsonl"

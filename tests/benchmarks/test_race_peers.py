@@ -167,7 +167,7 @@ def test_the_command_prints_a_table_and_reruns_nothing(
     ("arguments", "said"),
     [
         (("--peers", "lama.cpp"), "'lama.cpp': expected one of"),
-        (("--texts", "poetry"), "'poetry': expected one of code, chat, hopeless"),
+        (("--texts", "poetry"), "'poetry': expected one of code, chat, unpredictable"),
         (("--target", "."), "expected both --target and --draft"),
         (("--target", ".", "--draft", "."), "has no checkpoint"),
     ],

@@ -18,7 +18,7 @@ def tokenizer(repository: Path) -> Tokenizer:
 
 
 def test_code_and_random_texts_are_the_same_each_time(tokenizer: Tokenizer) -> None:
-    for kind in ("code", "hopeless"):
+    for kind in ("code", "unpredictable"):
         found = texts.KINDS[kind](3, tokenizer)
         assert found == texts.KINDS[kind](3, tokenizer)
         assert len({text.digest for text in found}) == 3

@@ -131,8 +131,8 @@ def noisy_scores(
     large = row[ids] * scale + noise.large
     least = max(_least(large, count), _least_of_likely(row, scale, noise, likely, count))
     least -= _margin(least)
-    hopeless = row < (least - LARGE_FROM) / float(scale)
-    may_win = np.logical_not(hopeless, out=hopeless)  # so that NaN may win
+    loses = row < (least - LARGE_FROM) / float(scale)
+    may_win = np.logical_not(loses, out=loses)  # so that NaN may win
     may_win[ids] = False
     small_ids = may_win.nonzero()[0]
     if not len(small_ids) < _FEW * len(row):

@@ -172,9 +172,9 @@ def test_reading_is_weighed_against_what_is_left_of_the_text() -> None:
     # What has been going on for long may go on as long.
     catch_up.begin(100_000)
     assert not catch_up.pays(20_000, promising(1.0), rate)
-    hopeless = promising(0.0)
+    unlikely = promising(0.0)
     for _ in range(5000):
-        assert not catch_up.pays(20_000, hopeless, rate)  # nor does the allowance pay for it yet
+        assert not catch_up.pays(20_000, unlikely, rate)  # nor does the allowance pay for it yet
         catch_up.round(1)
     assert catch_up.pays(20_000, promising(1.0), rate)
 

@@ -52,7 +52,7 @@ def real(metrics: Metrics, *, slower: float = 1) -> float:
 
 
 @pytest.mark.parametrize("slower", [1, 3])
-@pytest.mark.parametrize("draft", [DRAFT, STRANGER], ids=["good", "hopeless"])
+@pytest.mark.parametrize("draft", [DRAFT, STRANGER], ids=["good", "unpredictable"])
 def test_the_estimate_is_the_real_ratio_where_the_policy_measures(
     draft: FakeModel, slower: float
 ) -> None:
