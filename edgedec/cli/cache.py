@@ -26,9 +26,9 @@ def command(clear: bool, as_json: bool) -> None:
     edgedec cache --clear
     """  # fmt: skip
     from edgedec.cli import _output
-    from edgedec.planning import cache
+    from edgedec.planning import user_cache
 
-    found = cache.clear() if clear else cache.kept()
+    found = user_cache.clear() if clear else user_cache.kept()
     if as_json:
         listed = [
             {

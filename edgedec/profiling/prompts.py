@@ -17,7 +17,7 @@ from edgedec.text.tokenizer import Tokenizer
 
 BUILT_IN = "built-in"
 _ALL, _OF_DEMO = 1 << 20, 6
-# Most texts recorded: more add little information and take longer to replay.
+# Most texts recorded: more add little information and take longer to decode.
 MOST = 24
 
 _PYTHON = '''\

@@ -23,16 +23,16 @@ from tests.broken_rules import accepts_one_more
 
 Patch = pytest.MonkeyPatch
 NAMES = ["auto", "lookup", "model", "tree"]
-TOY = {"setting": "toy", "texts": 2000, "acceptance_rate": 0.4}
+ENUMERABLE = {"setting": "enumerable", "texts": 2000, "acceptance_rate": 0.4}
 ROWS = [
-    {**TOY, "p_value": 0.4, "flagged": False, "as_expected": True},
-    {**TOY, "setting": "broken", "p_value": 1e-9, "flagged": True, "as_expected": True},
+    {**ENUMERABLE, "p_value": 0.4, "flagged": False, "as_expected": True},
+    {**ENUMERABLE, "setting": "broken", "p_value": 1e-9, "flagged": True, "as_expected": True},
 ]
 
 
 @pytest.fixture(autouse=True)
 def toy_model_once(monkeypatch: Patch) -> None:
-    """The toy model's test takes a minute; its own tests are elsewhere."""
+    """The enumerable model's test takes a minute; its own tests are elsewhere."""
     monkeypatch.setattr(distribution, "tested", lambda progress: ROWS)
 
 

@@ -301,7 +301,7 @@ def test_all_is_what_is_exported() -> None:
 def test_core_decides_with_numpy_alone(repository: Path) -> None:
     """The import contracts name what is forbidden; this names what is allowed."""
     allowed = {*sys.stdlib_module_names, "numpy", "edgedec"}
-    for folder in ("decoding", "hardware", "memory", "overlap", "planning", "records", "replay"):
+    for folder in ("decoding", "hardware", "memory", "overlap", "planning", "records"):
         for file in (repository / "edgedec" / folder).rglob("*.py"):
             foreign = imported_names(file) - allowed
             assert not foreign, f"{file.relative_to(repository)} imports {sorted(foreign)}"

@@ -136,8 +136,8 @@ def _controls(certificate: Facts) -> Iterator[str]:
     yield "## Distribution, and what is broken on purpose"
     yield ""
     yield (
-        f"- {len(honest)} ways of decoding a toy model, whose {rows[0]['texts']:,} sampled texts"
-        " can be held against their exact distribution by chi-squared: the smallest p is"
+        f"- {len(honest)} ways of decoding an enumerable model, whose {rows[0]['texts']:,} sampled"
+        " texts can be held against their exact distribution by chi-squared: the smallest p is"
         f" {min(row['p_value'] for row in honest):.2g} (suspicious below {SUSPICIOUS:g}). This"
         " tests the rules, not this model."
     )

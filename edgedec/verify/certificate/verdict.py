@@ -34,7 +34,7 @@ class Judgement:
 def judge(
     runtimes: Mapping[str, Mapping[str, Any]], distribution: Sequence[Mapping[str, Any]]
 ) -> Judgement:
-    """Judge the comparisons by runtime, their controls, and the rows of the toy model."""
+    """Judge the comparisons by runtime, their controls, and the rows of the enumerable model."""
     wrong = [*_wrong_texts(runtimes), *_wrong_distributions(distribution)]
     open_ = [*_shows_nothing(runtimes), *_unnoticed(distribution)]
     parts = [one[name] for one in runtimes.values() for name in ("texts", "matrix")]

@@ -136,16 +136,16 @@ def test_what_promises_no_text_is_refused(
         verify("no such bundle", [("p", "a")], asked, options=OpenOptions(**changes))
 
 
-def test_replay_is_plain_decoding_at_any_width(setting: Setting) -> None:
+def test_rescoring_is_plain_decoding_at_any_width(setting: Setting) -> None:
     model, text = FakeModel(64, sharpness=1.0), setting.plain["greedy", 0]
-    expected = [model.logits(PROMPTS[0] + text[:place]) for place in range(LENGTH)]
+    expected = [model.logits(PROMPTS[0] + text[:index]) for index in range(LENGTH)]
     for width in (1, 3, 8):
         np.testing.assert_array_equal(rescore(model, PROMPTS[0], text, width), expected)
     found = width_changes(model, PROMPTS[0], text)
     assert found.gaps.max() == found.logprobs.max() == 0
 
 
-def test_replay_of_a_text_that_fills_the_context(setting: Setting) -> None:
+def test_rescoring_a_text_that_fills_the_context(setting: Setting) -> None:
     text = setting.plain["greedy", 0]
     # The last token's keys and values are never needed.
     model = FakeModel(64, sharpness=1.0, max_context=len(PROMPTS[0]) + LENGTH - 1)
