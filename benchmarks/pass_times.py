@@ -9,28 +9,28 @@ from edgedec.decoding.session import Session, Want
 
 
 def pass_times(
-    sessions: Mapping[str, Session], tokens: Sequence[int], read: int, rows: Sequence[int],
+    sessions: Mapping[str, Session], tokens: Sequence[int], context: int, rows: Sequence[int],
     turns: int, want: Want = Want.TOP,
 ) -> dict[str, dict[int, list[float]]]:  # fmt: skip
     """Return seconds of passes by session and rows.
 
     Args:
         sessions: by name, empty.
-        tokens: at least ``read`` plus the largest number of rows.
-        read: number of tokens to prefill before the passes.
+        tokens: at least ``context`` plus the largest number of rows.
+        context: number of tokens to prefill before the passes.
         rows: widths of the passes.
         turns: passes of each width.
         want: what they return.
 
     """
     for session in sessions.values():
-        session.prefill(tokens[:read])
+        session.prefill(tokens[:context])
     found: dict[str, dict[int, list[float]]] = {
         name: {width: [] for width in rows} for name in sessions
     }
     for _ in range(turns):
         for width in rows:
             for name, session in sessions.items():
-                rows = tokens[read : read + width]
+                rows = tokens[context : context + width]
                 found[name][width].append(time_pass(session, rows, want=want))
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting.base import (
-    READ_AT_ONCE,
+    PREFILL_AT_ONCE,
     Drafter,
     DrafterParts,
     DraftLimits,
@@ -44,7 +44,7 @@ class Table:
         prompt: Sequence[int] = PROMPT,
         context: int | None = 3,
         sharpness: float = 3.0,
-        read_at_once: int = READ_AT_ONCE,
+        prefill_at_once: int = PREFILL_AT_ONCE,
     ) -> None:
         self.target = FakeModel(VOCAB, context=context, sharpness=sharpness)
         self.draft = FakeModel(
@@ -52,7 +52,7 @@ class Table:
         )
         self.session = self.draft.open(capacity)
         self.scorer = self.target.open(4000)
-        parts = DrafterParts(VOCAB, self.session, read_at_once=read_at_once)
+        parts = DrafterParts(VOCAB, self.session, prefill_at_once=prefill_at_once)
         self.drafter: Drafter = drafting.create(name, parts)
         self.begin(prompt, params, coupled=coupled)
 

@@ -51,10 +51,10 @@ def record(result: Generation) -> dict[str, Any]:
         found["forced_tokens"] = metrics.forced_tokens
     if metrics.memory is not None:
         found["memory"] = metrics.memory.facts()
-    if metrics.views:
+    if metrics.windows:
         found["draft_contexts"] = [
             {"tokens": tokens, "drafted_tokens": drafted, "accepted_tokens": accepted}
-            for tokens, (drafted, accepted) in metrics.views.items()
+            for tokens, (drafted, accepted) in metrics.windows.items()
         ]
     if metrics.ahead_s:
         found |= {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROWS = (4, 8, 16)
 _HEADS = (
-    "T(1) ms", *(f"T({rows})" for rows in ROWS), "spread", "read tok/s", "load s", "memory",
+    "T(1) ms", *(f"T({rows})" for rows in ROWS), "spread", "prefill tok/s", "load s", "memory",
     "same first", "KL nats",
 )  # fmt: skip
 # Columns that are dropped on a narrow terminal, in this order.
@@ -155,10 +155,10 @@ def _cells(measured: Measured) -> list[str]:
     widest = times.widths[-1]
     ratios = [f"{times.curve.at(rows) / one:.2f}" if rows <= widest else "-" for rows in ROWS]
     spread = sorted(times.spread)[len(times.spread) // 2]
-    reading = f"{1 / measured.prefill_s:.0f}" if measured.prefill_s else "-"
+    prefill = f"{1 / measured.prefill_s:.0f}" if measured.prefill_s else "-"
     busy = "" if measured.steady else " ?"
     return [
-        f"{one * 1e3:.3g}{busy}", *ratios, f"{spread:.0%}", reading, f"{measured.load_s:.2g}",
+        f"{one * 1e3:.3g}{busy}", *ratios, f"{spread:.0%}", prefill, f"{measured.load_s:.2g}",
         size(measured.rss_bytes), f"{measured.parity.agreement:.0%}",
         f"{measured.parity.divergence:.2g}",
     ]  # fmt: skip

@@ -140,7 +140,7 @@ class Engine:
         return self._running is not None
 
     def around_request(self, metrics: Metrics) -> AbstractContextManager[None]:
-        """Return a context entered before the prompt is read and left when the request ends."""
+        """Return a context entered before prefill and left when the request ends."""
         return _NOTHING
 
     def around_round(self, metrics: Metrics) -> AbstractContextManager[None]:
@@ -185,13 +185,13 @@ class Engine:
         with self.around_round(metrics):
             metrics.reused_tokens = self._start(request)
         left = request.prompt[self.target.length : -1]
-        metrics.unread_tokens = len(left)
+        metrics.prefill_tokens_left = len(left)
         for part in in_turns(left, by_turns=request.by_turns):
             with self.around_round(metrics):
                 if not prefill(self.target, part, partial(self._ended, request)):
                     break
-            metrics.unread_tokens -= len(part)
-            if metrics.unread_tokens:
+            metrics.prefill_tokens_left -= len(part)
+            if metrics.prefill_tokens_left:
                 yield []
         policy.begin(stop.remaining)
         root = request.prompt[-1]

@@ -13,7 +13,7 @@ root                      the last emitted token, whose keys and values are not 
 pending                   nodes computed but not committed
 commit, rollback          keep pending nodes; go back to an absolute length
 reused_tokens             first tokens of the prompt that the target had cached from an earlier
-                          request and did not compute again; TTFT covers reading the others
+                          request and did not compute again; TTFT covers prefilling the others
 reuse hit                 a round whose emitted tokens an overlapped draft had precomputed while
                           the target verified; ``reuse_rate`` is their share of all rounds
 TTFT (``ttft_s``)         start of decoding (a stream's first read) to first token, with prefill
@@ -112,8 +112,8 @@ class Metrics:
     Attributes:
         ttft_s: start of decoding to first token; 0 until there is one.
         reused_tokens: tokens of the prompt that were cached from an earlier request.
-        unread_tokens: tokens of the prompt still to be read; 0 before decoding starts and after
-            prefill.
+        prefill_tokens_left: tokens of the prompt still to be computed; 0 before decoding starts
+            and after prefill.
         decode_s: time of all rounds but the first, without the time of the stream's reader.
         emitted: tokens emitted in all; ``first_round`` of them in the first round.
         draft_s, target_s, rounds_s: time in the drafter, in target passes, and in whole rounds with
@@ -121,7 +121,7 @@ class Metrics:
         accepted_lengths: number of rounds by accepted length.
         forced_tokens: tokens emitted without a draft or a pass, since a constraint left no choice.
         sources: drafted tokens by the drafter that made them.
-        views: drafted and accepted tokens by the size of the draft model's context window.
+        windows: drafted and accepted tokens by the size of the draft model's context window.
         reuse_hits: rounds whose emitted tokens an overlapped draft had precomputed while the target
             verified, so that the next draft was ready at once.
         ahead_s: time of an overlapped draft's passes; ``overlapped_s`` of it during the target's
@@ -136,7 +136,7 @@ class Metrics:
 
     ttft_s: float = 0.0
     reused_tokens: int = 0
-    unread_tokens: int = field(default=0, compare=False)
+    prefill_tokens_left: int = field(default=0, compare=False)
     decode_s: float = 0.0
     emitted: int = 0
     first_round: int = 0
@@ -149,7 +149,7 @@ class Metrics:
     rounds_s: float = 0.0
     accepted_lengths: Counter[int] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
-    views: dict[int, tuple[int, int]] = field(default_factory=dict)
+    windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     reuse_hits: int = 0
     ahead_s: float = 0.0
     overlapped_s: float = 0.0
@@ -158,6 +158,11 @@ class Metrics:
     slowdown: float | None = None
     memory: MemoryRecord | None = None
     round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
+
+    @property
+    def unread_tokens(self) -> int:
+        """The former name of ``prefill_tokens_left``, for a release."""
+        return self.prefill_tokens_left
 
     def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
         """Add one round that took ``total_s`` seconds, including the policy's share."""
@@ -178,8 +183,8 @@ class Metrics:
         if record.drafted:
             self.sources[record.source] += record.drafted
         if record.window:
-            drafted, accepted = self.views.get(record.window, (0, 0))
-            self.views[record.window] = drafted + record.drafted, accepted + record.accepted
+            drafted, accepted = self.windows.get(record.window, (0, 0))
+            self.windows[record.window] = drafted + record.drafted, accepted + record.accepted
 
     @property
     def acceptance_rate(self) -> float:

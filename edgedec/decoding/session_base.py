@@ -16,7 +16,7 @@ from edgedec.decoding.session import Capabilities, OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded, Interrupted, StateError
 
-# Tokens of a prompt that a pass reads, unless a runtime says otherwise.
+# Tokens of a prompt that a prefill pass computes, unless a runtime says otherwise.
 PREFILL_CHUNK = 128
 
 Self = TypeVar("Self", bound="SessionBase")
@@ -84,7 +84,7 @@ class SessionBase(ABC):
         """Return a new session whose cache holds the first ``length`` tokens."""
 
     @abstractmethod
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         """Compute and commit a prompt, usually chunk by chunk with ``_chunks``."""
 
     def _cut(self, length: int) -> None:  # noqa: B027 - not every cache has anything to do
@@ -109,7 +109,7 @@ class SessionBase(ABC):
                 " call commit() or rollback() first"
             )
         self._check_fits(tokens, len(tokens))
-        self._read(tokens, on_chunk)
+        self._prefill(tokens, on_chunk)
 
     def _chunks(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> Iterator[Sequence[int]]:
         """Yield a prompt in chunks; each counts as committed when the next one is requested."""

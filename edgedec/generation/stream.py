@@ -48,7 +48,7 @@ class Stream(Iterator[Emission]):
         """Run a round; return its events, or None when the generation has ended.
 
         With ``parallel``, it also returns, without events, after each chunk of the prompt but the
-        last; ``metrics.unread_tokens`` says how much of the prompt is left.
+        last; ``metrics.prefill_tokens_left`` says how much of the prompt is left.
         """
         with self._lock:
             try:

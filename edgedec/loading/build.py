@@ -13,7 +13,7 @@ from edgedec._support.fields import one_line
 from edgedec._support.model_path import is_gguf
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
-from edgedec.decoding.drafting.base import READ_AT_ONCE, DrafterParts
+from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.prefill import TURN
 from edgedec.decoding.session import Model, Rollback, Session
@@ -130,9 +130,9 @@ def _drafter_parts(
         branches=target.capabilities.drafted_branches,
         translation=translation,
         draft_branches=draft.capabilities.branches if draft else None,
-        choose_window=options.compares_views,
-        # With parallel requests, others wait while a draft model reads.
-        read_at_once=TURN if options.parallel > 1 else READ_AT_ONCE,
+        choose_window=options.compares_windows,
+        # With parallel requests, others wait while a draft model prefills.
+        prefill_at_once=TURN if options.parallel > 1 else PREFILL_AT_ONCE,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from edgedec._support.option_names import check_names
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_VIEW
+from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_WINDOW
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
 from edgedec.loading import former
@@ -254,7 +254,7 @@ class OpenOptions:
         return names if self.draft_load.device == self.load.device else ["device", *names]
 
     @property
-    def compares_views(self) -> bool:
+    def compares_windows(self) -> bool:
         """True if the size of the draft model's context window is chosen while decoding."""
         # With parallel requests or overlapped drafts, one view's time cannot be measured.
         alone = self.parallel == 1 and self.schedule == SEQUENTIAL
@@ -266,7 +266,7 @@ class OpenOptions:
         if isinstance(self.draft_context, str):
             # Plans and memory limits assume this size.
             limited = self.memory is not None or self.kv_memory is not None
-            return DRAFT_CONTEXT if limited or not self.compares_views else LARGEST_VIEW
+            return DRAFT_CONTEXT if limited or not self.compares_windows else LARGEST_WINDOW
         return self.draft_context
 
 

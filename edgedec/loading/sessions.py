@@ -218,16 +218,16 @@ def _costs(
     info, rows = model.info, min(rows, session.capacity // 2)
     if model.capabilities.row_widths is not None:
         rows = min(rows, model.capabilities.row_widths[-1])
-    read = min(PREFILL_CHUNK, session.capacity - rows)
+    prefilled = min(PREFILL_CHUNK, session.capacity - rows)
     if isinstance(session, Rehearsing):
-        session.rehearse(max(read + rows, min(session.capacity, affordable)), rows)
+        session.rehearse(max(prefilled + rows, min(session.capacity, affordable)), rows)
         filled = 0
     else:
-        session.prefill([0] * read)
+        session.prefill([0] * prefilled)
         scored = session.forward(_widest(rows, model.capabilities), want=Want.LOGITS)
         scored.first()  # some runtimes rank tokens on first use only
         session.rollback(0)
-        filled = session.allocated if isinstance(session, Reserving) else read + rows
+        filled = session.allocated if isinstance(session, Reserving) else prefilled + rows
     meter.mark(role)
     held = meter.taken(role) - filled * info.kv_bytes_per_token
     return ModelCosts(
@@ -238,7 +238,7 @@ def _costs(
         info.scratch_bytes_per_token,
         rows,
         meter.unread(role),
-        max(FLOAT_BYTES * rows * info.vocab_size, info.scratch_bytes_per_token * (read + rows))
+        max(FLOAT_BYTES * rows * info.vocab_size, info.scratch_bytes_per_token * (prefilled + rows))
         if info.scratch_bytes_per_token
         else 0,
     )

@@ -140,7 +140,7 @@ class UnloadableSession:
         self._here().save(file)
 
     def load(self, file: BinaryIO) -> None:
-        """See ``Session``; an unloaded session stays empty, and the text is read again later."""
+        """See ``Session``; an unloaded session stays empty; the text is prefilled again later."""
         if not self._gone or self._closed:
             self._here().load(file)
 

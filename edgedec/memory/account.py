@@ -5,7 +5,7 @@ SpecMemo's formula (2506.01206) for a target with a cache of C tokens and n draf
     M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + 4 V (n + 1 - r) + 4 (n + 1) (C + n + 1)
               + S_t P + S_d C + drafter + sampler + text + tokenizer + process
 
-W is a model's weights and its runtime's own memory, measured after it read a chunk of a prompt and
+W is a model's weights and its runtime's own memory, measured after it prefilled a chunk and
 scored r rows, without the cache that this filled; KV is bytes per token, V the target's vocabulary.
 The fifth and sixth terms are rows of logits beyond those r, and a tree's attention bias. S is the
 working memory of a prefill chunk per cached token, P the prompt's length. W also includes rows of
@@ -53,9 +53,9 @@ class ModelCosts:
     unread: int = 0
     scratch: int = 0
 
-    def workspace(self, read: int) -> int:
+    def workspace(self, tokens: int) -> int:
         """Return the working memory of prefilling this many tokens, beyond ``held``, in bytes."""
-        return max(0, self.scratch_bytes_per_token * min(read, self.max_context) - self.scratch)
+        return max(0, self.scratch_bytes_per_token * min(tokens, self.max_context) - self.scratch)
 
     def weights(self, context: int) -> int:
         """Return its memory without a cache after a context of this length, in bytes."""
@@ -151,7 +151,7 @@ def account(
     """
     context, rows = shape.context, shape.drafted + 1
     columns = context + rows
-    workspace = target.workspace(_read(shape))
+    workspace = target.workspace(_prefilled(shape))
     drafted_kv = 0
     if draft is not None:
         # A draft model computes nothing beyond its own context.
@@ -175,7 +175,7 @@ def account(
     )
 
 
-def _read(shape: Shape) -> int:
+def _prefilled(shape: Shape) -> int:
     """Return over how many cached tokens the target computes a chunk, or as many rows in rounds."""
     rounds = shape.context * (shape.drafted + 1) // PREFILL_CHUNK
     return shape.context if shape.prompt is None else max(min(shape.prompt, shape.context), rounds)

@@ -78,7 +78,7 @@ class MemoryGuard:
 
     def free_bytes(self, *, running: bool) -> int:
         """Return the granted bytes that neither the process nor its running texts need."""
-        needed = self._needed - self._costs.reading(self._context) if running else 0
+        needed = self._needed - self._costs.tokenising(self._context) if running else 0
         return self._grant() - max(self._read(), needed)
 
     def begin(

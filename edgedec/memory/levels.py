@@ -23,7 +23,7 @@ from edgedec.decoding.session_abilities import Trimmable
 from edgedec.memory.account import Account, ModelCosts, Shape, account, remembered
 
 # Measured: 200 bytes for each byte of a text while it is tokenised, and tokens of some four bytes.
-READING_BYTES = 800
+TOKENISING_BYTES = 800
 _SHORTER, _SMALLER, _NOTHING = DraftLimits(8, 4), DraftLimits(2, 2), DraftLimits(0, 0)
 FULL = "everything"
 
@@ -175,12 +175,12 @@ class Costs:
         if draft is not None and not level.model:
             draft = draft.without_cache
         shape = Shape(context, drafted, level.drafters * self.parallel, sampled, prompt)
-        process = self.process + self.reading(context)
+        process = self.process + self.tokenising(context)
         return account(self.target, draft, shape, process=process, tokenizer=self.tokenizer)
 
-    def reading(self, context: int) -> int:
+    def tokenising(self, context: int) -> int:
         """Return the bytes for tokenising a prompt of this many tokens while others are decoded."""
-        return READING_BYTES * context if self.parallel > 1 else 0
+        return TOKENISING_BYTES * context if self.parallel > 1 else 0
 
     def without_draft(self, needed: int, granted: int) -> str:
         """Return advice to leave the draft model out if that is enough; otherwise empty."""

@@ -163,11 +163,11 @@ class Forecast:
         """Return the time to draft a chain, in seconds."""
         length = plan.draft_length or 0
         one_s, whole = self._draft_token_s(plan), drafts.whole(length)
-        # After a fully accepted chain, its last token is read with the next root.
+        # After a fully accepted chain, its last token is prefilled with the next root.
         return length * one_s + whole * (self._draft(plan)(2) - self._draft(plan)(1))
 
     def _lag_s(self, plan: Plan, known: DrafterRounds, own: Drafts) -> float:
-        """Return the time the draft model needs to read tokens that other drafters drafted."""
+        """Return the time the draft model needs to prefill tokens that other drafters drafted."""
         length = plan.draft_length or 0
         others = [one for one in known.drafts if not drafting.info(one.source).needs_model]
         if plan.schedule == OVERLAPPED or not others or not own.share:
@@ -221,11 +221,11 @@ class Forecast:
 
     def _ttft_s(self, plan: Plan) -> float:
         """Return the time of both models' prefill and of the first round, in seconds."""
-        read = self.workload.prompt_tokens - 1
-        target_s = read * self.profile.at("target", plan.target).prefill_s
+        tokens = self.workload.prompt_tokens - 1
+        target_s = tokens * self.profile.at("target", plan.target).prefill_s
         draft_s = 0.0
         if plan.draft is not None:
-            draft_s = read * self.profile.at("draft", plan.draft).prefill_s
+            draft_s = tokens * self.profile.at("draft", plan.draft).prefill_s
         at_once = plan.schedule == OVERLAPPED
         prefill_s = max(target_s, draft_s) if at_once else target_s + draft_s
         return prefill_s + self.estimate(plan).seconds

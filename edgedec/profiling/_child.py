@@ -21,7 +21,7 @@ from edgedec.profiling.children import LOGITS, MeasurementJob
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.runtimes import registry
 
-# Tokens that a recurrent model reads while it is measured.
+# Tokens that a recurrent model computes while it is measured.
 _SLACK = 80
 
 
@@ -35,7 +35,7 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
-    """Load the model, read a text and run passes; return the figures and the rows to compare."""
+    """Load the model, prefill a text and run passes; return the figures and the rows to compare."""
     # Import the runtime's library first: its memory is not the model's.
     registry.adapter(registry.of_format(job.place.format).name)
     before, begin = resident_bytes(), perf_counter()
@@ -97,7 +97,7 @@ def _at_contexts(
         expected = median(chunks) * (context - session.length) if chunks else 0.0
         if expected > job.budget_s * len(job.contexts):
             break
-        chunks += passes.read(session, context, job.sample)
+        chunks += passes.prefill(session, context, job.sample)
         swept = passes.sweep(session, widths, job.sample, job.budget_s)
         times.append(swept.times)
         steady &= swept.steady

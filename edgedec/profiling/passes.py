@@ -18,7 +18,7 @@ _ENOUGH, _FEWEST, _MOST = 5, 3, 40
 # A slow model gets more time: that of so many single-row passes.
 _PASSES = 120
 
-# Tokens of a prompt that are read in one pass.
+# Tokens of a prompt that one pass computes.
 _CHUNK = 512
 
 Now = Callable[[], float]
@@ -83,7 +83,7 @@ def _calm(times: Sequence[TimedPass]) -> list[float]:
     return [one for one in seconds if one <= _AGREE * least]
 
 
-def read(
+def prefill(
     session: Session,
     length: int,
     sample: Sequence[int],
@@ -92,9 +92,9 @@ def read(
     """Prefill until the session holds ``length`` tokens; return seconds per token, by chunk.
 
     Args:
-        session: shorter than ``length``, or nothing is read.
+        session: shorter than ``length``, or nothing is computed.
         length: in tokens.
-        sample: tokens to read, repeated as needed.
+        sample: tokens to compute, repeated as needed.
         now: returns seconds.
 
     """

@@ -13,7 +13,7 @@
 from edgedec.testing._committing import Committing
 from edgedec.testing._constraining import ConstraintContract
 from edgedec.testing._misuse import Misuse
-from edgedec.testing._reading import Reading
+from edgedec.testing._prefill import Prefill
 from edgedec.testing._saving import Saving
 from edgedec.testing._threads import Threads
 from edgedec.testing._walking import Walking
@@ -32,5 +32,5 @@ __all__ = [
 ]
 
 
-class SessionContract(Reading, Committing, Walking, Saving, Misuse, Threads):
+class SessionContract(Prefill, Committing, Walking, Saving, Misuse, Threads):
     """Base class of a runtime's tests: give a ``model`` fixture and the runtime's ``tolerance``."""

@@ -94,7 +94,7 @@ class FakeSession(SnapshotSession):
         self._model = model
         self._committed: list[int] = []
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
             self._committed += chunk
 

@@ -66,11 +66,11 @@ class StaticShapeSession(SnapshotSession):
 
     # -- passes ---------------------------------------------------------------------------------
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
             tree = TokenTree.chain(chunk)
             self._pending_slots.clear()
-            for start, stop, width in self._widths(0, len(chunk), reading=True):
+            for start, stop, width in self._widths(0, len(chunk), prefill=True):
                 self._pass(tree, start, stop, width, self._reader(width))
             self._hold(self._pending_slots)
             self._pending_slots.clear()
@@ -111,11 +111,11 @@ class StaticShapeSession(SnapshotSession):
         return Pass(start, ranked, np.take_along_axis(logits, order, -1), None)
 
     def _widths(
-        self, start: int, stop: int, *, reading: bool = False
+        self, start: int, stop: int, *, prefill: bool = False
     ) -> Iterator[tuple[int, int, int]]:
         """Yield the passes for some nodes: the first, the end, and how many rows it has."""
         facts = self._facts
-        known = sorted({*facts.rows, facts.read_rows}) if reading else list(facts.rows)
+        known = sorted({*facts.rows, facts.read_rows}) if prefill else list(facts.rows)
         while start < stop:
             check_interrupt(self._stop)
             room = self._room()

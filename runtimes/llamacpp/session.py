@@ -83,9 +83,9 @@ class LlamaSession(SnapshotSession):
             self._context = self._model.new_context(self._first_cells, stop)
             raise
 
-    # -- reading --------------------------------------------------------------------------------
+    # -- prefill --------------------------------------------------------------------------------
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         self._room_for(len(tokens))
         for chunk in self._chunks(tokens, on_chunk):
             self._decode(self._open_context(), chunk, self._length, head=False)

@@ -45,9 +45,9 @@ class OnnxSession(OrtSession):
         self._mask: FloatArray = np.zeros((0, 0), np.float32)
         self._masked = 0
 
-    # -- reading --------------------------------------------------------------------------------
+    # -- prefill --------------------------------------------------------------------------------
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
             self._run(chunk, self._length, head=False)
 

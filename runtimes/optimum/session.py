@@ -45,7 +45,7 @@ class OptimumSession(OrtSession):
         other._load_rows([rows[:, :, :length] for rows in self._cache.rows], length)
         return other
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
             self._passes.run(chunk, self._length, head=False)
 

@@ -52,7 +52,7 @@ class KeepsWhatWasDropped(OptimumSession):
 class CutsTheArrayAnywhere(OptimumSession):
     """Takes the beginning of the memory for the beginning of each head."""
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
             self._cache.held = self._length
             self._cache.rows = self._cache._views(0, self._length)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the command line lists names without importing numpy
 PLAIN = "none"
 # Size of a draft model's context window in tokens until measurements favour another, and the
 # largest one that is tried automatically.
-DRAFT_CONTEXT, LARGEST_VIEW = 512, 2048
+DRAFT_CONTEXT, LARGEST_WINDOW = 512, 2048
 # The name for the most suitable drafter, see ``default``.
 AUTO = "auto"
 
@@ -177,7 +177,7 @@ def _nothing() -> DrafterInfo:
 __all__ = [
     "AUTO",
     "DRAFT_CONTEXT",
-    "LARGEST_VIEW",
+    "LARGEST_WINDOW",
     "PLAIN",
     "added",
     "before_model",

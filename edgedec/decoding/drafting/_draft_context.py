@@ -52,7 +52,7 @@ class DraftContext:
         self._sampler: Sampler | None = None
         self._held: list[int] = []
         self._window = Window(self._session.capacity)
-        self._clock, self._read_at_once = parts.clock, parts.read_at_once
+        self._clock, self._prefill_at_once = parts.clock, parts.prefill_at_once
         self._choice: WindowChoice | None = None
         if parts.choose_window:
             self._choice = WindowChoice(self._session.capacity)
@@ -124,7 +124,7 @@ class DraftContext:
             self._keep_first(
                 window.slide(history) if left_out else window.show(history, len(history))
             )
-            self._read(self._text()[len(self._held) : -1])
+            self._prefill(self._text()[len(self._held) : -1])
         choice.paid(other, self._clock() - began)
 
     def _keep_first(self, kept: int | None) -> None:
@@ -140,8 +140,8 @@ class DraftContext:
         """Prefill the missing tokens, or a chunk if they are many; return whether all are done."""
         self._drop()
         missing = self._text()[len(self._held) : -1]
-        self._read(missing[: self._read_at_once])
-        return len(missing) <= self._read_at_once
+        self._prefill(missing[: self._prefill_at_once])
+        return len(missing) <= self._prefill_at_once
 
     def rows(self, tree: TokenTree) -> Rows:
         """Return rows of the last pass over ``tree``, after computing any missing nodes.
@@ -222,7 +222,7 @@ class DraftContext:
         self._rollback(len(self._held))
 
     def evict(self) -> None:
-        """Empty the session and release its memory; the next draft reads the text again."""
+        """Empty the session and release its memory; the next draft prefills the text again."""
         self._drop()
         self._rollback(0)
         if isinstance(self._session, Trimmable):
@@ -269,16 +269,16 @@ class DraftContext:
         text = self._text()
         missing = text[len(self._held) : -1]
         if len(missing) > _RIDE_ALONG:
-            self._read(missing)
+            self._prefill(missing)
             missing = []
         self._tree, self._lag = tree, len(missing)
         self._own = TokenTree.chain([*missing, tree.tokens[0]]) if missing else tree
 
-    def _read(self, tokens: Sequence[int]) -> None:
+    def _prefill(self, tokens: Sequence[int]) -> None:
         try:
             self._session.prefill(tokens)
         finally:
-            # If interrupted between chunks, the chunks read so far stay read.
+            # If interrupted between chunks, the chunks computed so far stay.
             self._held += tokens[: self._session.length - len(self._held)]
 
     def _forward(self, tree: TokenTree) -> Rows:

@@ -103,7 +103,7 @@ class Transcript:
         feed = before[: max(0, base - keep)] + ids[max(0, keep - base) :]
         return TranscriptPlan(anchor, base, keep, feed or [self._translation.blank], ends)
 
-    def read(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
         """Commit ``tokens`` after the text, re-tokenised; see ``Session.prefill``."""
         plan = self.plan(tokens, anew=True)
         before = max(0, len(self.tokens) - plan.anchor)
@@ -118,7 +118,7 @@ class Transcript:
         try:
             self.session.prefill(plan.feed, chunk)
         finally:
-            # If interrupted between chunks, the chunks read so far stay read.
+            # If interrupted between chunks, the chunks computed so far stay.
             done = self.session.length - base
             self.held += plan.feed[:done]
             kept = len(tokens) if done == len(plan.feed) else _whole(ends, len(self.held))

@@ -77,11 +77,11 @@ class TranslatedSession(SnapshotSession):
         if isinstance(self._session, Trimmable):
             self._session.trim()
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         if not tokens:
             return
         try:
-            self._text.read(tokens, on_chunk)
+            self._text.prefill(tokens, on_chunk)
         finally:
             self._length = len(self._text.tokens)
 

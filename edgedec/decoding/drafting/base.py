@@ -173,7 +173,7 @@ class Evictable(Protocol):
 
 
 # Tokens of a long context that a draft model prefills in a round, unless requests take turns.
-READ_AT_ONCE = 512
+PREFILL_AT_ONCE = 512
 # Draft lengths that plans choose from, unless a drafter has others.
 LENGTHS = tuple(range(1, 9))
 
@@ -225,7 +225,7 @@ class DrafterParts:
         rivals: the drafters that are tried next, if this one is part of a composite.
         choose_window: choose the size of the draft model's context window by measuring; otherwise
             it is the session's capacity.
-        read_at_once: tokens of a long context that the draft model prefills in a round. Until it
+        prefill_at_once: tokens of a long context that the draft model prefills in a round. Until it
             has caught up, rounds decode without a draft: neither the first token nor a cancelled
             request waits for a second model's prefill.
         clock: returns seconds.
@@ -239,7 +239,7 @@ class DrafterParts:
     draft_branches: int | None = None
     rivals: Sequence[str] = ()
     choose_window: bool = False
-    read_at_once: int = READ_AT_ONCE
+    prefill_at_once: int = PREFILL_AT_ONCE
     clock: Callable[[], float] = perf_counter
 
     @property

@@ -61,7 +61,7 @@ class StringsDrafter:
                 f"drafter {self.name!r} is for a draft with a tokenizer of its own:"
                 f" use {drafting.default(with_model=True)!r}"
             )
-        self._rivals, self._read_at_once = parts.rivals, parts.read_at_once
+        self._rivals, self._prefill_at_once = parts.rivals, parts.prefill_at_once
         self._session = parts.draft
         self._translation: Translation = parts.translation
         self._text = Transcript(parts.draft, parts.translation)
@@ -92,20 +92,20 @@ class StringsDrafter:
         self._drop()
         plan: TranscriptPlan | None = None
 
-        def look() -> Pass:
+        def computed() -> Pass:
             nonlocal plan
             if plan is None:
                 plan = self._open(length)
             return self._computed()
 
         def confidence() -> float:
-            best, *others = look().top_logits[-1].tolist()
+            best, *others = computed().top_logits[-1].tolist()
             return float(1 / (1 + sum(exp(logit - best) for logit in others)))
 
         offer = Offer(self.name, confidence, costly=True, rivals=self._rivals)
         drafted: list[int] = []
         while len(drafted) < length and go_on(DraftStep(offer, len(drafted), len(drafted))):
-            token = self._drawn(look(), drafted, streams)
+            token = self._drawn(computed(), drafted, streams)
             if self._session.length + len(self._own) >= self._session.capacity:
                 break
             drafted.append(token)
@@ -120,7 +120,7 @@ class StringsDrafter:
         pass  # the accepted tokens are in the sampler's history
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``; the next draft reads the text again."""
+        """See ``Evictable``; the next draft prefills the text again."""
         if self.name not in keep:
             self._drop()
             self._text.cut(0)
@@ -151,8 +151,8 @@ class StringsDrafter:
         if not go_on(DraftStep(offer, behind=len(missing))):
             return False
         self._drop()
-        self._text.read(missing[: self._read_at_once])
-        return len(missing) <= self._read_at_once
+        self._text.prefill(missing[: self._prefill_at_once])
+        return len(missing) <= self._prefill_at_once
 
     def _open(self, spare: int) -> TranscriptPlan:
         """Begin a round: the session holds all of the text but its end."""

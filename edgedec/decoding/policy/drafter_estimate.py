@@ -164,7 +164,7 @@ class DrafterEstimate:
         """Return whether this text has taught anything about it."""
         return any(bin_.tries for bin_ in self.bins)
 
-    def meet(self, confidence: float) -> Bin:
+    def register(self, confidence: float) -> Bin:
         """Return the bin of a confidence, and count it as met."""
         bin_ = self.bin(confidence)
         bin_.met += 1

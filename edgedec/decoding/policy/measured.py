@@ -134,7 +134,7 @@ class MeasuredCost:
         if seen.reach < drafter.peek_at[drafted] and not self._try_again(drafter, drafted):
             return False
         seen.peeks += 1
-        bin_ = drafter.meet(step.offer.confidence())
+        bin_ = drafter.register(step.offer.confidence())
         chance = bin_.chance
         if seen.probing and not drafted and step.offer.token is None:
             chance = max(chance, bin_.prior)
@@ -243,7 +243,7 @@ class MeasuredCost:
         if new_layer:
             seen.layer = step.depth
             seen.peeks += 1
-        bin_ = drafter.meet(value * step.offer.confidence())
+        bin_ = drafter.register(value * step.offer.confidence())
         if bin_.chance < bar and not seen.probing:
             seen.decline(drafter, step, bin_)
             if not self._try_again(drafter, drafted):

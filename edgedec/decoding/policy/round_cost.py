@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgedec.decoding.drafting.base import READ_AT_ONCE
+from edgedec.decoding.drafting.base import PREFILL_AT_ONCE
 from edgedec.decoding.pass_times import FURTHER_ROW
 from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.policy.cost import LONG, CostCurve, LiveCost, RunningMedian
@@ -144,5 +144,5 @@ class CatchUpCost:
             if self._credit < cost:
                 return False
             self._credit -= cost
-        self.tokens = min(behind, READ_AT_ONCE)
+        self.tokens = min(behind, PREFILL_AT_ONCE)
         return True

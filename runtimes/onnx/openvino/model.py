@@ -29,7 +29,7 @@ class OpenVinoSession(OnnxSession):
     _model: OpenVinoModel
     prefill_chunk = WIDEST
 
-    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
             start = 0
             while start < len(chunk):

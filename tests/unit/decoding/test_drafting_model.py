@@ -105,7 +105,7 @@ def test_a_short_lag_rides_along_and_a_long_one_is_prefilled() -> None:
 
 @pytest.mark.parametrize("name", ["model", "tree"])
 def test_a_long_prompt_is_read_over_several_rounds(name: str) -> None:
-    table = Table(name, prompt=[(7 * i + 3) % 13 for i in range(70)], read_at_once=20)
+    table = Table(name, prompt=[(7 * i + 3) % 13 for i in range(70)], prefill_at_once=20)
     read, drafted = [], []
     for _ in range(6):
         draft = table.propose(3)

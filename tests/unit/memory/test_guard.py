@@ -15,7 +15,7 @@ from edgedec.loading.sessions import fitted
 from edgedec.memory.account import ModelCosts
 from edgedec.memory.grant import granting
 from edgedec.memory.guard import EVERY, MemoryGuard, Restrained
-from edgedec.memory.levels import READING_BYTES, Costs, Level
+from edgedec.memory.levels import TOKENISING_BYTES, Costs, Level
 from edgedec.testing import FakeModel
 
 MB = 1_000_000
@@ -250,13 +250,16 @@ def test_what_is_free_leaves_room_for_the_texts_that_run() -> None:
 
 def test_parallel_texts_leave_room_to_tokenise_a_prompt() -> None:
     several = dataclasses.replace(COSTS, parallel=4)
-    assert (COSTS.reading(CONTEXT), several.reading(CONTEXT)) == (0, READING_BYTES * CONTEXT)
+    assert (COSTS.tokenising(CONTEXT), several.tokenising(CONTEXT)) == (
+        0,
+        TOKENISING_BYTES * CONTEXT,
+    )
     found = MemoryGuard(
         lambda: full() + 10 * MB, several, Process(0).levels(), lambda: FakeModel(12).open(4096),
         read=lambda: 35 * MB,
     )  # fmt: skip
     found.begin(CONTEXT, Metrics(), sampled=False)
-    assert found.free_bytes(running=True) >= READING_BYTES * CONTEXT
+    assert found.free_bytes(running=True) >= TOKENISING_BYTES * CONTEXT
 
 
 def test_the_policy_is_cut_to_the_level() -> None:

@@ -111,10 +111,10 @@ def test_a_long_prompt_is_read_by_turns(bundle: Path) -> None:
         stream, turns = pipeline.stream(LONG, options(0)), 0
         while not stream.turn():
             turns += 1
-            assert stream.metrics.unread_tokens == len(LONG) - 1 - 128 * turns
+            assert stream.metrics.prefill_tokens_left == len(LONG) - 1 - 128 * turns
         # The last part is read in the turn of the first token.
         assert turns == -(-(len(LONG) - 1) // 128) - 1
-        assert not stream.metrics.unread_tokens
+        assert not stream.metrics.prefill_tokens_left
 
 
 def test_a_text_too_many_is_refused_and_disturbs_none(bundle: Path) -> None:

@@ -169,17 +169,17 @@ def test_a_slow_model_gets_the_widths_that_matter_most() -> None:
     assert sweep(session).steady
 
 
-def test_reading() -> None:
+def test_prefill() -> None:
     session = Slow(calm())
-    assert passes.read(session, 100, SAMPLE, lambda: session.now) == pytest.approx([0.002])
+    assert passes.prefill(session, 100, SAMPLE, lambda: session.now) == pytest.approx([0.002])
     assert session.length == 100
-    assert passes.read(session, 50, SAMPLE) == []
+    assert passes.prefill(session, 50, SAMPLE) == []
 
 
-def test_a_long_text_is_read_in_chunks() -> None:
+def test_a_long_text_is_prefilled_in_chunks() -> None:
     session = Slow(calm())
     session._session = FakeModel(vocab_size=8, max_context=9000).open(2000)
-    found = passes.read(session, 1500, SAMPLE, lambda: session.now)
+    found = passes.prefill(session, 1500, SAMPLE, lambda: session.now)
     assert found == pytest.approx([0.002] * 3)
     assert session.length == 1500
 

@@ -10,7 +10,7 @@ from edgedec.errors import StateError
 from edgedec.testing._comparisons import Comparisons, branching, expect
 
 
-class Reading(Comparisons):
+class Prefill(Comparisons):
     """Prefill, chains, trees, and trees that grow."""
 
     def test_prefill_is_the_same_as_token_by_token(self, model: Model) -> None:
