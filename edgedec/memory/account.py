@@ -176,7 +176,7 @@ def account(
 
 
 def _prefilled(shape: Shape) -> int:
-    """Return over how many cached tokens the target computes a chunk, or as many rows in rounds."""
+    """Return the cached tokens that a chunk, or as many rows of rounds, attends to."""
     rounds = shape.context * (shape.drafted + 1) // PREFILL_CHUNK
     return shape.context if shape.prompt is None else max(min(shape.prompt, shape.context), rounds)
 

@@ -63,7 +63,7 @@ class MemoryGuard:
         self._target, self._fixed, self._read = target, fixed, read
         self.notes: list[str] = []
         self._granted = grant()
-        # The most that the process was expected to hold so far; more was not allocated by decoding.
+        # Most bytes the process was expected to hold so far; decoding did not allocate the rest.
         self._expected = read()
         self._context, self._needed, self._sampled = 0, 0, False
         self._at = self._first = 0
@@ -261,7 +261,7 @@ class MemoryGuard:
 
 
 class Restrained(Within):
-    """Another policy's decisions, cut to the guard's level; the guard is asked once a round."""
+    """Limits another policy's decisions to the guard's level; the guard is asked once a round."""
 
     def __init__(self, policy: DraftPolicy, guard: MemoryGuard) -> None:
         super().__init__(policy)
@@ -279,7 +279,7 @@ class Restrained(Within):
 
     @property
     def go_on(self) -> GoOn:
-        """The policy's own unless some drafters may not draft; see ``DraftPolicy``."""
+        """Return the policy's own, or one that lets only the allowed drafters draft."""
         return self._policy.go_on if self._guard.level.sources is None else self._some
 
     def _some(self, step: DraftStep) -> bool:

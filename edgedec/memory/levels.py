@@ -1,9 +1,9 @@
 """Levels of retreat when memory is short, in SpecMemo's order (2506.01206).
 
-Shorter drafts, smaller trees, no cache of the draft model, none of its weights, the cheapest
-drafter, none. Every level keeps the target's session, and none can change the text, since drafts
-only affect speed. Quantising the target's keys and values would change the text, and an ONNX graph
-has one type for them, so that is not a level: it is chosen when a model is exported or opened.
+They are shorter drafts, smaller trees, no cache of the draft model, no draft model, the cheapest
+drafter, and no drafter. Every level keeps the target's session, and none can change the text, since
+drafts only affect speed. Quantising the target's keys and values would change the text, and an ONNX
+graph has one type for them, so it is chosen when a model is exported or opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgedec.decoding.session import Session
 from edgedec.decoding.session_abilities import Trimmable
 from edgedec.memory.account import Account, ModelCosts, Shape, account, remembered
 
-# Measured: 200 bytes for each byte of a text while it is tokenised, and tokens of some four bytes.
+# Measured: tokenising takes 200 bytes per byte of text; a token is about four bytes.
 TOKENISING_BYTES = 800
 _SHORTER, _SMALLER, _NOTHING = DraftLimits(8, 4), DraftLimits(2, 2), DraftLimits(0, 0)
 FULL = "everything"

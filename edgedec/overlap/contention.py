@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-# Rounds before the first trial, and between trials at most: each trial without a change doubles
+# Rounds before the first trial, and most rounds between trials: one that changes nothing doubles
 # the distance.
 _FIRST, _LAST = 24, 1024
-# Rounds of a trial at rest and of one ahead. The policy's slowdown is a median of seven passes.
+# Rounds of a trial at rest, and of one with drafting ahead. The policy's slowdown is a median of
+# seven passes.
 _AT_REST, _AHEAD = 8, 16
 _SETTLES = 8
 _FORGET = 0.97
@@ -17,10 +18,10 @@ class ContentionControl:
     """Decides by trials whether drafting ahead pays, round by round.
 
     The target's passes are slower while the draft computes on the same cores, memory or host. A
-    trial rests the draft for a few rounds and measures how much slower. The speed that the rounds
-    before would have had at rest is then computed, without the noise of different text: a round
-    drafted by the draft model would have been a single-row round, the others would have emitted the
-    same tokens, and all would have been faster.
+    trial rests the draft for a few rounds and measures the slowdown without it. The speed that the
+    rounds before would have had at rest is then computed, without the noise of different text: a
+    round drafted by the draft model would have been a single-row round, the others would have
+    emitted the same tokens, and all would have been faster.
 
     Attributes:
         resting: whether the draft rests in the next round.

@@ -29,7 +29,7 @@ from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction, 
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
 
-# Runs plans in turns, the first one plain; with all models loaded at once if the flag says so.
+# Runs plans in turns, the first one plain; the flag says whether all models stay loaded.
 Run = Callable[[Sequence[Plan], bool], Ran]
 
 _CPU_PROVIDER = "CPUExecutionProvider"
@@ -102,7 +102,7 @@ class _Planner:
         self.memory = MemoryFit(self.profile, self.workload, self.given, self.available)
 
     def rank(self, run: Run | None) -> tuple[list[WeighedCandidate], list[WeighedCandidate]]:
-        """Return usable plans, those that ran first, then best first; and refused plans."""
+        """Return usable plans, measured ones first and then by speed, and refused plans."""
         weighed = [self.weigh(family) for family in families(self.forecast)]
         refused = [w for w in weighed if w.candidate.refused]
         usable = [w for w in weighed if not w.candidate.refused]

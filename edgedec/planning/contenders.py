@@ -20,7 +20,7 @@ _AUTO_IS_WORTH, _DRAFTS_MUST_GAIN = 0.99, 1.02
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of running plans.
+    """The results of running plans.
 
     Attributes:
         found: each plan's speed, or why it failed; what did not run is missing.
@@ -76,7 +76,7 @@ def contenders(usable: Iterable[WeighedCandidate]) -> list[WeighedCandidate]:
     """Return the plans to run: the fastest plain one, then the best others by formula.
 
     Plans that differ in the draft model's place alone, in a fixed length, or in the cores that as
-    many threads are pinned to, are as good as equal: one of them runs.
+    many threads are pinned to, are nearly equal: one of them runs.
     """
     ordered = sorted(usable, key=best_first)
     plain = [one for one in ordered if one.plan.plain]

@@ -65,7 +65,7 @@ def plan(
 
 
 class _Steps:
-    """Reports the steps of a profile and of a trial after it as those of one work."""
+    """Reports the steps of a profile and of the trial after it as one progress."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress

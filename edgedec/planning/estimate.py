@@ -1,4 +1,4 @@
-"""Estimates of a plan by formula: expected tokens of a round over its measured seconds.
+"""Estimates a plan's speed by formula: a round's expected tokens over its measured seconds.
 
 They decide which plans are worth running. The formula ignores a draft's confidence, assumes that
 the time of a pass depends on its number of rows only, and does not know how much two models that
@@ -91,8 +91,8 @@ class Forecast:
     def estimate(self, plan: Plan) -> Estimate:
         """Estimate an average round.
 
-        One whose length is decided each round is as fast as the best fixed length, or as the
-        rounds of the policy were; a composite that decides is as fast as its best part.
+        A plan whose length is decided each round is assumed to be as fast as the best fixed length
+        or the policy's measured rounds, and a composite that decides as fast as its best part.
         """
         if plan not in self._estimates:
             options = list(self._options(plan))
@@ -127,7 +127,7 @@ class Forecast:
     # -- one round ------------------------------------------------------------------------------
 
     def _as_measured(self, plan: Plan, known: DrafterRounds) -> Estimate:
-        """Return the time at these places of rounds as they were measured elsewhere."""
+        """Estimate rounds at these places from rounds that were measured at others."""
         target, below = self._target(plan), math.floor(known.rows)
         target_s = target(below)
         if known.rows > below:

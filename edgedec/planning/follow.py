@@ -19,8 +19,8 @@ from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
 
 _log = logging.getLogger("edgedec")
-# A plan is kept for up to a quarter more memory than it was made for: what is free, as `--memory
-# auto` grants it, is never twice the same.
+# A plan stays valid for up to a quarter more memory than it was made for, since the free memory
+# that `--memory auto` grants always varies.
 _AS_GOOD = 0.8
 # Names in messages of options that the command line spells differently or lacks.
 _NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores"}
@@ -105,7 +105,7 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
 
 
 def _fits(decision: Decision, memory: int, max_context: int | None) -> bool:
-    """Return whether a plan is what would be made for this memory and context.
+    """Return whether planning for this memory and context would give the same plan.
 
     The best plan within more memory is also the best within less, if it fits.
     """
@@ -116,7 +116,7 @@ def _fits(decision: Decision, memory: int, max_context: int | None) -> bool:
 
 
 def _check_context(decision: Decision, options: OpenOptions) -> None:
-    """Refuse a context longer than the plan's memory limit holds."""
+    """Refuse a context that does not fit in the plan's memory limit."""
     if decision.memory is None:
         return
     most = decision.max_context

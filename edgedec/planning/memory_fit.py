@@ -1,8 +1,8 @@
 """Fits a family of plans into memory by reducing what they need in a fixed order.
 
-First fewer drafted tokens, as long as 96% of the best speed is kept (SpecMemo, 2506.01206); then a
-shorter context, unless the user set one, down to what the workload needs; then still fewer drafted
-tokens; then the family is refused.
+Drafted tokens are reduced first, as long as 96% of the best speed is kept (SpecMemo, 2506.01206);
+then the context, unless the user set one, down to what the workload needs; then drafted tokens
+again; then the family is refused.
 """
 
 from __future__ import annotations

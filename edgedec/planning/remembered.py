@@ -1,6 +1,6 @@
 """Stores the last plans made for a bundle on this machine, for the next time it is opened.
 
-One is that of ``edgedec plan``, the other was made to open the bundle within a memory limit.
+One was made by ``edgedec plan``, the other to open the bundle within a memory limit.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def recall(
     Args:
         target: the bundle or file, for messages.
         draft: the user's own draft model.
-        now: the identity of both; None reads them.
+        now: the identity of both; None computes it.
         limited: see ``remember``.
 
     Raises:

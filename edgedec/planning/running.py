@@ -20,12 +20,12 @@ from edgedec.records.workload import Workload
 # Plans that go on after the first repetition: plain decoding and the best three others.
 FINALISTS = 4
 _TEXTS = 6
-# About the time of the first repetition, and the longest of all in seconds.
+# Approximate time of the first repetition, and the time limit of all, in seconds.
 _FIRST_S, _BUDGET_S = 15.0, 20.0
 # New tokens of a text, and repetitions: fewest and most.
 _FEWEST, _MOST = 24, 64
 _REPETITIONS = (3, 4)
-# Plans one after the other load their models again in each repetition.
+# Plans that run one after the other load their models again in each repetition.
 _REPETITIONS_APART = (1, 3)
 # A first repetition that would take longer than this has fewer texts and plans, these at least.
 _LONGEST_S, _FEWEST_TEXTS, _FEWEST_PLANS = 120.0, 2, 2
@@ -86,7 +86,7 @@ class Runner:
     def _in_time(
         self, plans: Sequence[Plan], together: bool
     ) -> tuple[Sequence[Plan], Sequence[Sequence[int]]]:
-        """Return the plans and texts to run; the last are left out where all would take long."""
+        """Return the plans and texts to run, fewer of both if all would take too long."""
         while len(plans) > _FEWEST_PLANS and self._load_s(plans, together) > _LONGEST_S / 2:
             plans = plans[:-1]
         texts = some(self.prompts, _TEXTS)

@@ -33,7 +33,7 @@ _NAMES = {
     ),
 }
 _ORDER = (PLAN, PROFILE, CHECKS)
-# Checks of other things than files that opened.
+# Records of checks that are not about files that opened.
 _CHECKED = {
     "packed": "hashes of graphs whose weights were packed",
     "paddings": "what keeps the rows of a pass independent of each other",

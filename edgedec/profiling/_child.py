@@ -46,7 +46,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
     session = model.open(most)
     load_s = perf_counter() - begin
     times, prefill_s, steady = _at_contexts(session, job, widths)
-    # Before whole rows of a large vocabulary are kept for comparison.
+    # Measured before rows of logits are kept for comparison, which may be large.
     grown = resident_bytes() - before
     info, can = model.info, model.capabilities
     logits = parity.rows(session, job.sample, tree=can.tree and max(widths) > 1)

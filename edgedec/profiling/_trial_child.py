@@ -35,7 +35,7 @@ from edgedec.text.vocabulary_map import translate
 # Room for drafted tokens after the end of a text, and tokens of the text that warms caches.
 _SLACK, _WARM = 64, 8
 _SEED = 20260101
-# Share of a trial's time after which no turn begins; the rest is for the one that runs then.
+# Share of a trial's time after which no turn begins; the rest is left for the running turn.
 _ENDS = 0.75
 
 
@@ -79,7 +79,7 @@ def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock)
 
 
 def _going_on(job: TrialJob, turns: Sequence[Turn]) -> list[int]:
-    """Return the first plain plan and the best of the others, by number; none without a plain."""
+    """Return the numbers of the first plain plan and the best others; none without a plain one."""
     plain = min((turn.plan for turn in turns if job.plans[turn.plan].plain), default=None)
     if plain is None:
         return []
@@ -127,7 +127,7 @@ class _Stage:
             with ExitStack() as stack:
                 engines = _Engines(stack)
                 for text in texts:
-                    # Every other text in the opposite order: no plan always follows the same.
+                    # Every other text runs in reverse: no plan always follows the same one.
                     for plan in plans if (text + repetition) % 2 == 0 else plans[::-1]:
                         yield from self._turn(Began(plan, text, repetition), engines)
             return

@@ -1,4 +1,4 @@
-"""What the rounds of a trial were like: a text's, without pauses, and a plan's on average."""
+"""Summarises the rounds of a trial: by text without pauses, and by plan on average."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Recorded(Metrics):
 
 
 def averages(plan: Plan, temperature: float, texts: Sequence[Recorded]) -> DrafterRounds | None:
-    """Return what a plan's rounds were like; None if there was none."""
+    """Return averages of a plan's rounds; None if it had none."""
     records = [record for text in texts for record, _ in text.rounds]
     if not records:
         return None

@@ -96,7 +96,7 @@ SAMPLE = (
 def of_bundle(bundle: str | Path) -> tuple[CalibrationPrompt, ...]:
     """Return the prompts for a user who gives none; the demo pair has its own kind of text."""
     if str(bundle) == "demo" or Path(bundle).resolve() == BUNDLE.resolve():
-        # The last ones, since benches measure on the first ones.
+        # The last ones, since benchmarks measure on the first ones.
         with suppress(InputError):
             return tuple(
                 CalibrationPrompt(p.name, p.text) for p in heldout_prompts(_ALL)[-_OF_DEMO:]

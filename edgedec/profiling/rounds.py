@@ -1,4 +1,4 @@
-"""Measures what each drafter's rounds are like: a short trial at the models' quickest places."""
+"""Measures each drafter's rounds in a short trial at the models' quickest places."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rounds(
         prompts: tokens of the texts.
         temperature: of the texts.
         memory: most bytes that all models may take together; if they take more, plans run one after
-            the other. None is any.
+            the other. None sets no limit.
 
     """
     found = MeasuredRounds()

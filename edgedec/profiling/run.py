@@ -37,7 +37,7 @@ class ProfileOptions:
         prompts_name: their name, such as that of their file.
         temperature: of the texts that drafters are measured on.
         refresh: measure even if a stored profile is valid.
-        memory: most bytes that models may take that are loaded at once; None is all there is.
+        memory: most bytes of models that are loaded at once; None is all available memory.
 
     """
 

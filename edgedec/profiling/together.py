@@ -1,4 +1,4 @@
-"""How much memory a trial takes that holds the models of all its plans at once."""
+"""Estimates the memory of a trial that holds the models of all its plans at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fits_together(
 
     Args:
         plans: what is to run.
-        limit: most bytes that the process may hold; None is any.
+        limit: most bytes that the process may hold; None sets no limit.
         at: gives the measurements of a role at a place.
 
     """

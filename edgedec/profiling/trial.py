@@ -20,7 +20,7 @@ from edgedec.records.plan import Plan, Trial
 from edgedec.records.rounds import DrafterRounds
 
 CHILD = "edgedec.profiling._trial_child"
-# Loading, compiling and slow moments of a busy machine; a trial that takes longer hangs.
+# Allowance for loading, compiling and a busy machine; a trial that takes longer hangs.
 _LIMIT_S, _LIMIT_FACTOR = 120.0, 20
 
 
@@ -174,7 +174,7 @@ def _compares(job: TrialJob, outcome: Outcome) -> bool:
 
 
 def whole(job: TrialJob, turns: Sequence[Turn], last: Began) -> list[Turn]:
-    """Return the turns that can be compared, of those before one that never ended.
+    """Return the comparable turns among those before one that never ended.
 
     That is all repetitions before; in the first one, the texts before, or the plans before if they
     run one after the other.

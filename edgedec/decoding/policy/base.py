@@ -22,7 +22,7 @@ class RoundRecord(NamedTuple):
         source: the drafter's name.
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
         tokens: those emitted.
-        forced: of them, tokens after the rule's that a constraint left no choice of.
+        forced: of them, tokens after the rule's that a constraint determined.
         window: see ``Draft``.
 
     """
@@ -81,10 +81,10 @@ class DraftPolicy(Protocol):
 
 @runtime_checkable
 class Learning(Protocol):
-    """A policy that keeps from one text to the next what it has learned, between texts."""
+    """A policy whose learned state can be saved and loaded between texts."""
 
     def learned(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the learned state as JSON."""
         ...
 
     def learn_from(self, learned: dict[str, Any]) -> None:

@@ -150,7 +150,7 @@ class LiveCost:
     def __init__(self, curve: CostCurve, widest: int) -> None:
         self._base = [curve.at(max(rows, 1)) for rows in range(widest + 1)]
         # The scale is updated first: otherwise a slowdown of all passes would count against the
-        # current width, and the others would look cheap beside it.
+        # current width, and the others would look cheap in comparison.
         self._own = [RunningMedian(LONG, [1.0, 1.0, 1.0]) for _ in self._base]
         self._scale = RunningMedian(_SHORT, [1.0, 1.0])
 
@@ -168,5 +168,5 @@ class LiveCost:
         if rows < len(self._base) and seconds > 0:
             ratio, own = seconds / self._base[rows], self._own[rows]
             self._scale.add(ratio / own.value)
-            if rows > 1:  # one row is what the scale is of
+            if rows > 1:  # the scale is that of single rows
                 own.add(ratio / self._scale.value)

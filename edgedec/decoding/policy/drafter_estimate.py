@@ -61,7 +61,7 @@ class Bin:
         recent: share accepted of the last ten or so.
         tries, hits: how many were tried in this text and accepted, old ones with less weight.
         met: how often such a token is met, drawn or not.
-        gain: expected tokens of a draft that begins with such a token, its peek apart.
+        gain: expected tokens of a draft that begins with such a token, not counting its peek.
 
     """
 
@@ -129,7 +129,7 @@ class DrafterEstimate:
         self._forget_text(_TRUST_KNOWN)
 
     def learned(self) -> dict[str, Any]:
-        """Return what texts so far have taught, as JSON; called between texts."""
+        """Return the learned estimates as JSON; called between texts."""
         self.begin()
         chances = [bin_.prior for bin_ in self.bins]
         return {"branching": self.branching, "chances": chances, "weight": self._weight}
@@ -161,7 +161,7 @@ class DrafterEstimate:
 
     @property
     def tried(self) -> bool:
-        """Return whether this text has taught anything about it."""
+        """Return whether any of its tokens were tried in this text."""
         return any(bin_.tries for bin_ in self.bins)
 
     def register(self, confidence: float) -> Bin:

@@ -12,7 +12,7 @@ from edgedec.decoding.policy.fixed import Fixed
 
 
 class Within:
-    """Another policy's decisions, for a subclass to narrow."""
+    """Base class of policies that narrow another policy's decisions."""
 
     def __init__(self, policy: DraftPolicy) -> None:
         self.name = policy.name

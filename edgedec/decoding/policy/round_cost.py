@@ -16,7 +16,7 @@ _CARRIED = 5.0
 _PREFILLS = 9
 # Initial estimate of a text's length in tokens, and its learning rate: about the last four texts.
 _EXPECTED, _LENGTH_RATE = 64.0, 0.25
-# Trust in the estimate of a drafter that has not yet drafted in this text: one in two suits it.
+# Trust in the estimate of a drafter that has not drafted in this text: it suits every second one.
 _UNPROVEN = 0.5
 # Tokens per round that may be spent on a prefill that the estimates do not justify, as on probes.
 _ALLOWANCE = 0.002

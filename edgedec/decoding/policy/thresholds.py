@@ -35,7 +35,7 @@ class Chain:
             to peek at it.
         draw_at: likewise, the least chance at which to draw it, having peeked.
         gain: expected tokens that a draft adds to a round, net of their cost.
-        first: likewise by bin of the first token, its peek apart.
+        first: likewise by bin of the first token, not counting its peek.
 
     """
 
