@@ -18,6 +18,7 @@ from itertools import count
 
 from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.tree import RankCalibration
+from edgedec.decoding.pass_times import FURTHER_ROW
 from edgedec.decoding.policy.cost import RunningMedian
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import TokenTree
@@ -39,8 +40,6 @@ _LEAST = 0.05
 _PATIENT = 4.0
 # The probability that a token copied from earlier text is right.
 _COPIED = 0.8
-# A further row takes about 0.15 of the first one's time if a pass reads the weights once.
-_MORE = 0.15
 
 
 class DraftPassTimes:
@@ -85,7 +84,7 @@ class DraftPassTimes:
 
 
 def _guess(rows: int) -> float:
-    return 1 + _MORE * (rows - 1)
+    return 1 + FURTHER_ROW * (rows - 1)
 
 
 class LookaheadTree:
