@@ -64,13 +64,14 @@ def short_measurements() -> Iterator[Measurements]:
     Models here are so small that sweeps seldom agree beside other work, and half a second goes by.
     Tests of what is measured ask for ``full_measurements``.
     """
+    from edgedec.decoding import pass_times
     from edgedec.decoding.policy import cost
     from edgedec.loading import engine
 
     full = {(cost, "_AGREE"): cost._AGREE, (engine, "WIDTHS"): cost.WIDTHS}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "_AGREE", math.inf)
-        patch.setattr(engine, "WIDTHS", cost.WIDTHS[: cost._FEWEST])
+        patch.setattr(engine, "WIDTHS", cost.WIDTHS[: pass_times._FEWEST_WIDTHS])
         yield full
 
 

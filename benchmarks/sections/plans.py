@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
@@ -10,6 +11,7 @@ from time import perf_counter
 
 from benchmarks.bundles import GROWN, Suite
 from edgedec._support.fields import to_json
+from edgedec.compare.drafters import PLAIN
 from edgedec.compare.records import Recorder, Row
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.opening import placed
@@ -26,8 +28,8 @@ from edgedec.records.workload import Workload
 
 _TOKENS, _CONTEXT = 64, 1024
 _MOST_GROWN = 24
-# All plans run; then the chosen one and the best few are opened and measured again, in turns.
-_GO_ON, _FINALISTS, _AGAIN = 8, 4, 3
+# All plans run; then the chosen one and the best few are opened and measured again, so often.
+_GO_ON, _FINALISTS, _REPEATS, _AGAIN = 8, 4, 3, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +37,6 @@ class _Pair:
     name: str
     bundle: str | Path
     most: int
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPlan:
-    """A plan's measured speed, with plain decoding alternating, since machines drift.
-
-    Attributes:
-        rate: tokens per second as in predictions, 1 / mean TPOT.
-        plain_rate: that of plain decoding on all cores, text by text in turn.
-
-    """
-
-    rate: float
-    plain_rate: float
-
-    @property
-    def speedup(self) -> float:
-        return self.rate / self.plain_rate
 
 
 def planner(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -93,7 +77,7 @@ def _run(
     plans = tuple(one.plan for one in some)
     job = TrialJob(
         models.target, models.draft, plans, tuple(map(tuple, prompts)), _TOKENS,
-        fewest=_AGAIN, most=_AGAIN, finalists=_GO_ON,
+        fewest=_REPEATS, most=_REPEATS, finalists=_GO_ON,
     )  # fmt: skip
     found: dict[int, Trial] = trial.results(plans, trial.run(job).turns)
     return [replace(some[number], measured=one) for number, one in found.items()]
@@ -126,41 +110,59 @@ def _workload(pair: _Pair, texts: Sequence[str]) -> Workload:
     return Workload(round(mean(lengths)), _TOKENS, 0.0, _CONTEXT)
 
 
-def _measure(
-    pair: _Pair, candidate: Candidate, plain: Pipeline, texts: Sequence[str]
-) -> MeasuredPlan:
-    opening = placed(OpenOptions(plan="none"), candidate.plan, _CONTEXT)
-    options = GenerateOptions(_TOKENS, ignore_eos=True)
-    with Pipeline.open(pair.bundle, opening) as pipeline:
-        pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warms caches
-        seconds = [
-            [one.generate(text, options).metrics.tpot_s for one in (plain, pipeline)]
-            for text in texts
-        ]
-    plain_s, own_s = (mean(column) for column in zip(*seconds, strict=True))
-    return MeasuredPlan(1 / own_s, 1 / plain_s)
-
-
 def _finals(
     pair: _Pair, decision: Decision, every: Sequence[Candidate], texts: Sequence[str]
 ) -> Row:
-    """Measure the fastest plans and the chosen one again, in turn, to rate the choice."""
+    """Open the fastest plans and the chosen one together, in turn on each text, to rate the choice.
+
+    Openings differ by some percent, so that the best of several plans that are equally fast would
+    look faster than it is if each were opened alone.
+    """
     chosen = decision.chosen.plan.label
     speeds = {one.plan.label: one.measured.speedup for one in every if one.measured}
     best = sorted(speeds, key=lambda label: -speeds[label])
     labels = dict.fromkeys([chosen, *best[:_FINALISTS]])
-    finalists = [one for one in every if one.plan.label in labels]
-    speedups: dict[str, list[float]] = {label: [] for label in labels}
-    with Pipeline.open(pair.bundle, plan="none", draft="none") as plain:
-        for _ in range(_AGAIN):
-            for one in finalists:
-                speedups[one.plan.label].append(_measure(pair, one, plain, texts).speedup)
-    medians = {label: median(own) for label, own in speedups.items()}
-    first = max(medians, key=lambda label: medians[label])
+    openings = {
+        one.plan.label: placed(OpenOptions(plan="none"), one.plan, _CONTEXT)
+        for one in every
+        if one.plan.label in labels
+    }
+    openings[PLAIN] = OpenOptions(plan="none", drafter="none")
+    tpots: dict[str, list[float]] = {label: [] for label in openings}
+    for opened in range(_AGAIN):
+        for label, tpot_s in _in_turns(pair, openings, texts, opened).items():
+            tpots[label].append(tpot_s)
+    speedups = {
+        label: median(plain_s / own_s for plain_s, own_s in zip(tpots[PLAIN], own, strict=True))
+        for label, own in tpots.items()
+        if label != PLAIN
+    }
+    first = max(speedups, key=lambda label: speedups[label])
     return {
         "chosen": chosen,
         "best": first,
-        "chosen_speedup": medians[chosen],
-        "best_speedup": medians[first],
-        "chosen_of_best": medians[chosen] / medians[first],
+        "chosen_speedup": speedups[chosen],
+        "best_speedup": speedups[first],
+        "chosen_of_best": speedups[chosen] / speedups[first],
+        "finals": {label: [1 / tpot_s for tpot_s in own] for label, own in tpots.items()},
     }
+
+
+def _in_turns(
+    pair: _Pair, openings: Mapping[str, OpenOptions], texts: Sequence[str], opened: int
+) -> dict[str, float]:
+    """Return each opening's mean TPOT over the texts, all opened at once."""
+    options = GenerateOptions(_TOKENS, ignore_eos=True)
+    found: dict[str, list[float]] = {label: [] for label in openings}
+    with ExitStack() as stack:
+        pipelines = {
+            label: stack.enter_context(Pipeline.open(pair.bundle, opening))
+            for label, opening in openings.items()
+        }
+        for pipeline in pipelines.values():
+            pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warms caches
+        for number, text in enumerate(texts):
+            order = list(pipelines.items())
+            for label, pipeline in order if (number + opened) % 2 else order[::-1]:
+                found[label].append(pipeline.generate(text, options).metrics.tpot_s)
+    return {label: mean(own) for label, own in found.items()}

@@ -115,7 +115,8 @@ class _Stage:
         self._job, self._sources, self._clock = job, sources, clock
         self._ends_s = clock.now() + _ENDS * limit_s(job)
         self._models: dict[tuple[str, Place, bool | None], Model] = {}
-        self._policies: dict[Plan, DraftPolicy] = {}
+        # Policies that have measured passes and learned nothing yet, by what determines those.
+        self._policies: dict[tuple[object, ...], DraftPolicy] = {}
         self._translations: dict[tuple[str, str], Translation | None] = {}
         self._capacity = max(map(len, job.prompts)) + job.new_tokens + _SLACK
         self._stack = ExitStack()
@@ -197,11 +198,12 @@ class _Stage:
             translation=translation,
             draft_branches=draft.capabilities.branches if draft else None,
         )
-        known = copy.deepcopy(self._policies.get(plan))
+        # Plans that run the same models draft by the same pass times, which are measured once.
+        costs = plan.target, info.needs_branches, plan.draft, plan.draft_length, plan.depth
+        known = copy.deepcopy(self._policies.get(costs))
         engine = build_engine(plan, session, parts, self._clock, policy=known)
         stack.callback(engine.drafter.close)
-        # A policy that has measured passes and learned nothing yet, for the next repetition.
-        self._policies.setdefault(plan, copy.deepcopy(engine.policy))
+        self._policies.setdefault(costs, copy.deepcopy(engine.policy))
         return engine, target
 
     def _decode(

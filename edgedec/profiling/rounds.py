@@ -20,7 +20,7 @@ from edgedec.records.rounds import DrafterRounds
 # Longest draft whose acceptance is measured.
 LENGTH = 8
 _PROMPT_TOKENS = 512
-_TEXTS, _FEWEST, _MOST = 3, 16, 48
+_TEXTS, _FEWEST, _MOST = 3, 16, 32
 _BUDGET_S = 10.0
 
 
