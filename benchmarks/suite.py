@@ -25,6 +25,7 @@ from benchmarks.sections.overlap import overlap, overlap_sampled
 from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
 from benchmarks.sections.serve import serve
+from benchmarks.sections.serve_attacked import serve_attacked
 from benchmarks.sections.static_shapes import static_shapes
 from benchmarks.sections.streaming import streaming, streaming_gguf
 from benchmarks.sections.streaming_peer import streaming_peer
@@ -115,6 +116,7 @@ _SECTIONS = (
     streaming_peer,
     grammar,
     serve,
+    serve_attacked,
     static_shapes,
     kernels,
 )

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from benchmarks.bundles import GROWN, Suite
@@ -50,20 +51,22 @@ def serve(suite: Suite, recorder: Recorder) -> list[Row]:
     grown = suite.bundles.bundle("int4", target=GROWN, block_size=128)
     rows = [_one_client(name, model, suite, recorder) for name, model in
             (("shipped", "demo"), ("0.5 B", grown))]  # fmt: skip
-    with _server(suite, "demo") as address, Pipeline.open("demo", suite.plain()) as pipeline:
+    with server(suite, "demo") as running, Pipeline.open("demo", suite.plain()) as pipeline:
         tokens = pipeline.tokenizer.encode("".join(str(text) for _, text in suite.code()))
         for name, clients in (("equal", EQUAL), ("mixed", MIXED)):
-            rows.append(_at_once(address, name, clients, tokens, recorder))
+            rows.append(_at_once(running.address, name, clients, tokens, recorder))
     return rows
 
 
 def _one_client(name: str, model: str | Path, suite: Suite, recorder: Recorder) -> Row:
     """Return ratios of the server to the pipeline; both generate the texts in turn."""
     options = suite.options(parallel=PARALLEL)
-    with _server(suite, model) as address, Pipeline.open(model, options) as pipeline:
+    with server(suite, model) as running, Pipeline.open(model, options) as pipeline:
         sides = {
             "generate": lambda prompt: _generated(pipeline, prompt, TOKENS),
-            "serve": lambda prompt: _asked(address, pipeline.tokenizer.encode(prompt), TOKENS),
+            "serve": lambda prompt: asked(
+                running.address, pipeline.tokenizer.encode(prompt), TOKENS
+            ),
         }
         return _in_turn(name, sides, suite.code(), recorder)
 
@@ -128,8 +131,8 @@ def _at_once(
             first, second = (
                 [(_prompt(tokens, starts, size), new) for size, new in clients] for _ in range(2)
             )
-            alone.append([_asked(address, *one) for one in first])
-            together.append(list(pool.map(lambda one: _asked(address, *one), second)))
+            alone.append([asked(address, *one) for one in first])
+            together.append(list(pool.map(lambda one: asked(address, *one), second)))
             recorder.add(
                 kind=name,
                 ttft_alone_s=[one.ttft_s for one in alone[-1]],
@@ -180,49 +183,85 @@ def _generated(pipeline: Pipeline, prompt: Prompt, most: int) -> Timed:
     return Timed(first - began, perf_counter() - began, tokens)
 
 
-def _asked(address: str, prompt: list[int], most: int) -> Timed:
-    """Request a streamed response from a server."""
-    body = json.dumps(
-        {
-            "model": "bench",
-            "prompt": prompt,
-            "max_tokens": most,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-    )
-    first, last = 0.0, ""
-    connection = HTTPConnection(address)
-    try:
-        began = perf_counter()
-        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        for line in answer:
-            if line.startswith(b"data: {"):
-                first = first or perf_counter()
-                last = line[6:].decode()
-        total = perf_counter() - began
-    finally:
-        connection.close()
-    if answer.status != 200 or '"usage"' not in last:
-        raise EdgedecError(f"the server answered {answer.status}: {last!r:.200}")
+def asked(address: str, prompt: list[int], most: int, timeout_s: float | None = None) -> Timed:
+    """Request a streamed response from a server.
+
+    Raises:
+        EdgedecError: the server answers with an error.
+        OSError, HTTPException: it does not answer, or not for ``timeout_s``.
+
+    """
+    first, last, usage = 0.0, "", {"include_usage": True}
+    body = {"prompt": prompt, "max_tokens": most, "stream_options": usage}
+    began = perf_counter()
+    for data in events(address, body, timeout_s):
+        first = first or perf_counter()
+        last = data if data != "[DONE]" else last
+    total = perf_counter() - began
+    if '"usage"' not in last:
+        raise EdgedecError(f"the server's text has no end: {last!r:.200}")
     return Timed(first - began, total, json.loads(last)["usage"]["completion_tokens"])
 
 
+def events(address: str, body: dict[str, Any], timeout_s: float | None = None) -> Iterator[str]:
+    """Yield the data of a streamed response's events, as each arrives; errors as ``asked``."""
+    given = {"model": "bench", "temperature": 0, "stream": True, **body}
+    connection = HTTPConnection(address, timeout=timeout_s)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps(given), headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise EdgedecError(f"the server answered {answer.status}: {answer.read()!r:.200}")
+        for line in answer:
+            if line.startswith(b"data: "):
+                yield line[6:].decode().rstrip()
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server process, its host and port, and what it writes to stderr."""
+
+    process: subprocess.Popen[str]
+    address: str
+    stderr: IO[str]
+
+    def said(self) -> str:
+        """Return what it has written to stderr."""
+        self.stderr.seek(0)
+        return self.stderr.read()
+
+
 @contextmanager
-def _server(suite: Suite, model: str | Path) -> Iterator[str]:
-    """Run a server process; yield its host and port."""
+def server(suite: Suite, model: str | Path, *options: str) -> Iterator[Running]:
+    """Run ``edgedec serve`` with these options in addition."""
     command = [sys.executable, "-m", "edgedec", "serve", str(model), "--port", "0"]
-    command += ["--plan", "none", "--parallel", str(PARALLEL), "--name", "bench"]
+    command += ["--plan", "none", "--parallel", str(PARALLEL), "--name", "bench", *options]
     command += [] if suite.threads is None else ["--threads", str(suite.threads)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with started(command) as running:
+        yield running
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[Running]:
+    """Run a server whose first line says its address.
+
+    Raises:
+        EdgedecError: it ends before that.
+
+    """
+    with (
+        tempfile.TemporaryFile("a+") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+    ):
         assert process.stdout is not None
         try:
-            line = process.stdout.readline()
-            found = re.search(r"http://\S+?:\d+", line)
+            found = re.search(r"http://\S+?:\d+", process.stdout.readline())
+            running = Running(process, urlsplit(found[0]).netloc if found else "", stderr)
             if found is None:
-                raise EdgedecError("the server did not start: see above")
-            yield urlsplit(found[0]).netloc
+                raise EdgedecError(f"the server did not start: {running.said()!r:.500}")
+            yield running
         finally:
             process.terminate()
