@@ -194,7 +194,7 @@ class Routes:
         with served.bodies.counted(raw):
             if len(raw) <= SHORT:
                 return await asyncio.to_thread(lambda: use(parsed(raw)))
-            return await served.reader.run(partial(served.read_long, raw, use))
+            return await served.reader.run(partial(served.read_long, raw, use), len(raw))
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -1,16 +1,28 @@
-"""A thread for work that would hold every client up: one job at a time, in order."""
+"""A thread for work that would hold every client up: one job at a time, short ones first.
+
+Short jobs overtake the oldest, but those that do are together at most as long as it is. So the work
+done before a job is at most twice what waited when it came, plus its own size.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from edgedec.serve.errors import ending
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Job:
+    do: Callable[[], Any]
+    size: int
+    future: Future[Any] = field(default_factory=Future)
 
 
 class Lane:
@@ -24,6 +36,8 @@ class Lane:
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"edgedec-{name}")
         self._changed = threading.Condition()
+        self._waiting: list[_Job] = []  # the oldest first
+        self._overtaken = 0  # the sum of those that have overtaken it
         self._jobs = self._done = 0
         self._closed = False
 
@@ -32,25 +46,45 @@ class Lane:
         """Number of jobs in it, the current one included."""
         return self._jobs
 
-    async def run(self, job: Callable[[], T]) -> T:
+    async def run(self, job: Callable[[], T], size: int = 0) -> T:
         """Return what a job returns.
+
+        Args:
+            job: what to do.
+            size: of the job; jobs of equal sizes are done in the order in which they came.
 
         Raises:
             ApiError: the server ends.
 
         """
-        if self._closed:
-            raise ending()
+        one = _Job(job, size)
         with self._changed:
+            if self._closed:
+                raise ending()
             self._jobs += 1
-        future = self._pool.submit(job)
-        future.add_done_callback(self._left)
+            self._waiting.append(one)
+            self._pool.submit(self._do_next)
+        one.future.add_done_callback(self._left)
         try:
-            return await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(one.future)
         except asyncio.CancelledError:
             if self._closed:
                 raise ending() from None
             raise
+
+    def _do_next(self) -> None:
+        with self._changed:
+            if not self._waiting:
+                return  # turned away
+            index = due([one.size for one in self._waiting], self._overtaken)
+            one = self._waiting.pop(index)
+            self._overtaken = self._overtaken + one.size if index else 0
+        if one.future.set_running_or_notify_cancel():
+            try:
+                one.future.set_result(one.do())
+            except BaseException as error:
+                one.future.set_exception(error)
+                del one  # the error's traceback would keep it, and its memory
 
     def _left(self, future: Future[Any]) -> None:
         with self._changed:
@@ -66,9 +100,25 @@ class Lane:
 
     def close(self) -> None:
         """Turn away the jobs that wait; the thread ends after the current one."""
-        self._closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._changed:
+            self._closed = True
+            turned_away, self._waiting = self._waiting, []
+        for one in turned_away:
+            one.future.cancel()
+        self._pool.shutdown(wait=False)
 
     def join(self) -> None:
         """Wait until the thread has ended."""
         self._pool.shutdown()
+
+
+def due(sizes: Sequence[int], overtaken: int) -> int:
+    """Return the index of the job to do next.
+
+    Args:
+        sizes: of the jobs that wait, the oldest first.
+        overtaken: the sum of those that have overtaken the oldest.
+
+    """
+    shortest = min(range(len(sizes)), key=sizes.__getitem__)
+    return shortest if overtaken + sizes[shortest] <= sizes[0] else 0

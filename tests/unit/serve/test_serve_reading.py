@@ -1,4 +1,4 @@
-"""Long requests: parsed and tokenised aside, one at a time and in order, within memory."""
+"""Long requests: parsed and tokenised aside, one at a time, short ones first, within memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 import json
 
 import tiny_tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 from served_here import ASKED, Noted, run, serving_here
 
 from edgedec import GenerateOptions, Pipeline
-from edgedec.serve import body
+from edgedec.serve import body, lane
 from edgedec.serve.errors import ApiError
 from edgedec.serve.lane import Lane
 from edgedec.serve.prompts import SHORT, Prompts
@@ -156,6 +158,46 @@ class TestReading:
 
         run(main())
 
+    def test_a_short_one_does_not_wait_behind_long_ones(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def read() -> list[int]:
+            """The kilobytes of texts, as they are read: three long ones come, and a short one."""
+            gate, begun, loads = threading.Event(), threading.Event(), json.loads
+            sizes: list[int] = []
+
+            def held(text: Any, **options: Any) -> Any:
+                sizes.append(len(text) // 1000)
+                begun.set()
+                assert gate.wait(30)
+                return loads(text, **options)
+
+            async def main() -> None:
+                async with serving_here(pipeline) as (served, client):
+
+                    async def ask(kilobytes: int) -> None:
+                        given = {"prompt": "    " * 250 * kilobytes}
+                        assert (await client.post("/tokenize", json=given)).status_code == 200
+
+                    asking = []
+                    for kilobytes in (30, 31, 32, 6):
+                        asking.append(asyncio.create_task(ask(kilobytes)))
+                        while served.reader.jobs < len(asking):
+                            await asyncio.sleep(0)
+                        await asyncio.to_thread(begun.wait, 30)
+                    gate.set()
+                    await asyncio.gather(*asking)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(body.json, "loads", held)
+                run(main())
+            return sizes
+
+        assert read() == [30, 6, 31, 32]
+        # Broken twin: the order in which they came.
+        monkeypatch.setattr(lane, "due", lambda sizes, overtaken: 0)
+        assert read() == [30, 31, 32, 6]
+
     def test_one_at_a_time_in_order(self) -> None:
         running, most = 0, 0
         lock = threading.Lock()
@@ -240,3 +282,44 @@ class TestReading:
                 ).status_code == 200
 
         run(main())
+
+
+def read_before(size: int, waiting: list[int], coming: list[list[int]]) -> tuple[int, bool]:
+    """What is done before a job, and whether that is as little as is promised.
+
+    Args:
+        size: of the job.
+        waiting: sizes of those that wait as it comes.
+        coming: sizes of those that come after it, before each turn.
+
+    """
+    jobs = [(one, False) for one in waiting] + [(size, True)]
+    overtaken = done = 0
+    for more in [*coming, *[[]] * (len(waiting) + 1)]:
+        jobs += [(one, False) for one in more]
+        place = lane.due([one for one, _ in jobs], overtaken)
+        one, is_it = jobs.pop(place)
+        if is_it:
+            return done, done <= 2 * sum(waiting) + size
+        overtaken = overtaken + one if place else 0
+        done += one
+    return done, False
+
+
+SIZES = st.lists(st.integers(1, 50), max_size=6)
+
+
+@given(size=st.integers(1, 50), waiting=SIZES, coming=st.lists(SIZES, max_size=300))
+def test_no_request_waits_for_much_more_than_what_it_found(
+    size: int, waiting: list[int], coming: list[list[int]]
+) -> None:
+    coming = [*coming, *[[1]] * (2 * sum(waiting) + size)]
+    assert read_before(size, waiting, coming)[1]
+
+
+def test_who_starves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken twin: always the shortest. A long one then waits for every short one that comes."""
+    coming = [[5]] * 1000
+    assert read_before(400, [300, 500], coming) == (2 * (300 + 500) + 400, True)
+    monkeypatch.setattr(lane, "due", lambda sizes, overtaken: sizes.index(min(sizes)))
+    assert read_before(400, [300, 500], coming) == (5000 + 300, False)
