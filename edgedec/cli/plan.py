@@ -116,16 +116,21 @@ def _keep(decision: Decision, models: Models, *, anyway: bool) -> None:
     from edgedec.planning import remembered
     from edgedec.profiling.store import identity
 
-    of = identity(models)
-    if decision.disturbed and not anyway:
-        before = " The plan stored before is kept." if remembered.is_kept(of) else ""
-        _terminal.say(
-            f"This plan is not stored: the machine was busy ({decision.disturbed}). Make it again"
-            " with --refresh when the machine is quiet, or store it with --remember-busy." + before,
-            err=True,
+    of, why = identity(models), ""
+    if decision.untried:
+        why = (
+            "no plan that drafts could be measured. Without a plan, drafts are used where they pay."
         )
+    elif decision.disturbed and not anyway:
+        why = (
+            f"the machine was busy ({decision.disturbed}). Make it again with --refresh when the"
+            " machine is quiet, or store it with --remember-busy."
+        )
+    if not why:
+        remembered.remember(decision, of)
         return
-    remembered.remember(decision, of)
+    before = " The plan stored before is kept." if remembered.is_kept(of) else ""
+    _terminal.say(f"This plan is not stored: {why}{before}", err=True)
 
 
 def _forget(bundle: str, draft_model: Path | None) -> None:

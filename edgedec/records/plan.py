@@ -153,3 +153,9 @@ class Decision:
     busy: float | None = None
     disturbed: str = ""
     models: str = ""
+
+    @property
+    def untried(self) -> bool:
+        """True if plans that draft could be used, and none was measured."""
+        usable = [one for one in self.candidates if not one.refused]
+        return any(not one.plan.plain for one in usable) and not any(o.measured for o in usable)

@@ -14,6 +14,7 @@ from edgedec._support.fields import from_json
 from edgedec.errors import PlanError
 from edgedec.loading.sources import Models
 from edgedec.planning import running
+from edgedec.planning.contenders import Ran
 from edgedec.profiling import measuring, store
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import identity
@@ -222,6 +223,19 @@ def test_passes_that_were_interrupted_are_not_kept_either(
     result = run("plan", "demo", *SHORT)
     assert "the passes on onnx cpu x1 were interrupted too often" in result.stderr
     assert kept(tmp_path / "profiles") == []
+
+
+@pytest.mark.parametrize("note", ["it crashed", ""])
+def test_a_plan_of_a_trial_that_measured_nothing_is_not_kept(
+    run: Callable, measured: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: str
+) -> None:
+    measured(0.0)
+    if note:
+        monkeypatch.setattr(running.Runner, "__call__", lambda self, *plans: Ran(note=note))
+    result = run("plan", "demo", *SHORT, "--remember-busy")
+    assert result.exit_code == 0, result.output
+    assert ("no plan that drafts could be measured. Without a plan" in result.stderr) == bool(note)
+    assert bool(kept(tmp_path / "profiles")) != bool(note)
 
 
 @pytest.mark.slow
