@@ -244,12 +244,16 @@ class TestReading:
         run(main())
 
     def test_what_waits_is_turned_away_at_the_end(self) -> None:
-        gate = threading.Event()
+        gate, begun = threading.Event(), threading.Event()
+
+        def job() -> bool:
+            begun.set()
+            return gate.wait(30)
 
         async def main() -> None:
             lane = Lane("test")
-            jobs = [asyncio.create_task(lane.run(partial(gate.wait, 30))) for _ in range(3)]
-            await asyncio.sleep(0)
+            jobs = [asyncio.create_task(lane.run(job)) for _ in range(3)]
+            assert await asyncio.to_thread(begun.wait, 30)
             settling = asyncio.create_task(asyncio.to_thread(lane.settle, 30))
             lane.close()
             gate.set()
