@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from benchmarks.sections import serve_attacked
 from benchmarks.sections.serve import started
 from benchmarks.sections.serve_attacked import ATTACKS, Scale
 from benchmarks.sections.serve_clients import Health, Stream, status
-from edgedec.compare.records import Recorder
+from edgedec.compare.records import Recorder, Row
 from edgedec.errors import EdgedecError
 from edgedec.models.demo import heldout
 
@@ -33,10 +32,9 @@ SMALL = Scale(
 
 
 def test_every_promise_is_kept(tmp_path: Path) -> None:
-    file = io.StringIO()
+    records: list[Row] = []
     suite = Suite(Bundles(CHECKPOINTS, tmp_path), tmp_path, prompts=1, threads=1)
-    rows = serve_attacked.run(suite, Recorder(file, "serve_attacked"), SMALL)
-    records = [json.loads(line) for line in file.getvalue().splitlines()]
+    rows = serve_attacked.run(suite, Recorder(records.append, "serve_attacked"), SMALL)
     assert [one["attack"] for one in records] == list(ATTACKS)
     assert all(row["holds"] for row in rows), rows
     refused, within, unfinished, silent, ended = rows

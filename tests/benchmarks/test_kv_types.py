@@ -15,8 +15,8 @@ from edgedec.pipeline import Pipeline
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tokens(*_: Any) -> list[int]:
-        return [3 + n % 80 for n in range(200)]
+    def tokens(_: Any, count: int) -> list[int]:
+        return [3 + n % 80 for n in range(count)]
 
     monkeypatch.setattr(kv_types, "_TOKENS", 200)
     monkeypatch.setattr(kv_types, "_REPEATS", 2)
