@@ -31,6 +31,6 @@ def pass_times(
     for _ in range(turns):
         for width in rows:
             for name, session in sessions.items():
-                rows = tokens[context : context + width]
-                found[name][width].append(time_pass(session, rows, want=want))
+                chain = tokens[context : context + width]
+                found[name][width].append(time_pass(session, chain, want=want))
     return found
