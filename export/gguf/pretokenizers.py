@@ -8,11 +8,11 @@ same splits differ in whether a word that is a token is kept whole (``ignore_mer
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from edgedec.errors import ExportError
+from edgedec.gguf.presplit import PRESPLITS
 from edgedec.text.tokenizer_check import one_line_errors
 
 # Words, contractions in both cases, digits in runs of many lengths, white space of every kind
@@ -33,53 +33,27 @@ PROBE = "\n".join(
     )
 )
 
-_CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
-_GPT2 = rf"{_CONTRACTIONS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
-_ANY_CASE = rf"(?i:{_CONTRACTIONS})"
-_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _CASED = (
     r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
     r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
 )
 
 
-def _modern(digits: str) -> str:
-    """Return the expression of Llama 3 and Qwen 2, which differ in how they cut numbers."""
-    words = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-    return rf"{_ANY_CASE}|{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_TAIL}"
-
-
 def _cased(ending: str, digits: str) -> str:
     """Return the expression of GPT-4o and Tekken, which cut before a capital within a word."""
     words = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{form}{ending}" for form in _CASED)
-    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
+    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
-_DEEPSEEK_TAIL = (
-    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
-    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_TAIL}"
-)
-
-# Name for tokenizers that merge to the end, and for those that keep a word that is a token
-# (None: llama.cpp has none) -> the expressions, one after the other.
-_KNOWN: Mapping[tuple[str | None, str | None], Sequence[str]] = {
-    ("gpt-2", None): (_GPT2,),
-    ("qwen2", None): (_modern(r"\p{N}"),),
-    ("dbrx", "llama-bpe"): (_modern(r"\p{N}{1,3}"),),
-    ("smollm", None): (r"\p{N}", _GPT2),
-    (None, "tekken"): (_cased("", r"\p{N}"),),
-    ("gpt-4o", None): (_cased(rf"{_ANY_CASE}?", r"\p{N}{1,3}"),),
-    ("deepseek-v3", None): (
-        r"\p{N}{1,3}",
-        r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-        _DEEPSEEK_TAIL,
-    ),
-    ("falcon", None): (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
-    ("seed-coder", None): (
-        rf"{_ANY_CASE}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_TAIL}",
-    ),
-    ("ufakzeka", None): (_modern(r"\p{N}").removeprefix(f"{_ANY_CASE}|"),),
+# Tokenizers cut as published are recognised by these expressions instead of llama.cpp's, which
+# approximate them where letters outside ASCII have upper and lower case.
+_PUBLISHED = {
+    "tekken": (_cased("", r"\p{N}"),),
+    "gpt-4o": (_cased(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}"),),
 }
+# Names that are written to files, one for each pre-tokenizer.
+_NAMES = ("gpt-2", "qwen2", "dbrx", "llama-bpe", "smollm", "tekken", "gpt-4o", "deepseek-v3",
+          "falcon", "seed-coder", "ufakzeka")  # fmt: skip
 
 
 def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
@@ -94,11 +68,9 @@ def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
 
     """
     wanted = _cuts(tokenizer.pre_tokenizer)
-    for names, cuts in _known_cuts():
-        if cuts == wanted:
-            name = names[keeps_whole]
-            if name is not None:
-                return name
+    for name in _NAMES:
+        if PRESPLITS[name].whole_words == keeps_whole and _known_cuts(name) == wanted:
+            return name
     raise ExportError(
         "llama.cpp does not have this tokenizer's pre-tokenizer, so a GGUF file would tokenize"
         " text differently: export it to another format"
@@ -106,19 +78,11 @@ def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
 
 
 @functools.cache
-def _known_cuts() -> list[tuple[tuple[str | None, str | None], tuple[str, ...]]]:
-    return [
-        (
-            names,
-            _cuts(
-                pre_tokenizers.Sequence(
-                    [pre_tokenizers.Split(Regex(e), "isolated") for e in expressions]
-                    + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-                )
-            ),
-        )
-        for names, expressions in _KNOWN.items()
-    ]
+def _known_cuts(name: str) -> tuple[str, ...]:
+    expressions = _PUBLISHED.get(name, PRESPLITS[name].patterns)
+    splits = [pre_tokenizers.Split(Regex(e), "isolated") for e in expressions]
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return _cuts(pre_tokenizers.Sequence([*splits, letters]))
 
 
 def _cuts(pre_tokenizer: pre_tokenizers.PreTokenizer | None) -> tuple[str, ...]:

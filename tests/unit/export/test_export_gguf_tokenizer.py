@@ -27,6 +27,7 @@ from edgedec.export.gguf.tokenizer import tokenizer_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.gguf.header import GgufHeader
+from edgedec.gguf.presplit import PRESPLITS
 from edgedec.gguf.tokenizer import load_tokenizer
 from edgedec.text.tokenizer import Tokenizer as Loaded
 
@@ -39,10 +40,13 @@ LINES = [sample.TEXT, *PROBE.split("\n"), PROBE]
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
-def split(expression):
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(expression), "isolated"), BYTES])
+def split(*expressions):
+    splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in expressions]
+    return pre_tokenizers.Sequence([*splits, BYTES])
 
 
 PUBLISHED = {
@@ -60,6 +64,52 @@ PUBLISHED = {
     ("dbrx", False): split(
         CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
         r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    ),
+    ("seed-coder", False): split(
+        CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    ("ufakzeka", False): split(
+        r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    ("deepseek-v3", False): split(
+        r"\p{N}{1,3}",
+        r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    ("falcon", False): pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"[\p{P}\$\+<=>\^~\|`]+"), "isolated"),
+            GPT2,
+            pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+        ]
+    ),
+    ("tekken", True): split(
+        r"[^\r\n\p{L}\p{N}]?"
+        + UPPER
+        + "*"
+        + LOWER
+        + r"+|[^\r\n\p{L}\p{N}]?"
+        + UPPER
+        + "+"
+        + LOWER
+        + r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    ("gpt-4o", False): split(
+        r"[^\r\n\p{L}\p{N}]?"
+        + UPPER
+        + "*"
+        + LOWER
+        + "+"
+        + CONTRACTIONS
+        + r"?|[^\r\n\p{L}\p{N}]?"
+        + UPPER
+        + "+"
+        + LOWER
+        + "*"
+        + CONTRACTIONS
+        + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
 
@@ -115,21 +165,25 @@ def test_recognised_by_what_it_does(name, whole):
     assert name_for(trained(PUBLISHED[name, whole], whole), whole) == name
 
 
-def known():
-    for names in pretokenizers._KNOWN:
-        yield from ((name, bool(whole)) for whole, name in enumerate(names) if name is not None)
+def test_every_name_is_recognised():
+    assert {name for name, _ in PUBLISHED} == set(pretokenizers._NAMES)
 
 
-def own(name):
-    """llama.cpp's own expressions of a name."""
-    found = next(e for names, e in pretokenizers._KNOWN.items() if name in names)
-    splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in found]
-    return pre_tokenizers.Sequence([*splits, BYTES])
+def test_a_wrong_entry_of_the_table_is_noticed(monkeypatch):
+    """The control: with another name's expressions a published tokenizer is not recognised."""
+    pretokenizers._known_cuts.cache_clear()
+    wrong = {**PRESPLITS, "qwen2": PRESPLITS["gpt-2"]}
+    monkeypatch.setattr(pretokenizers, "PRESPLITS", wrong)
+    try:
+        with pytest.raises(ExportError, match="does not have this"):
+            name_for(trained(PUBLISHED["qwen2", False]), False)
+    finally:
+        pretokenizers._known_cuts.cache_clear()
 
 
-@pytest.mark.parametrize(("name", "whole"), sorted(known()))
+@pytest.mark.parametrize(("name", "whole"), sorted(PUBLISHED))
 def test_llama_cpp_reads_as_the_tokenizer_does(name, whole, tmp_path):
-    tokenizer = trained(PUBLISHED.get((name, whole)) or own(name), whole)
+    tokenizer = trained(PUBLISHED[name, whole], whole)
     same = agreeing(tokenizer, tmp_path, LINES)
     assert {line for line in LINES if line.isascii()} <= set(same)
     # llama.cpp approximates these two where letters beyond ASCII have cases.
