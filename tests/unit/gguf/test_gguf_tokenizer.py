@@ -289,3 +289,16 @@ def test_user_defined_tokens_are_text(tmp_path: Path) -> None:
     ids = tokenizer.encode("a  xa")
     assert ids[1] == len(types) - 1
     assert tokenizer.decode(ids) == "a  xa"
+
+
+@pytest.mark.timeout(60)
+def test_digits_in_groups_do_not_make_text_without_digits_slow() -> None:
+    """Quadratic time would take many minutes here."""
+    from tokenizers import Regex, pre_tokenizers
+
+    groups = pre_tokenizers.Split(Regex(PRESPLITS["afmoe"].patterns[0]), "isolated")
+    letters = "a" * 500_000
+    assert [piece for piece, _ in groups.pre_tokenize_str(f"{letters}1234 b")] == [
+        f"{letters}1", "234", " b",
+    ]  # fmt: skip
+    assert [piece for piece, _ in groups.pre_tokenize_str(letters)] == [letters]
