@@ -86,11 +86,11 @@ class Routes:
                 status = 499
                 return Response(status_code=499)
             except Exception as error:
-                refusal = errors.of(error)
-                status = refusal.status
+                # Not in a variable, which would keep error, traceback and the request's body.
+                status = errors.of(error).status
                 if status == 500:
                     raise
-                return refusal.response()
+                return errors.of(error).response()
             finally:
                 self._served.metrics.answered(path, status)
 

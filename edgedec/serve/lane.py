@@ -71,6 +71,8 @@ class Lane:
             if self._closed:
                 raise ending() from None
             raise
+        finally:
+            del one  # else it and an error would keep each other
 
     def _do_next(self) -> None:
         with self._changed:

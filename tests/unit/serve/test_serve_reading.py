@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from served_here import ASKED, Noted, run, serving_here
 
 from edgedec import GenerateOptions, Pipeline
-from edgedec.serve import body, lane
+from edgedec.serve import body, errors, lane
 from edgedec.serve.errors import ApiError
 from edgedec.serve.lane import Lane
 from edgedec.serve.prompts import SHORT, Prompts
@@ -286,6 +287,37 @@ class TestReading:
                 ).status_code == 200
 
         run(main())
+
+
+def errors_alive() -> int:
+    return sum(isinstance(one, ApiError) for one in gc.get_objects())
+
+
+def test_a_refused_request_leaves_nothing_to_the_garbage_collector(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is kept keeps, by its traceback, the body and what was made of it."""
+
+    async def refused(left: int) -> None:
+        async with serving_here(pipeline) as (_, client):
+            for given in ({"prompt": "x", "n": 99}, {"prompt": "x" * 100_000}):
+                found = await client.post("/v1/completions", json={**ASKED, **given})
+                assert found.status_code == 400
+            while errors_alive() > left:  # the thread lets go of it in a moment
+                await asyncio.sleep(0.01)
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(refused(left=0))
+        # The control: errors that are kept.
+        kept: list[Exception] = []
+        of = errors.of
+        monkeypatch.setattr(errors, "of", lambda error: kept.append(error) or of(error))
+        run(refused(left=2))
+        assert errors_alive() == 2
+    finally:
+        gc.enable()
 
 
 def read_before(size: int, waiting: list[int], coming: list[list[int]]) -> tuple[int, bool]:
