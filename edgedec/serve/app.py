@@ -22,6 +22,7 @@ from edgedec.serve.body import Body, parsed
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.events import EventStream, all_of, unless_left
 from edgedec.serve.guard import Guard
+from edgedec.serve.metrics import CONTENT_TYPE
 from edgedec.serve.model import Served
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import SHORT
@@ -109,8 +110,6 @@ class Routes:
         return Answer({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        from edgedec.serve.metrics import CONTENT_TYPE
-
         return Response(self._served.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def status(self, request: Request) -> Response:

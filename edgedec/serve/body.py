@@ -80,9 +80,8 @@ class Body:
         value = self.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise refused(self._where + name, f"a number from {low:g} to {high:g}", value)
-        if not low <= value <= high:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not low <= value <= high:
             raise refused(self._where + name, f"a number from {low:g} to {high:g}", value)
         return float(value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -34,20 +34,17 @@ class EventStream(Response):
         self._writer, self._ticket, self._first = writer, ticket, first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watcher = asyncio.create_task(_watch(receive, self._ticket))
-        try:
-            start = {"status": self.status_code, "headers": self.raw_headers}
-            await send({"type": "http.response.start", **start})
-            async for chunks in self._events():
-                data = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-                self._ticket.sent()
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            self._ticket.cancel()
-            watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await watcher
+        async with _watched(receive, self._ticket):
+            try:
+                start = {"status": self.status_code, "headers": self.raw_headers}
+                await send({"type": "http.response.start", **start})
+                async for chunks in self._events():
+                    data = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                    self._ticket.sent()
+                await send({"type": "http.response.body", "body": b""})
+            finally:
+                self._ticket.cancel()
 
     async def _events(self) -> AsyncIterator[list[str]]:
         news = self._first
@@ -70,22 +67,28 @@ class EventStream(Response):
         return [] if chunk is None else [chunk]
 
 
-async def _watch(receive: Receive, ticket: Ticket) -> None:
-    """Cancel a request whose client leaves."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    ticket.cancel()
+@asynccontextmanager
+async def _watched(receive: Receive, ticket: Ticket) -> AsyncIterator[None]:
+    """Cancel a request whose client leaves meanwhile."""
 
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        ticket.cancel()
 
-async def unless_left(request: Request, ticket: Ticket) -> list[News]:
-    """Return the next news; none if the client leaves first."""
-    watcher = asyncio.create_task(_watch(request.receive, ticket))
+    watcher = asyncio.create_task(watch())
     try:
-        return await ticket.take()
+        yield
     finally:
         watcher.cancel()
         with suppress(asyncio.CancelledError):
             await watcher
+
+
+async def unless_left(request: Request, ticket: Ticket) -> list[News]:
+    """Return the next news; none if the client leaves first."""
+    async with _watched(request.receive, ticket):
+        return await ticket.take()
 
 
 async def all_of(request: Request, ticket: Ticket) -> list[Generation]:
@@ -96,15 +99,12 @@ async def all_of(request: Request, ticket: Ticket) -> list[Generation]:
 
     """
     results = []
-    watcher = asyncio.create_task(_watch(request.receive, ticket))
-    try:
-        while news := await ticket.take():
-            results += [item.result for item in news if item.result is not None]
-    finally:
-        ticket.cancel()
-        watcher.cancel()
-        with suppress(asyncio.CancelledError):
-            await watcher
+    async with _watched(request.receive, ticket):
+        try:
+            while news := await ticket.take():
+                results += [item.result for item in news if item.result is not None]
+        finally:
+            ticket.cancel()
     if len(results) < len(ticket.works):
         raise ClientDisconnect
     return results

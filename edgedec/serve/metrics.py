@@ -27,16 +27,12 @@ class ServerMetrics:
 
     def __init__(self, granted: Callable[[], int] | None) -> None:
         self.registry = CollectorRegistry()
-        self._granted = granted
         self._lock = threading.Lock()
         self._drafted = self._accepted = self._emitted = self._passes = 0
         registry = self.registry
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"edgedec_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str, value: Callable[[], float]) -> None:
-            Gauge(f"edgedec_{name}", text, registry=registry).set_function(value)
 
         self._requests = counter("requests", "Requests answered.", "route", "status")
         self._texts = counter("texts", "Texts decoded.", "finish_reason")
@@ -46,11 +42,15 @@ class ServerMetrics:
         self._drafts = counter("drafted_tokens", "Tokens that were drafted.")
         self._accepts = counter("accepted_tokens", "Drafted tokens that were accepted.")
         self._target_passes = counter("target_passes", "Passes of the target.")
-        gauge("acceptance_rate", "Accepted / drafted tokens of all texts.", self._acceptance_rate)
-        gauge("block_efficiency", "Tokens / target passes of all texts.", self._block_efficiency)
-        gauge("memory_bytes", "Bytes that the process holds.", resident_bytes)
+        self._gauge(
+            "acceptance_rate", "Accepted / drafted tokens of all texts.", self._acceptance_rate
+        )
+        self._gauge(
+            "block_efficiency", "Tokens / target passes of all texts.", self._block_efficiency
+        )
+        self._gauge("memory_bytes", "Bytes that the process holds.", resident_bytes)
         if granted is not None:
-            gauge("memory_granted_bytes", "Bytes that it may hold.", granted)
+            self._gauge("memory_granted_bytes", "Bytes that it may hold.", granted)
         self._ttft = Histogram(
             "edgedec_ttft_seconds", "A request's arrival to its first token.", buckets=_TTFT_S,
             registry=registry,
@@ -62,11 +62,8 @@ class ServerMetrics:
 
     def watch(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Report the numbers of requests that take turns and that wait."""
-        for name, text, value in (
-            ("running_requests", "Requests that take turns.", running),
-            ("waiting_requests", "Requests that wait for a place.", waiting),
-        ):
-            Gauge(f"edgedec_{name}", text, registry=self.registry).set_function(value)
+        self._gauge("running_requests", "Requests that take turns.", running)
+        self._gauge("waiting_requests", "Requests that wait for a place.", waiting)
 
     def answered(self, route: str, status: int) -> None:
         """Count a request."""
@@ -98,9 +95,8 @@ class ServerMetrics:
         """Return all figures as text."""
         return generate_latest(self.registry)
 
-    def granted(self) -> int | None:
-        """Bytes that the process may hold; None without a limit."""
-        return None if self._granted is None else self._granted()
+    def _gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        Gauge(f"edgedec_{name}", text, registry=self.registry).set_function(value)
 
     def _acceptance_rate(self) -> float:
         return self._accepted / self._drafted if self._drafted else 0.0

@@ -49,7 +49,7 @@ class Served:
         self.tokenizer = pipeline.tokenizer
         self.max_context = pipeline.engine.target.capacity
         self.metrics = ServerMetrics(granted)
-        self._pipeline, self._created = pipeline, int(time())
+        self._pipeline, self._granted, self._created = pipeline, granted, int(time())
         self.prompts = Prompts(self.tokenizer, self.max_context, self.check_room)
         self.counting = Prompts(
             self.tokenizer, self.max_context, self.check_room, _COUNTED * self.max_context
@@ -151,5 +151,5 @@ class Served:
             "running": self.turns.running,
             "waiting": self.turns.waiting,
             "memory_bytes": resident_bytes(),
-            "memory_granted_bytes": self.metrics.granted(),
+            "memory_granted_bytes": None if self._granted is None else self._granted(),
         }
