@@ -156,6 +156,6 @@ class Decision:
 
     @property
     def untried(self) -> bool:
-        """True if plans that draft could be used, and none was measured."""
-        usable = [one for one in self.candidates if not one.refused]
-        return any(not one.plan.plain for one in usable) and not any(o.measured for o in usable)
+        """True if plans that draft could be used, and none of them was measured."""
+        drafting = [one for one in self.candidates if not one.refused and not one.plan.plain]
+        return bool(drafting) and not any(one.measured for one in drafting)
