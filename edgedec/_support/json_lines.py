@@ -37,6 +37,7 @@ class JsonLines:
         self._path = path
         self._begins = f'{{"{first}": "'.encode()
         self._count = 0
+        self._unended = False  # whether the last line that was there lacks its end
         self._file: IO[bytes] = path.open("ab")
         self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         if self._regular:
@@ -56,6 +57,7 @@ class JsonLines:
                     break
                 on_line(json_object(data), f"{self._path}:{number}")
                 whole += len(data)
+                self._unended = not data.endswith(b"\n")
                 self._count = number
 
     def add(self, fields: Mapping[str, Any]) -> None:
@@ -68,7 +70,8 @@ class JsonLines:
         line = _as_line(fields)
         before = os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(line.encode("utf-8") + b"\n")
+            start = b"\n" if self._unended else b""
+            self._file.write(start + line.encode("utf-8") + b"\n")
             self._file.flush()
             if self._regular:
                 os.fsync(self._file.fileno())
@@ -79,6 +82,7 @@ class JsonLines:
                 f"{self._count} lines are kept"
             ) from None
         self._count += 1
+        self._unended = False
 
     def _undo(self, length: int) -> None:
         """Cut the file back to its complete lines."""

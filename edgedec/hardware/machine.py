@@ -119,7 +119,7 @@ def _installed(wanted: re.Pattern[str]) -> Iterator[metadata.Distribution]:
                 for entry in Path(place).iterdir()
                 if entry.name.endswith((".dist-info", ".egg-info"))
             ]
-        except OSError:  # an archive, or nothing at all
+        except (OSError, ValueError):  # an archive, nothing at all, or no path
             continue
         for entry in sorted(entries, key=lambda entry: entry.name):
             # Some tools write hyphens in names, so that any of them may end the name.

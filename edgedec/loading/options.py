@@ -256,7 +256,7 @@ class OpenOptions:
     @property
     def compares_windows(self) -> bool:
         """True if the size of the draft model's context window is chosen while decoding."""
-        # With parallel requests or overlapped drafts, one view's time cannot be measured.
+        # With parallel requests or overlapped drafts, one window's time cannot be measured.
         alone = self.parallel == 1 and self.schedule == SEQUENTIAL
         return alone and self.draft_context == drafting.AUTO
 

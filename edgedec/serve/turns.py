@@ -167,7 +167,7 @@ class Turns:
         if begins:  # a session may hold less of the prompt than was thought
             prompt = ticket.works[ticket.choice].prompt
             ticket.to_read = ticket.length = len(prompt) - 1 - stream.metrics.reused_tokens
-        self._note_read(ticket, stream.metrics.unread_tokens)
+        self._note_read(ticket, stream.metrics.prefill_tokens_left)
         if events is None:
             return self._end_of_text(ticket, stream.result)
         if events:

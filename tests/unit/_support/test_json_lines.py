@@ -95,3 +95,13 @@ def test_a_pipe_is_only_written_to() -> None:
     with os.fdopen(end, "rb") as stream:
         assert json.loads(stream.read()) == {"name": "a"}
     assert not found
+
+
+def test_a_line_is_not_glued_to_one_without_an_end(tmp_path: Path) -> None:
+    file = tmp_path / "foreign.jsonl"
+    file.write_text('{"other": 7}')
+    lines = JsonLines(file, "id", lambda *_: None)
+    lines.add({"id": "a"})
+    lines.add({"id": "b"})
+    lines.close()
+    assert file.read_text() == '{"other": 7}\n{"id": "a"}\n{"id": "b"}\n'
