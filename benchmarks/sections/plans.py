@@ -28,7 +28,7 @@ from edgedec.records.workload import Workload
 
 _TOKENS, _CONTEXT = 64, 1024
 _MOST_GROWN = 24
-# All plans run; then the chosen one and the best few are opened and measured again, so often.
+# All plans run; then the chosen one and the best few are opened and measured again, seven times.
 _GO_ON, _FINALISTS, _REPEATS, _AGAIN = 8, 4, 3, 7
 
 

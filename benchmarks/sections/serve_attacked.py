@@ -5,7 +5,6 @@ Attacks and clients are threads of this process and call the server over loopbac
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
@@ -20,7 +19,14 @@ from typing import Any
 
 from benchmarks.bundles import Suite
 from benchmarks.sections.serve import Running, server
-from benchmarks.sections.serve_clients import PROMPT, Health, Stream, answered_s, status
+from benchmarks.sections.serve_clients import (
+    PROMPT,
+    Health,
+    Stream,
+    answered_s,
+    refused,
+    status,
+)  # fmt: skip
 from edgedec.compare.records import Recorder, Row
 from edgedec.errors import EdgedecError
 from edgedec.text.tokenizer import Tokenizer
@@ -239,29 +245,11 @@ def _sent(
     pool: ThreadPoolExecutor, running: Running, scale: Scale, count: int
 ) -> list[Future[int]]:
     """Send bodies that are to be refused, of each kind in turn; return the statuses to come."""
-    kinds = _bodies(scale.body_bytes)
+    kinds = refused(scale.body_bytes)
     return [
         pool.submit(status, running.address, "POST", *kinds[place % len(kinds)], scale.patience_s)
         for place in range(count)
     ]
-
-
-def _bodies(size: int) -> list[tuple[str, bytes]]:
-    """Return routes and bodies of about this many bytes, each too long in another way."""
-    words, accents = "word " * (size // 5), "é" * (size // 2)
-    tokens = 150_000
-    spaced = f",{' ' * (size // tokens - 2)}7" * tokens
-    texts: list[tuple[str, dict[str, Any]]] = [
-        ("/v1/completions", {"prompt": words}),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": words}]}),
-        ("/tokenize", {"prompt": accents}),
-    ]
-    found = [(path, {"model": "bench", **fields}) for path, fields in texts]
-    bodies = [(path, json.dumps(one, ensure_ascii=False).encode()) for path, one in found]
-    for prompt in ("7" + ",7" * (size // 2), "7" + spaced):  # too many values, too many tokens
-        raw = f'{{"model": "bench", "prompt": [{prompt}]}}'
-        bodies.append(("/v1/completions", raw.encode()))
-    return bodies
 
 
 def _named(statuses: Counter[int]) -> dict[str, int]:

@@ -1,8 +1,10 @@
-"""Ordinary clients of a server, whose waits are measured while others attack it."""
+"""Clients of a server whose waits are measured while others attack it, and bodies to attack with."""
 
 from __future__ import annotations
 
+import json
 import threading
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from time import perf_counter
@@ -17,7 +19,7 @@ PROMPT, TOKENS = [5, 6, 7], 8
 _REST_S = 0.01
 
 
-class Client:
+class Client(ABC):
     """A thread that calls the server until the context ends.
 
     Args:
@@ -61,8 +63,9 @@ class Client:
             self.times.append(now - self.asked_at)
         self._begun.set()
 
+    @abstractmethod
     def _call(self) -> None:
-        raise NotImplementedError
+        """Call the server until the context ends."""
 
 
 class Stream(Client):
@@ -134,3 +137,21 @@ def status(address: str, method: str, path: str, content: bytes, patience_s: flo
         return 0
     finally:
         connection.close()
+
+
+def refused(size: int) -> list[tuple[str, bytes]]:
+    """Return routes and bodies of about this many bytes, each too long in another way."""
+    words, accents = "word " * (size // 5), "é" * (size // 2)
+    tokens = 150_000
+    spaced = f",{' ' * (size // tokens - 2)}7" * tokens
+    texts: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/completions", {"prompt": words}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": words}]}),
+        ("/tokenize", {"prompt": accents}),
+    ]
+    found = [(path, {"model": "bench", **fields}) for path, fields in texts]
+    bodies = [(path, json.dumps(one, ensure_ascii=False).encode()) for path, one in found]
+    for prompt in ("7" + ",7" * (size // 2), "7" + spaced):  # too many values, too many tokens
+        raw = f'{{"model": "bench", "prompt": [{prompt}]}}'
+        bodies.append(("/v1/completions", raw.encode()))
+    return bodies

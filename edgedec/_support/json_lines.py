@@ -13,7 +13,8 @@ from typing import IO, Any
 from edgedec._support.fields import json_object
 from edgedec.errors import InputError
 
-# Called with a line's object, None if it is none, and its place, such as ``out.jsonl:3``.
+# Called with a line's object (None if the line is not a JSON object) and its place, such as
+# ``out.jsonl:3``.
 OnLine = Callable[[dict[str, Any] | None, str], object]
 
 

@@ -65,7 +65,8 @@ def command(
     each, the choice, and the reasons. From then on these models run here as planned by default
     (--plan none ignores the plan). A plan depends on the texts it is made from; use --prompts for
     texts like your own. A plan measured while other programs used more than a tenth of the
-    processor is shown but not stored.
+    processor is shown but not stored, unless you give --remember-busy. If none of the plans that
+    draft could be measured, the plan is shown but never stored.
 
     \b
     edgedec plan demo

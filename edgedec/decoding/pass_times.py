@@ -35,7 +35,7 @@ class Budget:
 
     Attributes:
         seconds: after which no further sweep begins.
-        passes: a slow model gets the time of so many single-row passes, at most ten times
+        passes: a slow model gets the time of this many single-row passes, at most ten times
             ``seconds``.
         fewest, most: sweeps, whatever the time.
 

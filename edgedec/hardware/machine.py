@@ -109,7 +109,10 @@ def package_versions(patterns: Collection[str]) -> dict[str, str]:
 
 
 def _installed(wanted: re.Pattern[str]) -> Iterator[metadata.Distribution]:
-    """Yield the packages whose folder has a wanted name; to read what all say takes a while."""
+    """Yield the packages whose folder has a wanted name; to read what all say takes a while.
+
+    Packages within archives, which hold no compiled files, are left out.
+    """
     from importlib import metadata  # slow to import
 
     for place in sys.path:
@@ -117,15 +120,17 @@ def _installed(wanted: re.Pattern[str]) -> Iterator[metadata.Distribution]:
             entries = [
                 entry
                 for entry in Path(place).iterdir()
-                if entry.name.endswith((".dist-info", ".egg-info"))
+                if entry.name.endswith((".dist-info", ".egg-info", ".egg"))
             ]
-        except (OSError, ValueError):  # an archive, nothing at all, or no path
+        except (OSError, ValueError, TypeError):  # an archive, nothing at all, or no path
             continue
         for entry in sorted(entries, key=lambda entry: entry.name):
             # Some tools write hyphens in names, so that any of them may end the name.
             parts = _normalized(entry.stem).split("-")
             if any(wanted.fullmatch("-".join(parts[: end + 1])) for end in range(len(parts))):
-                yield metadata.Distribution.at(entry)
+                yield metadata.Distribution.at(
+                    entry / "EGG-INFO" if entry.suffix == ".egg" else entry
+                )
 
 
 def _normalized(name: str | None) -> str:

@@ -97,6 +97,7 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
             " best plans takes up to a minute or so"
         )
         decision = decisions.plan(models, _workload(options.max_context), memory=memory)
+        # Kept whatever the trial met: else every start would measure again.
         remembered.remember(decision, now, limited=True)
     streams = decisions.streams(decision, models)
     if streams:

@@ -78,7 +78,7 @@ class Runner:
         if not speeds:
             notes = [f"{plan.label}: {why}" for plan, why in failed.items()]
             note = "; ".join([_ONE_ROUND, *notes] if outcome.turns else notes or [_NO_TIME])
-        elif len(speeds) == 1 and not failed:
+        elif len(speeds) + len(failed) < len(plans) and all(plans[one].plain for one in speeds):
             note = _NO_TIME
         measured = {plans[number]: one for number, one in speeds.items()}
         return Ran({**measured, **failed}, note, busy)

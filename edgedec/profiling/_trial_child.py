@@ -199,7 +199,14 @@ class _Stage:
             draft_branches=draft.capabilities.branches if draft else None,
         )
         # Plans that run the same models draft by the same pass times, which are measured once.
-        costs = plan.target, info.needs_branches, plan.draft, plan.draft_length, plan.depth
+        costs = (
+            plan.target,
+            info.needs_branches,
+            plan.draft,
+            plan.draft_length,
+            plan.depth,
+            plan.plain,
+        )
         known = copy.deepcopy(self._policies.get(costs))
         engine = build_engine(plan, session, parts, self._clock, policy=known)
         stack.callback(engine.drafter.close)

@@ -15,7 +15,7 @@ from edgedec.records.profile import PassTimes
 # Passes within this factor of their width's quickest count as undisturbed.
 _AGREE = 1.1
 _ENOUGH, _FEWEST, _MOST = 5, 3, 40
-# A slow model gets more time: that of so many single-row passes.
+# A slow model gets more time: that of this many single-row passes.
 _PASSES = 120
 
 # Tokens of a prompt that one pass computes.

@@ -21,6 +21,9 @@ from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import SnapshotError
 
+# Logits that a model remembers: 8 bytes each.
+_REMEMBERED = 1 << 17
+
 
 class FakeModel:
     """A deterministic distribution over a small vocabulary.
@@ -58,7 +61,7 @@ class FakeModel:
         self.name = f"fake-{seed}-{context}-{sharpness}-{vocab_size}"
         self.passes = 0
         # A text is decoded again and again, and to draw its numbers takes most of the time.
-        self._own = functools.lru_cache(1024)(self._drawn)
+        self._own = functools.lru_cache(max(1, _REMEMBERED // vocab_size))(self._drawn)
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
         """Return the logits of the token after ``tokens``, ``[vocab]`` float32."""

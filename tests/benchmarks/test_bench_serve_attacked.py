@@ -16,7 +16,7 @@ if not Path("/proc/self/status").exists():
 import blocking_server
 
 from benchmarks.bundles import Bundles, Suite
-from benchmarks.sections import serve_attacked
+from benchmarks.sections import serve_attacked, serve_clients
 from benchmarks.sections.serve import started
 from benchmarks.sections.serve_attacked import ATTACKS, Scale
 from benchmarks.sections.serve_clients import Health, Stream, status
@@ -91,7 +91,7 @@ def test_a_server_that_does_not_start_is_named() -> None:
 
 
 def test_every_body_is_large_and_too_long_in_its_own_way() -> None:
-    bodies = serve_attacked._bodies(3_900_000)
+    bodies = serve_clients.refused(3_900_000)
     assert len({content for _, content in bodies}) == len(bodies) == 5
     for _, content in bodies:
         assert 0.97 < len(content) / 3_900_000 < 1.03

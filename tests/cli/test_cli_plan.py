@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -225,17 +225,26 @@ def test_passes_that_were_interrupted_are_not_kept_either(
     assert kept(tmp_path / "profiles") == []
 
 
-@pytest.mark.parametrize("note", ["it crashed", ""])
-def test_a_plan_of_a_trial_that_measured_nothing_is_not_kept(
-    run: Callable, measured: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: str
-) -> None:
+@pytest.mark.parametrize("measures", ["nothing", "plain", "all"])
+def test_a_plan_for_which_nothing_that_drafts_was_measured_is_not_kept(
+    run: Callable, measured: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    measures: str,
+) -> None:  # fmt: skip
     measured(0.0)
-    if note:
-        monkeypatch.setattr(running.Runner, "__call__", lambda self, *plans: Ran(note=note))
+
+    def tried(_: object, plans: Sequence[Plan], together: bool) -> Ran:
+        found = ran(speed)(plans, together).found if measures != "nothing" else {}
+        if measures == "all":
+            return Ran(found)
+        return Ran({plan: one for plan, one in found.items() if plan.plain}, "no time was left")
+
+    monkeypatch.setattr(running.Runner, "__call__", tried)
     result = run("plan", "demo", *SHORT, "--remember-busy")
     assert result.exit_code == 0, result.output
-    assert ("no plan that drafts could be measured. Without a plan" in result.stderr) == bool(note)
-    assert bool(kept(tmp_path / "profiles")) != bool(note)
+    is_kept = measures == "all"
+    assert ("no plan that drafts could be measured. Without a plan" in result.stderr) != is_kept
+    assert ("no plan that drafts could be measured: no time was left." in result.stdout) != is_kept
+    assert bool(kept(tmp_path / "profiles")) == is_kept
 
 
 @pytest.mark.slow

@@ -17,9 +17,8 @@ from edgedec.errors import SnapshotError
 
 # Share by which a round changes the mean gain: it averages about 30 rounds, as the speed does.
 _GAIN_RATE = 0.03
-# Thresholds are computed at rounds 1, 2, 4, 7, ... of a text, at last every so many, and between
-# those when a chance has moved; then at most once in so many seconds of decoding, of which that
-# takes a fraction of a percent.
+# Thresholds are computed at rounds 1, 2, 4, 7, ... of a text, at last every 64, and between those
+# when a chance has moved, at most once in these seconds of decoding: a fraction of a percent.
 _PLAN_EVERY, _PLAN_EVERY_S = 64, 0.05
 # A peek that costs no more tokens than this is taken before drafters are compared: less than the
 # estimates of two drafters err by.

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,16 @@ def test_another_build_under_one_version(versions_of: Callable[..., dict[str, st
     assert plain != other
     compiled = Installed(name, version, "x.pyc,,\nlib/libggml.so,sha256=aa,1\n")
     assert versions_of(compiled) == plain
+
+
+def test_eggs_count_and_what_cannot_be_read_does_not(
+    versions_of: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    egg = Installed("onnxruntime", "1.9", "", "onnxruntime-1.9-py3.11.egg/EGG-INFO")
+    assert versions_of(egg)["onnxruntime"] == "1.9"
+    path: list[Any] = [*sys.path, b"/of/bytes", None, "/a\0b"]
+    monkeypatch.setattr(sys, "path", path)
+    assert package_versions(PACKAGES)["onnxruntime"] == "1.9"
 
 
 def test_which_packages_count(versions_of: Callable[..., dict[str, str]]) -> None:

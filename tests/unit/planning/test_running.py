@@ -102,10 +102,16 @@ def test_where_a_repetition_would_take_long_fewer_texts_run(jobs: list[TrialJob]
 
 
 def test_plans_for_which_no_time_was_left_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Outcome((Turn(0, 0, 0, 0.02, 10, 10),), (None,) * 3, 0.0, {})
-    monkeypatch.setattr(running.trial, "run", lambda job: alone)
+    turn = Turn(0, 0, 0, 0.02, 10, 10)
     runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
-    assert runner(PLANS, True).note == "no time was left for them"
+    for failed in ({}, {"1": "no device"}):
+        alone = Outcome((turn,), (None,) * 3, 0.0, failed)
+        monkeypatch.setattr(running.trial, "run", lambda job, alone=alone: alone)
+        assert runner(PLANS, True).note == "no time was left for them"
+    failed = {str(number): "no device" for number in range(1, len(PLANS))}
+    alone = Outcome((turn,), (None,) * 3, 0.0, failed)
+    monkeypatch.setattr(running.trial, "run", lambda job: alone)
+    assert runner(PLANS, True).note == ""
 
 
 def test_texts_that_end_in_their_first_round_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,25 @@ def test_rounds_are_counted_by_position(world: World) -> None:
     assert chain.overhead_s == pytest.approx(0.0, abs=1e-6)
 
 
+def test_pass_times_are_measured_once_for_plans_that_draft_by_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for plain decoding, nor where another model or length drafts."""
+    given: list[tuple[Plan, bool]] = []
+    build = _trial_child.build_engine
+
+    def noting(plan: Plan, *rest: Any, policy: Any, **more: Any) -> Any:
+        given.append((plan, policy is not None))
+        return build(plan, *rest, policy=policy, **more)
+
+    monkeypatch.setattr(_trial_child, "build_engine", noting)
+    lookup, recycling = (Plan(QUICK, None, name, None) for name in ("lookup", "recycling"))
+    world.run(PLAIN, lookup, AUTO, recycling, CHAIN, SLOWER, fewest=1, most=1)
+    assert dict(given) == {
+        PLAIN: False, lookup: False, AUTO: False, recycling: True, CHAIN: False, SLOWER: False,
+    }  # fmt: skip
+
+
 def test_a_draft_that_is_never_right_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin of the above: nothing is accepted, and drafting takes time."""
     world = World(monkeypatch, like=0.0)
