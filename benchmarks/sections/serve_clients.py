@@ -1,4 +1,4 @@
-"""Clients of a server whose waits are measured while others attack it, and bodies to attack with."""
+"""Clients of a server whose waits are measured during attacks, and bodies to attack with."""
 
 from __future__ import annotations
 
