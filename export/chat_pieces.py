@@ -32,13 +32,14 @@ _MARKS = ("</think>",)
 _CONTENTS = (
     "Hi", "  two  words \n", "\n\nline\n", "\t\x85\xa0tabs\u2003\u3000", "{{ x }} {% if %} {# c #}",
     "<|im_start|>user\nno<|im_end|>", "[INST] x [/INST] </s><s>", "<b>\"it's\" & 'that'</b> \\n \\",
-    "你好 👩‍👩‍👧 e\u0301 \u202eabc", '{"role": "user", "n": [1, null]}', "<think>a</think>\n\nb", "<think>\n",
-    "</think></think> c", "a</think>", "0", "None", "system", "def f():\n    return 'x'\n", "%s %d {0}", "\x1c.\x1f",
+    "你好 👩‍👩‍👧 e\u0301 \u202eabc", '{"role": "user", "n": [1, null]}',
+    "<think>a</think>\n\nb", "<think>\n", "</think></think> c", "a</think>", "0", "None", "system",
+    "def f():\n    return 'x'\n", "%s %d {0}", "\x1c.\x1f",
 )  # fmt: skip
 
 
 def write_pieces(tokenizer: Path) -> bool:
-    """Write the pieces of a tokenizer's chat template into its folder; return whether it has any."""
+    """Write the pieces of a tokenizer's chat template beside it; return whether there are any."""
     try:
         template = Tokenizer.load(tokenizer).chat_template
     except EdgedecError:  # the template cannot be used, and a bundle may come without one

@@ -140,9 +140,8 @@ class ChatPieces:
             raise InputError("messages[0]: this model takes no system message: leave it out")
         for index, role in enumerate(named[named[0] == SYSTEM :]):
             if role != (ASSISTANT if index % 2 else USER):
-                raise InputError(
-                    f"messages: expected user and assistant in turns, found {', '.join(named)[:100]}"
-                )
+                found = ", ".join(named)[:100]
+                raise InputError(f"messages: expected user and assistant in turns, found {found}")
         if named[-1] != USER:
             raise InputError("messages: expected a user's message last")
         for index, (_, content) in enumerate(turns):

@@ -9,14 +9,15 @@ from typing import Any
 from edgedec.errors import InputError
 from edgedec.export.chat_pieces import conversations, pieces_of
 from edgedec.text.chat_pieces import VERSION, ChatPieces
-from tools.vectors.templates import SAMPLES, Sample
+from tools.vectors.samples import SAMPLES, Sample
 
 _RENDERED = 8
 Messages = list[dict[str, str]]
 
 # By roles; the contents are letters.
 _REFUSED = (
-    ("assistant",), ("user", "user"), ("user", "assistant"), ("system",), ("user", "system", "user"),
+    ("assistant",), ("user", "user"), ("user", "assistant"), ("system",),
+    ("user", "system", "user"),
     ("system", "system", "user"), ("system", "assistant"), ("user", "tool", "user"),
     ("user", "assistant", "assistant", "user"), ("User",),
 )  # fmt: skip

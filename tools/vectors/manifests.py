@@ -186,7 +186,7 @@ _SOUND: dict[str, Change] = {
     "licence stated": lambda m: _target(m).update(licence="Apache-2.0"),
     "no sizes": lambda m: _target(m).update(dims={}),
     "largest size": lambda m: _target(m)["dims"].update(parameters=(1 << 62) - 1),
-    "names in other scripts": lambda m: _target(m).update(source="模型 α"),
+    "names in other scripts": lambda m: _target(m).update(source="模型"),
 }
 _WRONG: dict[str, tuple[Change, str]] = {
     "newer schema": (lambda m: m.update(schema_version=3), "has schema 3"),
@@ -283,7 +283,10 @@ def _altered() -> Iterator[Attempt]:
     ):
         yield Attempt(f"{name} {words}", sound, words, files(name, content))
     yield Attempt("a file more", sound, None, files("target/other", "x"))
-    folder = {**{n: c for n, c in FILES.items() if n != "draft/model.onnx"}, "draft/model.onnx/x": ""}
+    folder = {
+        **{n: c for n, c in FILES.items() if n != "draft/model.onnx"},
+        "draft/model.onnx/x": "",
+    }
     yield Attempt("a folder in a file's place", sound, "cannot be read", folder)
 
 

@@ -31,12 +31,12 @@ QWEN_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
 _VOCABULARY = 520
 # Those whose merges are written as in files of before 2024.
 _OLD = ("digits", "metaspace")
-_WORDS = (
+_TEXT = (
     "the a of and to in is that it he was for on are as with his they be at one have this from "
     "def return class import print value index range while True None self length token "
     "naïve café Größe Straße año garçon привет мир слово данные 世界 你好 时间 日本 こんにちは "
     "데이터 한국어 สวัสดี مرحبا שלום नमस्ते 2024 100 3.14 42 007 don't we'll I'm they've it's"
-).split(" ")
+)
 _MARKS = (". ", ", ", "\n", "\n\n", ": ", " (", ") ", "    ", " = ", "\t", "! ", '"', " - ", "🙂 ")
 
 
@@ -48,11 +48,12 @@ def make() -> dict[str, str]:
 def corpus() -> list[str]:
     """Return generated texts with words and marks of several scripts."""
     rng = random.Random(32)
-    weights = [1 / (rank + 3) for rank in range(len(_WORDS))]
+    words = _TEXT.split(" ")
+    weights = [1 / (rank + 3) for rank in range(len(words))]
     texts = []
     for _ in range(60):
         parts = []
-        for word in rng.choices(_WORDS, weights, k=60):
+        for word in rng.choices(words, weights, k=60):
             shown = rng.choices((word, word.title(), word.upper()), (8, 2, 1))[0]
             parts += [shown, rng.choices((" ", rng.choice(_MARKS)), (4, 1))[0]]
         texts.append("".join(parts))

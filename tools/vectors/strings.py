@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Texts that tokenizers are tried on: all planes of Unicode, marks, white space, digits."""
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ TEXTS = (
     _SPACES,
     "x".join(_SPACES),
     "  two  three   four    five     six      ",
-    "\n\n\n", " \n \n ", "a \n b", "a\r\nb\r\n\r\nc", "\n  x", "x  \n", "\t\tx\t y \t", "x   ", "   x",
+    "\n\n\n", " \n \n ", "a \n b", "a\r\nb\r\n\r\nc", "\n  x", "x  \n", "\t\tx\t y \t", "x   ",
+    "   x",
     "line one\n\n    indented\n\tTabbed\n\n\n",
     "a\xa0b \xa0 c\u3000d \u2003 e",
     # Punctuation runs, with line ends behind.
@@ -35,12 +37,15 @@ TEXTS = (
     # Scripts, marks that combine, precomposed and not.
     "naïve café Größe ÅÆØ ŁódŹ", "nai\u0308ve cafe\u0301 A\u030a o\u0323\u0302 \u1e9b\u0323",
     "\u0301\u0302 begins with marks", "q\u0307\u0323 q\u0323\u0307 e\u0301\u0301\u0301",
-    "한국어 \u1112\u1161\u11ab\u1100\u1173\u11af 가각힣", "\u212b \u2126 \u00c5 \u03a9 \ufb01 \uf900",
+    "한국어 \u1112\u1161\u11ab\u1100\u1173\u11af 가각힣",
+    "\u212b \u2126 \u00c5 \u03a9 \ufb01 \uf900",
     "Ελληνικά привет Ёлка мир ԱՐԵՎ", "مرحبا بالعالم ١٢٣ שָׁלוֹם", "नमस्ते दुनिया বাংলা தமிழ் తెలుగు",
-    "สวัสดีชาวโลก ລາວ ខ្មែរ မြန်မာ", "你好，世界。今天是2024年。", "こんにちは カタカナ ﾊﾝｶｸ 漢字々〆",
+    "สวัสดีชาวโลก ລາວ ខ្មែរ မြန်မာ", "你好，世界。今天是2024年。",
+    "こんにちは カタカナ ﾊﾝｶｸ 漢字々〆",
     "ᚠᛇᚻ ᎣᏏᏲ ꯃꯩꯇꯩ ⴰⵣⵓⵍ ߒߞߏ",
     # Emoji: modifiers, families, flags, keycaps, tags.
-    "🙂🙂 👍🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇫🇷 1️⃣ ❤️ ❤ 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    "🙂🙂 👍🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇫🇷 1️⃣ ❤️ ❤",
+    "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
     # A letter, number, sign or nothing of each plane.
     "\U00010348 \U00010400\U00010428 \U0001d49c \U0001f680 \U00012000",
     "\U00020000\U0002a6d6 \U0002f800 \U00030000 \U000e0100 \U000f0000 \U0010fffd",
@@ -58,13 +63,15 @@ TEXTS = (
     "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>",
     "<s>x</s> <unk> <0x41> <0xE4><0xB8><0x96> <0x4G>", "<start_of_turn>user\nHi\n\n\nthere ▁▁▁ ▁a",
     "<tool><tool>s<tool >tools <too", "a<|user|>  b <|user|>\n\nc<|user|>", "<|user|>",
-    "a  <mask>  b\n<mask>\nc  <both>  d<both>e", "<|endoftext|", "|endoftext|>", "<|<|endoftext|>|>",
+    "a  <mask>  b\n<mask>\nc  <both>  d<both>e", "<|endoftext|", "|endoftext|>",
+    "<|<|endoftext|>|>",
     "    four    spaces", "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\n",
 )  # fmt: skip
 # Characters for texts that are drawn: letters, digits, marks, spaces and signs of many scripts.
 _DRAWN = (
-    "abcdefgXYZ'.,!?-_0123456789    \n\n\t\r éüñßÅçæøłœąſſİıǅ\u0301\u0308\u0327\u0323αβγΩдЖяאבגدرس"
-    "हिन्दीกขคぁアー世界时间한글가\u1100\u1161🙂👍🏽\u200d\u2028\u3000\xa0½²Ⅷ٣१€$£+=<>|«»„“”…—\U0001d49c\U00020000\x00\ufffd"
+    "abcdefgXYZ'.,!?-_0123456789    \n\n\t\r éüñßÅçæøłœąſſİıǅ\u0301\u0308\u0327\u0323"
+    "αβγΩдЖяאבגدرسहिन्दीกขคぁアー世界时间한글가\u1100\u1161🙂👍🏽\u200d\u2028\u3000\xa0"
+    "½²Ⅷ٣१€$£+=<>|«»„“”…—\U0001d49c\U00020000\x00\ufffd"
 )
 
 

@@ -23,7 +23,9 @@ FEATURES = (
     "avx", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
     "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "bf16", "sve",
 )  # fmt: skip
-_LONG = "".join(f"def step_{number}(value):\n    return value + {number}\n\n" for number in range(16))
+_LONG = "".join(
+    f"def step_{number}(value):\n    return value + {number}\n\n" for number in range(16)
+)
 PROMPTS = (
     "def format_date(value):",
     "import os\nimport sys\n\n\ndef main():\n",

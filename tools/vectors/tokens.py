@@ -6,6 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+
 from edgedec.text.tokenizer import Tokenizer
 from tools.vectors import strings
 from tools.vectors.files import FOLDER
@@ -20,6 +22,7 @@ def make() -> dict[str, Any]:
     """Return ``tokens.json``, of the tokenizers as they are committed."""
     loaded = {name: load(name, place) for name, place in places().items()}
     return {
+        "made_with": {"tokenizers": tokenizers.__version__},
         "tokenizers": places(),
         "cases": [
             case(name, tokenizer, text, add_special_tokens=add)
@@ -44,9 +47,7 @@ def load(name: str, place: str) -> Tokenizer:
     return Tokenizer.load(_ROOT / place if name == "demo" else FOLDER / place)
 
 
-def case(
-    name: str, tokenizer: Tokenizer, text: str, *, add_special_tokens: bool
-) -> dict[str, Any]:
+def case(name: str, tokenizer: Tokenizer, text: str, *, add_special_tokens: bool) -> dict[str, Any]:
     """Return a text's ids, and what these stream and decode to."""
     ids = tokenizer.encode(text, add_special_tokens=add_special_tokens)
     return {
@@ -59,9 +60,7 @@ def case(
     }
 
 
-def decode(
-    name: str, tokenizer: Tokenizer, ids: list[int], prompt: list[int]
-) -> dict[str, Any]:
+def decode(name: str, tokenizer: Tokenizer, ids: list[int], prompt: list[int]) -> dict[str, Any]:
     """Return what ids that no text gave stream to, after a prompt."""
     return {"tokenizer": name, "ids": ids, "prompt": prompt,
             "pieces": pieces(tokenizer, ids, prompt)}  # fmt: skip
