@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgedec.errors import EdgedecError
@@ -26,7 +26,6 @@ from edgedec.text.chat_pieces import (
 from edgedec.text.tokenizer import Tokenizer
 
 Conversation = Sequence[tuple[str, str]]
-Render = Callable[[Conversation], str]
 _TRIED = 48
 _MARKS = ("</think>",)
 _CONTENTS = (
@@ -81,32 +80,28 @@ class _Probes:
     def pieces(self, *, system: bool) -> ChatPieces:
         """Return pieces that give the texts of the conversations that were tried.
 
+        What stands between two messages can be cut anywhere, since only the joined text counts.
+        It is cut where the first of them ends without an answer to come, so that marks stay whole.
+
         Raises:
             InputError, BundleError: the template refuses one of them.
             _Unlike: there are no such pieces.
 
         """
-        front, between, back = self._split((USER, ASSISTANT, USER))[:3]
-        ends = self._split((USER,))
-        generation_end = self._split((USER, ASSISTANT, USER))[3]
-        if ends != [front, generation_end]:
+        front, between, back, end = self._split((USER, ASSISTANT, USER))
+        if self._split((USER,)) != [front, end]:
             raise _Unlike
-        answer_close = self._closing((USER, ASSISTANT))
-        close = answer_close if back.startswith(answer_close) else ""
-        user_open = back[len(close) :] if close else _common_end(front, back)
+        user_open = back.removeprefix(self._closing((USER, ASSISTANT)))
         if not front.endswith(user_open):
             user_open = _common_end(front, back)
-        answer_close = back[: len(back) - len(user_open)]
         user_close = self._closing((USER,))
-        if not (between.startswith(user_close) and generation_end.startswith(user_close)):
-            user_close = _common_start(between, generation_end)
+        if not (between.startswith(user_close) and end.startswith(user_close)):
+            user_close = _common_start(between, end)
+        answer = Turn(between[len(user_close) :], back[: len(back) - len(user_open)])
         found = ChatPieces(
             bos=front[: len(front) - len(user_open)],
-            roles={
-                USER: Turn(user_open, user_close),
-                ASSISTANT: Turn(between[len(user_close) :], answer_close),
-            },
-            generation=generation_end[len(user_close) :],
+            roles={USER: Turn(user_open, user_close), ASSISTANT: answer},
+            generation=end[len(user_close) :],
         )
         if system:
             found = self._with_system(found)
@@ -124,33 +119,31 @@ class _Probes:
             between = between[: len(between) - len(user.open)]
         else:
             after_system = Turn("", user.close)
-        front, bos, default = found.bos, found.bos, None
-        if not before.startswith(front):
+        bos, default = found.bos, None
+        if not before.startswith(bos):
             # Without a system message there is one of the template's own.
-            front += user.open if after_system else ""
+            whole = found.bos + user.open if after_system else found.bos
             bos = self._bos if before.startswith(self._bos) else ""
-            opened = before[len(bos) :]
-            inside = front[len(bos) :]
-            if not (front.startswith(before) and inside.endswith(between)):
+            if not (whole.startswith(before) and whole[len(before) :].endswith(between)):
                 raise _Unlike
-            default = inside[len(opened) : len(inside) - len(between)]
+            default = whole[len(before) : len(whole) - len(between)]
         roles = {SYSTEM: Turn(before[len(bos) :], between), **found.roles}
         return dataclasses.replace(
             found, bos=bos, roles=roles, default_system=default, after_system=after_system
         )
 
-    def _split(self, roles: Sequence[str]) -> list[str]:
+    def _split(self, roles: Sequence[str], *, answer: bool = True) -> list[str]:
         """Return what stands before, between and after the messages of a conversation."""
         words = [f"Word{index}of{role.title()}" for index, role in enumerate(roles)]
-        text = _rendered(self._template, list(zip(roles, words, strict=True)))
-        return _around(text, words)
+        messages = [{"role": r, "content": w} for r, w in zip(roles, words, strict=True)]
+        return _around(self._template.render(messages, add_generation_prompt=answer), words)
 
     def _closing(self, roles: Sequence[str]) -> str:
-        """Return what closes the last message where no answer is asked for."""
-        words = [f"Word{index}of{role.title()}" for index, role in enumerate(roles)]
-        messages = [{"role": r, "content": w} for r, w in zip(roles, words, strict=True)]
-        text = self._template.render(messages, add_generation_prompt=False)
-        return _around(text, words)[-1]
+        """Return what closes the last message where no answer is to come; "" if that is unclear."""
+        try:
+            return self._split(roles, answer=False)[-1]
+        except (EdgedecError, _Unlike):
+            return ""
 
     def _strips(self, role: str) -> bool:
         text = _rendered(self._template, _with_content(role, " \n Odd \t\n"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from edgedec._support.fields import one_line
 from edgedec.bundle.chat import Chat
-from edgedec.bundle.folder import Bundle, Role
+from edgedec.bundle.folder import Bundle
 from edgedec.bundle.onnx_operators import Operator, operators
 from edgedec.text.portable import MAX_BYTES, unknown_parts
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
@@ -58,9 +58,7 @@ class Fitness:
 
 def fitness(bundle: Bundle, runtime: str = ONNX_RUNTIME) -> Fitness:
     """Look at a bundle's graphs, files, tokenizers and chat; BundleError if they are damaged."""
-    found = [*_chat(bundle)]
-    needs: list[str] = []
-    tokenizers = {role.tokenizer: role for role in bundle.roles if FORMAT in role.variants}
+    found, needs = [*_chat(bundle), *_tokenizer(bundle), *_draft(bundle)], []
     for role in bundle.roles:
         variant = role.variants.get(FORMAT)
         if variant is None:
@@ -73,8 +71,6 @@ def fitness(bundle: Bundle, runtime: str = ONNX_RUNTIME) -> Fitness:
         found += [f"{role.role}: {clause}" for clause in _operators(used, runtime)]
         needs += [f"{role.role}: {clause}" for clause in _needs(used)]
         found += _large(bundle, variant.files)
-    for role in tokenizers.values():
-        found += _tokenizer(bundle, role)
     return Fitness(tuple(found), tuple(needs))
 
 
@@ -115,19 +111,31 @@ def _large(bundle: Bundle, files: tuple[str, ...]) -> Iterator[str]:
             )
 
 
-def _tokenizer(bundle: Bundle, role: Role) -> Iterator[str]:
-    folder = role.tokenizer.relative_to(bundle.path)
+def _tokenizer(bundle: Bundle) -> Iterator[str]:
+    tokenizer = bundle.target.tokenizer
+    folder = tokenizer.relative_to(bundle.path)
     file = (folder / TOKENIZER).as_posix()
     # By the library, which fills in what a file leaves out.
     loaded = Tokenizer.read(
         lambda name, limit: bundle.read((folder / name).as_posix(), limit),
-        role.tokenizer / TOKENIZER,
+        tokenizer / TOKENIZER,
     )
     size = bundle.files[file].size_bytes
     if size > MAX_BYTES:
         yield f"{file}: {size} bytes, expected at most {MAX_BYTES}"
     for clause in unknown_parts(json.loads(loaded.backend.to_str())):
         yield f"{file}: {clause}"
+
+
+def _draft(bundle: Bundle) -> Iterator[str]:
+    target, draft = bundle.target, bundle.draft
+    if draft is None:
+        return
+    columns = [role.dims.get("vocab_size") for role in (target, draft)]
+    if draft.tokenizer_hash != target.tokenizer_hash:
+        yield "draft: another tokenizer than the target's, so it would not draft there"
+    elif columns[0] != columns[1]:
+        yield f"draft: {columns[1]} columns of logits, expected the target's {columns[0]}"
 
 
 def _chat(bundle: Bundle) -> Iterator[str]:

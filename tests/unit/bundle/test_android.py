@@ -191,6 +191,19 @@ def test_other_formats(tmp_path: Path) -> None:
     assert line == "target: format gguf, expected onnx: export with --format onnx"
 
 
+def test_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
+    def other_tokenizer(manifest: dict[str, Any]) -> None:
+        manifest["roles"]["draft"]["tokenizer"]["content_sha256"] = "1" * 64
+
+    def other_columns(manifest: dict[str, Any]) -> None:
+        manifest["roles"]["draft"]["dims"]["vocab_size"] = 7
+
+    (line,) = fitness(make(tmp_path / "a", change=other_tokenizer)).problems
+    assert line.startswith("draft: another tokenizer")
+    (line,) = fitness(make(tmp_path / "b", change=other_columns)).problems
+    assert line.startswith("draft: 7 columns of logits")
+
+
 def test_a_template_without_pieces(tmp_path: Path) -> None:
     template = {"tokenizer/chat_template.jinja": TEMPLATE.encode()}
     (line,) = fitness(make(tmp_path / "a", more=template)).problems
