@@ -14,6 +14,14 @@ from tools.vectors.samples import SAMPLES, Sample
 _RENDERED = 8
 Messages = list[dict[str, str]]
 
+_ODD = (
+    [
+        ("user", " \n Hi \t\n"),
+        ("assistant", "\u2003<think>\nWell\n</think>\n\nHello \x85"),
+        ("user", "\x1cBye"),
+    ],
+    [("user", "</think>\na"), ("assistant", "b</think></think> c"), ("user", "</think>")],
+)
 # By roles; the contents are letters.
 _REFUSED = (
     ("assistant",), ("user", "user"), ("user", "assistant"), ("system",),
@@ -53,7 +61,7 @@ def _cases(sample: Sample, pieces: ChatPieces) -> list[dict[str, Any]]:
 
 
 def _talks(*, system: bool) -> Iterator[Messages]:
-    for conversation in conversations(_RENDERED, system=system, seed=7):
+    for conversation in [*_ODD, *conversations(_RENDERED, system=system, seed=7)]:
         yield [{"role": role, "content": content} for role, content in conversation]
 
 

@@ -85,6 +85,7 @@ def _ids(tokenizer: Tokenizer, number: int) -> list[tuple[list[int], list[int]]]
         token for token in range(tokenizer.vocab_size)
         if len(tokenizer.bytes_of(token)) == 1 and tokenizer.bytes_of(token)[0] >= 0x80
     ]  # fmt: skip
+    spaced = [t for t in range(tokenizer.vocab_size) if tokenizer.bytes_of(t).startswith(b" ")]
     prompts = ([], sorted(tokenizer.special_ids)[:1], tokenizer.encode("a b"))
     found = []
     for index in range(_DECODED):
@@ -92,6 +93,8 @@ def _ids(tokenizer: Tokenizer, number: int) -> list[tuple[list[int], list[int]]]
             rng.choice(byte_tokens) if rng.random() < 0.5 else rng.randrange(tokenizer.vocab_size)
             for _ in range(rng.randint(1, 14))
         ]
+        if index % 2:  # of which the beginning of a text may lose the space
+            ids.insert(0, rng.choice(spaced))
         if index % 4 == 3:
             ids.insert(rng.randrange(len(ids)), tokenizer.vocab_size + 7)
         found.append((ids, list(prompts[index % 3])))

@@ -49,10 +49,17 @@ BROKEN_NOISE = {
     "another constant": ("_GOLDEN", np.uint64(0x9E3779B97F4A7C13)),
     "another last shift": ("_LAST_SHIFT", np.uint64(30)),
     "53 bits": ("_LOWEST", np.uint64(11)),
-    "no half": ("_spread", lambda bits, step: bits.view(np.int64) * step),
-    "large noise by the other formula": ("_LARGE_STEP", 2.0**-52 * 2.0**-8),
+    "another share of large noise": ("_LARGE_STEP", -(2.0**-52) * 2.0**-7),
     "gaps from another counter": ("_GAPS", 1 << 39),
 }
+
+
+def differs(case: dict[str, Any]) -> bool:
+    try:
+        with np.errstate(all="ignore"):
+            return noise.noise(int(case["key"]), case["vocab_size"]) != case
+    except IndexError:  # steps of gaps that are below zero
+        return True
 
 
 @pytest.mark.parametrize("name", BROKEN_NOISE)
@@ -62,11 +69,7 @@ def test_broken_noise_is_noticed(name: str, monkeypatch) -> None:
     generator._all_counters.cache_clear()
     generator._gap_counters.cache_clear()
     try:
-        with np.errstate(all="ignore"):
-            assert any(
-                noise.noise(int(case["key"]), case["vocab_size"]) != case
-                for case in files.read("noise.json")["noise"][:20]
-            )
+        assert any(map(differs, files.read("noise.json")["noise"][::4]))
     finally:
         generator._all_counters.cache_clear()
         generator._gap_counters.cache_clear()
@@ -100,7 +103,7 @@ def test_chat() -> None:
 
 
 def test_the_pieces_are_those_of_the_templates() -> None:
-    assert chat.make() == files.read("chat.json")
+    assert json.loads(files.text_of(chat.make())) == files.read("chat.json")
 
 
 @pytest.mark.parametrize(
