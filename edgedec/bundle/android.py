@@ -25,7 +25,7 @@ _MICROSOFT = "com.microsoft::"
 OPERATORS = frozenset({
     "Add", "Cast", "Gather", "Gemm", "Identity", "LayerNormalization", "LessOrEqual", "Mul",
     "Range", "ReduceSum", "Reshape", "SimplifiedLayerNormalization", "Softmax", "Split", "Sub",
-    "Tanh", "TopK", "Unsqueeze", "Where", "Gelu",
+    "Tanh", "TopK", "Unsqueeze", "Where",
     *(_MICROSOFT + name for name in (
         "FastGelu", "FusedMatMul", "GatherBlockQuantized", "Gelu", "GroupQueryAttention",
         "MatMulNBits", "MoE", "QMoE", "QuickGelu", "RotaryEmbedding", "SkipLayerNormalization",
