@@ -51,7 +51,8 @@ def _file(name: str, text: str, check: bool) -> int:
     difference = files.difference(name, text)
     if difference:
         print(difference)
-        print(f"vectors/{name} is out of date: run make android-vectors", file=sys.stderr)
+        options = " --texts" if name == "texts.json" else ""
+        print(f"vectors/{name} is out of date: python -m tools.vectors{options}", file=sys.stderr)
         return 1
     print(f"vectors/{name} is up to date")
     return 0
