@@ -10,6 +10,7 @@
 #   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
 #   make help-pages  write docs/cli.md from the commands, docs/errors.md from wrong uses
+#   make android-vectors  write android_demo/vectors: what edgedec computes, for ports of it
 #   make captures    draw what the commands show in a terminal, as SVG under docs/captures
 #   make docs        build docs/ as a site in build/site
 #   make train-demo  train the demo pair again (needs torch, hours)
@@ -39,7 +40,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs clean
+.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages android-vectors train-demo captures docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -110,6 +111,10 @@ format: $(DEV)
 
 help-pages: $(DEV)
 	$(BIN)/python tools/help_pages.py
+
+# texts.json is apart: `python -m tools.vectors --texts`, with the ONNX Runtime that a port has.
+android-vectors: $(DEV)
+	$(BIN)/python -m tools.vectors
 
 docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -12,7 +12,7 @@ from time import perf_counter
 from edgedec._support.model_path import utf8
 from edgedec.bundle.manifest import GIT_FILE, GIT_RULE, MANIFEST
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
-from edgedec.export import calibration, describing, formats, links, sample
+from edgedec.export import calibration, chat_pieces, describing, formats, links, sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
@@ -45,6 +45,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
             options = dataclasses.replace(options, calibration="none")  # as the manifest says
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
+        chat_pieces.write_pieces(folder / sources[0].tokenizer)  # of the target, which is asked
         reports = tuple(
             _export(source, job, folder, progress)
             for source in sources

@@ -46,6 +46,8 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/errors.py", ("tests/cli/*",)),
     ("benchmarks/*", ("tests/benchmarks/*",)),
     ("tools/*", ("tests/unit/tools/*",)),
+    ("android_demo/vectors/*", ("tests/unit/tools/test_vectors.py",)),
+    ("docs/bundle-*", ("tests/unit/bundle/test_bundle_format.py",)),
     ("*.md", ("tests/packaging/*", "tests/cli/test_examples*", "tests/cli/test_error_page.py")),
     ("pyproject.toml", ("tests/packaging/*", "tests/unit/test_no_circles.py")),
     ("tests/golden/*", ("tests/golden/*",)),

@@ -129,6 +129,8 @@ edgedec export checkpoint --out new --exporter optimum --format gguf
 edgedec inspect notes.txt
 edgedec inspect cut
 edgedec inspect downloads/model.gguf
+edgedec inspect downloads/model.gguf --for android
+edgedec inspect demo --for toaster
 edgedec verify nothing
 edgedec bench demo --draft missing
 edgedec plan demo --memory 1MB

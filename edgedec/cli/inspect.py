@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgedec.cli import _model, _options
+from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle, Role
@@ -15,8 +16,13 @@ if TYPE_CHECKING:
 @click.command()
 @_model.model
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
+@click.option(
+    "--for", "system", type=click.Choice(["android"]),
+    help="Say instead what would not run there, a line for each; the exit code is 1 if anything "
+    "would not.",
+)  # fmt: skip
 @_options.as_json
-def command(bundle: str, quick: bool, as_json: bool) -> None:
+def command(bundle: str, quick: bool, system: str | None, as_json: bool) -> None:
     """Show the contents of MODEL, a bundle or a GGUF file.
 
     Every file of a bundle is checked against the manifest; files that it does not list are named.
@@ -25,21 +31,48 @@ def command(bundle: str, quick: bool, as_json: bool) -> None:
     \b
     edgedec inspect demo
     edgedec inspect ./my-bundle --json
+    edgedec inspect ./my-bundle --for android
     edgedec inspect model.gguf
     """
     from edgedec._support.model_path import is_gguf
     from edgedec.bundle import Bundle
+    from edgedec.bundle.chat import Chat
     from edgedec.cli import _output
 
     if is_gguf(bundle):
+        if system is not None:
+            raise InputError(f"{bundle}: --for {system} expects a bundle, found a GGUF file")
         _gguf(bundle, as_json)
         return
     opened = Bundle.open(bundle, verify=not quick)
-    if as_json:
+    if system is not None:
+        _android(opened, as_json)
+    elif as_json:
         facts = {"path": str(opened.path), "size_bytes": opened.size_bytes, "hashed": not quick}
+        chat = Chat.of(opened)
+        facts["chat"] = {"template": chat.template, "pieces": chat.pieces is not None}
         _output.print_json({**facts, "unlisted": opened.unlisted, "manifest": opened.manifest})
     else:
         _print(opened, quick)
+
+
+def _android(bundle: Bundle, as_json: bool) -> None:
+    """Print what would not run on Android; exit with code 1 if there is anything."""
+    from edgedec.bundle.android import ONNX_RUNTIME, fitness
+    from edgedec.cli import _output
+
+    found = fitness(bundle)
+    if as_json:
+        facts = {"path": str(bundle.path), "onnxruntime": ONNX_RUNTIME}
+        _output.print_json({**facts, "problems": found.problems, "needs": found.needs})
+    elif found.problems:
+        for line in found.problems:
+            click.echo(line)
+    else:
+        needs = "".join(f"; {line}" for line in found.needs)
+        click.echo(f"runs on Android with ONNX Runtime {ONNX_RUNTIME}{needs}")
+    if found.problems:
+        raise click.exceptions.Exit(1)
 
 
 def _gguf(path: str, as_json: bool) -> None:
@@ -80,6 +113,7 @@ def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
 
 def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
     from edgedec._support.fields import one_line
+    from edgedec.bundle.chat import Chat
     from edgedec.cli._output import figures, size
 
     dims = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in role.dims.items())
@@ -89,6 +123,8 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
         ("", dims),
         ("", f"tokenizer sha256 {role.tokenizer_hash[:16]}"),
     ]
+    if role.role == "target":
+        rows.append(("", Chat.of(bundle).describe()))
     for variant in role.variants.values():
         stored = sum(bundle.files[name].size_bytes for name in variant.files)
         rows.append(

@@ -27,7 +27,7 @@ class ChatTemplate:
 
     Args:
         source: Jinja source, as ``tokenizer_config.json`` holds it; kept as ``source``.
-        bos_token, eos_token: given to the template under these names.
+        bos_token, eos_token: given to the template under these names; the first is kept.
 
     Raises:
         BundleError: it is too large.
@@ -38,6 +38,7 @@ class ChatTemplate:
         if len(source) > MAX_SOURCE:
             raise BundleError(f"the chat template: expected at most {MAX_SOURCE} characters")
         self.source = source
+        self.bos_token = bos_token
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
     @property

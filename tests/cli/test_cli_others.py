@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,32 @@ def test_inspect(run, bundle, plain_bundle) -> None:
     assert found["hashed"] is True
     assert set(found["manifest"]["roles"]) == {"target", "draft"}
     assert found["size_bytes"] == sum(f["bytes"] for f in found["manifest"]["files"].values())
+    assert found["chat"] == {"template": True, "pieces": True}
+    assert "chat template, chat pieces with system messages" in shown
+    assert "no chat template" in run("inspect", plain_bundle).stdout
+
+
+def test_inspect_for_android(run, bundle, one_line, tmp_path: Path) -> None:
+    found = run("inspect", bundle, "--for", "android")
+    assert (found.exit_code, found.stdout.startswith("runs on Android with ONNX Runtime")) == (
+        0,
+        True,
+    )
+    copied = tmp_path / "bundle"
+    shutil.copytree(bundle, copied)
+    # As bundles of before there were pieces.
+    manifest = json.loads((copied / "manifest.json").read_text("utf-8"))
+    del manifest["files"]["tokenizer/chat_pieces.json"]
+    (copied / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    lacking = run("inspect", copied, "--for", "android")
+    assert lacking.exit_code == 1
+    assert lacking.stdout.startswith("chat: the template has no chat pieces")
+    assert len(lacking.stdout.splitlines()) == 1
+    facts = json.loads(run("inspect", copied, "--for", "android", "--json").stdout)
+    assert facts["problems"] == lacking.stdout.splitlines()
+    assert facts["needs"] == []
+    assert "expects a bundle" in one_line(run("inspect", "x.gguf", "--for", "android"))
+    assert "'toaster' is not" in one_line(run("inspect", bundle, "--for", "toaster"))
 
 
 # -- export ------------------------------------------------------------

@@ -12,7 +12,10 @@ import pytest
 import suites
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-ROOMS = ("benchmarks", "docs", "edgedec", "export", "models", "runtimes", "tests", "tools")
+ROOMS = (
+    "android_demo", "benchmarks", "docs", "edgedec", "export", "models", "runtimes", "tests",
+    "tools",
+)  # fmt: skip
 FILES = [
     "pyproject.toml",
     *(
