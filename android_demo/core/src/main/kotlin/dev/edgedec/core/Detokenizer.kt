@@ -33,10 +33,10 @@ internal data class Scheme(
             var found = Scheme()
             var fused = false
             for (part in parts) {
-                found = found.with(part, fused)
+                found = found.extended(part, fused)
                 fused = fused || part.text("type") == "Fuse"
             }
-            val growth = found.replacements.fold(1.0) { all, (old, new) -> all * maxOf(1.0, new.length.toDouble() / old.length) }
+            val growth = found.replacements.fold(1.0) { all, (old, new) -> all * maxOf(1.0, 1.0 * new.length / old.length) }
             if (growth > Normalization.MOST_GROWTH) {
                 throw BundleException("the tokenizer's decoder may make $growth characters of one: refused")
             }
@@ -46,7 +46,7 @@ internal data class Scheme(
         private fun parts(decoder: Fields): List<Fields> =
             if (decoder.text("type") == "Sequence") decoder.each("decoders").flatMap(::parts) else listOf(decoder)
 
-        private fun Scheme.with(part: Fields, fused: Boolean): Scheme {
+        private fun Scheme.extended(part: Fields, fused: Boolean): Scheme {
             val kind = part.text("type")
             return when {
                 kind == "Replace" && part.fields("pattern").has("String") && !fused -> {

@@ -29,7 +29,7 @@ class OnnxFile private constructor(
          */
         fun read(file: File, listed: List<File>? = null): OnnxFile {
             val walk = walk(file)
-            for (location in walk.stored.map { it.location }.distinct()) {
+            for ((location, stored) in walk.stored.groupBy { it.location }) {
                 val found = inFolder(file, location)
                 if (listed != null && listed.none { it.canonicalFile == found }) {
                     throw BundleException(
@@ -37,7 +37,7 @@ class OnnxFile private constructor(
                             " among the model's files: export the bundle again",
                     )
                 }
-                val end = walk.stored.filter { it.location == location }.maxOf { it.offset + it.length }
+                val end = stored.maxOf { it.offset + it.length }
                 if (!found.isFile) throw BundleException("$found: the model's weights are missing: export it again")
                 if (found.length() < end) {
                     throw BundleException("$found: ${found.length()} bytes, expected $end: cut short, export it again")
@@ -88,26 +88,26 @@ private class GraphWalk(private val fields: Protobuf) {
         private set
 
     init {
-        message(Message.MODEL, fields.whole, 0)
+        message(OnnxMessage.MODEL, fields.whole, 0)
     }
 
-    private fun message(kind: Message, span: Span, depth: Int) {
+    private fun message(kind: OnnxMessage, span: Span, depth: Int) {
         if (depth > MAX_DEPTH) throw DamagedMessage()
         val children = CHILDREN[kind].orEmpty()
         var name = ""
         var domain = ""
         fields.each(span) { number, value ->
-            if (kind == Message.NODE && number == OP_TYPE) name = fields.text(value)
-            if (kind == Message.NODE && number == NODE_DOMAIN) domain = fields.text(value)
+            if (kind == OnnxMessage.NODE && number == OP_TYPE) name = fields.text(value)
+            if (kind == OnnxMessage.NODE && number == NODE_DOMAIN) domain = fields.text(value)
             val child = children[number] ?: return@each
             val inner = value ?: throw DamagedMessage()
             when (child) {
-                Message.TENSOR -> tensor(inner)
-                Message.PROPERTY -> entry(inner).let { (key, text) -> metadata[key] = text }
+                OnnxMessage.TENSOR -> tensor(inner)
+                OnnxMessage.PROPERTY -> entry(inner).let { (key, text) -> metadata[key] = text }
                 else -> message(child, inner, depth + 1)
             }
         }
-        if (kind == Message.NODE) operators += Operator(domain, name)
+        if (kind == OnnxMessage.NODE) operators += Operator(domain, name)
     }
 
     private fun tensor(span: Span) {
@@ -147,23 +147,23 @@ private class GraphWalk(private val fields: Protobuf) {
     }
 }
 
-private enum class Message { MODEL, TRAINING, GRAPH, FUNCTION, NODE, ATTRIBUTE, SPARSE, TENSOR, PROPERTY }
+private enum class OnnxMessage { MODEL, TRAINING, GRAPH, FUNCTION, NODE, ATTRIBUTE, SPARSE, TENSOR, PROPERTY }
 
 /** Fields that lead to a tensor or an operator; attributes of operators hold both, too. */
-private val CHILDREN: Map<Message, Map<Int, Message>> = mapOf(
-    Message.MODEL to
-        mapOf(7 to Message.GRAPH, 14 to Message.PROPERTY, 20 to Message.TRAINING, 25 to Message.FUNCTION),
-    Message.TRAINING to mapOf(1 to Message.GRAPH, 2 to Message.GRAPH),
-    Message.GRAPH to mapOf(1 to Message.NODE, 5 to Message.TENSOR, 15 to Message.SPARSE),
-    Message.FUNCTION to mapOf(7 to Message.NODE, 11 to Message.ATTRIBUTE),
-    Message.NODE to mapOf(5 to Message.ATTRIBUTE),
-    Message.ATTRIBUTE to mapOf(
-        5 to Message.TENSOR,
-        6 to Message.GRAPH,
-        10 to Message.TENSOR,
-        11 to Message.GRAPH,
-        22 to Message.SPARSE,
-        23 to Message.SPARSE,
+private val CHILDREN: Map<OnnxMessage, Map<Int, OnnxMessage>> = mapOf(
+    OnnxMessage.MODEL to
+        mapOf(7 to OnnxMessage.GRAPH, 14 to OnnxMessage.PROPERTY, 20 to OnnxMessage.TRAINING, 25 to OnnxMessage.FUNCTION),
+    OnnxMessage.TRAINING to mapOf(1 to OnnxMessage.GRAPH, 2 to OnnxMessage.GRAPH),
+    OnnxMessage.GRAPH to mapOf(1 to OnnxMessage.NODE, 5 to OnnxMessage.TENSOR, 15 to OnnxMessage.SPARSE),
+    OnnxMessage.FUNCTION to mapOf(7 to OnnxMessage.NODE, 11 to OnnxMessage.ATTRIBUTE),
+    OnnxMessage.NODE to mapOf(5 to OnnxMessage.ATTRIBUTE),
+    OnnxMessage.ATTRIBUTE to mapOf(
+        5 to OnnxMessage.TENSOR,
+        6 to OnnxMessage.GRAPH,
+        10 to OnnxMessage.TENSOR,
+        11 to OnnxMessage.GRAPH,
+        22 to OnnxMessage.SPARSE,
+        23 to OnnxMessage.SPARSE,
     ),
-    Message.SPARSE to mapOf(1 to Message.TENSOR, 2 to Message.TENSOR),
+    OnnxMessage.SPARSE to mapOf(1 to OnnxMessage.TENSOR, 2 to OnnxMessage.TENSOR),
 )

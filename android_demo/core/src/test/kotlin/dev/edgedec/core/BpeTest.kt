@@ -1,10 +1,8 @@
 package dev.edgedec.core
 
-import java.time.Duration
 import java.util.Random
 import org.junit.jupiter.api.Assertions.assertArrayEquals
 import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertTimeoutPreemptively
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 
@@ -87,7 +85,7 @@ class BpeTest {
         val ids = tokens.withIndex().associate { (id, token) -> token to id }
         val bpe = Bpe(ids, Merges(16).also { for (id in 0 until 16) it.add(id, id, id + 1) })
         for (word in listOf("a".repeat(200_000), "ab".repeat(100_000), "b".repeat(200_000), "\ud83d\ude42".repeat(100_000))) {
-            val found = assertTimeoutPreemptively(Duration.ofSeconds(20)) { bpe.encode(word) }
+            val found = soon { bpe.encode(word) }
             val plain = word.replace("\ud83d\ude42", "")
             assertEquals(plain, found.joinToString("") { tokens[it] })
         }

@@ -1,6 +1,7 @@
 package dev.edgedec.core
 
 import java.io.File
+import java.time.Duration
 import java.util.Random
 import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonArray
@@ -11,7 +12,9 @@ import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTimeoutPreemptively
 import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.function.ThrowingSupplier
 
 /** The vectors that Python writes and reads, too. */
 internal object FormatVectors {
@@ -53,6 +56,9 @@ internal fun draws(count: Int, seed: Long = 20261125, body: (Random) -> Unit) {
         }
     }
 }
+
+/** What [body] returns; it fails if that takes minutes, as where time grows with the square of a length. */
+internal fun <T> soon(body: () -> T): T = assertTimeoutPreemptively(Duration.ofSeconds(30), ThrowingSupplier { body() })
 
 /** Checks that a property flags its broken twin. */
 internal fun mustFlag(body: () -> Unit) {

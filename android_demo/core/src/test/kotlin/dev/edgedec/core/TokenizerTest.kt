@@ -1,7 +1,6 @@
 package dev.edgedec.core
 
 import java.io.File
-import java.time.Duration
 import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonElement
@@ -11,7 +10,6 @@ import kotlinx.serialization.json.jsonArray
 import kotlinx.serialization.json.jsonObject
 import org.junit.jupiter.api.Assertions.assertArrayEquals
 import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertTimeoutPreemptively
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
@@ -163,10 +161,10 @@ class TokenizerTest {
 
     @Test
     fun `long texts take time in proportion`() {
-        for ((name, tokenizer) in FormatVectors.tokenizers()) {
+        for (tokenizer in FormatVectors.tokenizers().values) {
             for (run in listOf("a", " ", "\n", "ab ", "\u4e16", "<", "<|", "\ud83d\ude42", "'", "1", "\u2581")) {
                 val text = run.repeat(100_000 / run.length)
-                assertTimeoutPreemptively(Duration.ofSeconds(20), { tokenizer.decode(tokenizer.encode(text)) }, "$name: $run")
+                soon { tokenizer.decode(tokenizer.encode(text)) }
             }
         }
     }
