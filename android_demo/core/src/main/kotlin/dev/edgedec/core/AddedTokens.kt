@@ -3,6 +3,7 @@ package dev.edgedec.core
 /**
  * A token that is looked for in a text before anything else.
  *
+ * @property content what is looked for, and what it is in a decoded text
  * @property special it is not part of a decoded text
  * @property normalized it is looked for after the text was normalised
  * @property singleWord it counts only between characters that are not of a word
@@ -22,12 +23,10 @@ internal data class AddedToken(
 /** A part of a text: an added token, or what is between them. */
 internal data class Part(val start: Int, val end: Int, val token: Int?)
 
-/**
- * Finds added tokens in a text: the leftmost, and of those the longest.
- *
- * @param spelled each token by what is looked for
- */
-internal class AddedTokens(private val spelled: Map<String, AddedToken>) {
+/** Finds added tokens in a text: the leftmost, and of those the longest. */
+internal class AddedTokens(tokens: List<AddedToken>) {
+    private val spelled = tokens.associateBy { it.content } - ""
+
     // By the first character, longest first, so that a text is compared a few times at each place only.
     private val lengths: Map<Char, List<Int>> = spelled.keys.groupBy { it[0] }
         .mapValues { (_, names) -> names.map { it.length }.distinct().sortedDescending() }

@@ -44,21 +44,21 @@ internal class Fields(val raw: JsonObject, val where: String) {
     fun id(name: String): Int =
         raw[name].asWhole()?.takeIf { it in 0..Int.MAX_VALUE }?.toInt() ?: throw wrong(name, "a token id")
 
-    fun ids(name: String): List<Int> = list(name).map { item ->
-        item.asWhole()?.takeIf { it in 0..Int.MAX_VALUE }?.toInt() ?: throw wrong(name, "a list of token ids")
+    fun ids(name: String): List<Int> = all(name, "a list of token ids") { item ->
+        item.asWhole()?.takeIf { it in 0..Int.MAX_VALUE }?.toInt()
     }
 
-    fun texts(name: String): List<String> = list(name).map { it.asText() ?: throw wrong(name, "a list of texts") }
-
-    fun list(name: String): JsonArray = raw[name] as? JsonArray ?: throw wrong(name, "a list")
+    fun texts(name: String): List<String> = all(name, "a list of texts") { it.asText() }
 
     fun fields(name: String): Fields =
         Fields(raw[name] as? JsonObject ?: throw wrong(name, "an object"), "$where: ${oneLine(name)}")
 
     /** A list of objects. */
-    fun each(name: String): List<Fields> = list(name).mapIndexed { at, item ->
-        Fields(item as? JsonObject ?: throw wrong(name, "a list of objects"), "$where: $name $at")
-    }
+    fun each(name: String): List<Fields> = all(name, "a list of objects") { it as? JsonObject }
+        .mapIndexed { at, item -> Fields(item, "$where: $name $at") }
+
+    private fun <T : Any> all(name: String, expected: String, read: (JsonElement) -> T?): List<T> =
+        (raw[name] as? JsonArray ?: throw wrong(name, expected)).map { read(it) ?: throw wrong(name, expected) }
 
     /** Refuses any other fields. */
     fun only(vararg known: String) {

@@ -15,10 +15,8 @@ import java.io.File
 class Tokenizer private constructor(private val file: TokenizerFile, val chat: ChatPieces?) {
     val vocabSize: Int get() = file.tokens.size
     val specialIds: Set<Int> = file.added.filter { it.special }.map { it.id }.toSet()
-    private val raw = AddedTokens(file.added.filter { !it.normalized }.associateBy { it.content })
-    private val normalized = AddedTokens(
-        file.added.filter { it.normalized }.associateBy { file.normalization.apply(it.content) } - "",
-    )
+    private val raw = AddedTokens(file.added.filter { !it.normalized })
+    private val normalized = AddedTokens(file.added.filter { it.normalized })
 
     /**
      * The token ids of a text; the names of special tokens in it become those tokens.

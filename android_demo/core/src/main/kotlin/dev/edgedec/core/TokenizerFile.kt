@@ -47,11 +47,12 @@ internal class TokenizerFile(
             val sections = Fields(JsonObject(found), file.path)
             fun section(name: String) = if (sections.has(name)) sections.fields(name) else null
             val vocabulary = model.vocabulary()
-            val added = if (sections.has("added_tokens")) added(sections, vocabulary) else emptyList()
+            val normalization = Normalization.read(section("normalizer"))
+            val added = if (sections.has("added_tokens")) added(sections, vocabulary, normalization) else emptyList()
             return TokenizerFile(
                 tokens = vocabulary.tokens(added),
                 added = added,
-                normalization = Normalization.read(section("normalizer")),
+                normalization = normalization,
                 steps = PreTokenizer.read(section("pre_tokenizer")),
                 model = model.bpe(vocabulary),
                 around = section("post_processor")?.let(::around) ?: NOTHING_AROUND,
@@ -59,7 +60,11 @@ internal class TokenizerFile(
             )
         }
 
-        private fun added(sections: Fields, vocabulary: Vocabulary): List<AddedToken> {
+        private fun added(
+            sections: Fields,
+            vocabulary: Vocabulary,
+            normalization: Normalization,
+        ): List<AddedToken> {
             val found = ArrayList<AddedToken>()
             val ids = HashMap<String, Int>()
             var next = vocabulary.size
@@ -74,11 +79,13 @@ internal class TokenizerFile(
                 if (fields.id("id") != id) throw fields.wrong("id", "$id, the id of this token")
                 next = maxOf(next, id + 1)
                 val special = fields.flagOr("special", false)
+                val normalized = fields.flagOr("normalized", !special)
                 found += AddedToken(
                     id,
-                    content,
+                    // Also what it is in a decoded text.
+                    if (normalized) normalization.apply(content) else content,
                     special,
-                    normalized = fields.flagOr("normalized", !special),
+                    normalized,
                     singleWord = fields.flagOr("single_word", false),
                     leftStrip = fields.flagOr("lstrip", false),
                     rightStrip = fields.flagOr("rstrip", false),

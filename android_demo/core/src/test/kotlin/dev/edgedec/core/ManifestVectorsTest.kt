@@ -3,9 +3,11 @@ package dev.edgedec.core
 import java.io.File
 import java.nio.file.Files
 import kotlinx.serialization.json.JsonNull
+import kotlinx.serialization.json.int
 import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 
@@ -20,7 +22,7 @@ class ManifestVectorsTest {
         val expected = LinkedHashMap<String, String?>()
         FormatVectors.read("manifests.json").objects().forEachIndexed { at, case ->
             val folder = File(temporary, "$at/bundle").apply { mkdirs() }
-            File(folder, "manifest.json").writeText(case.string("manifest"))
+            File(folder, "manifest.json").writeText(case.string("manifest").repeat(case["times"]?.jsonPrimitive?.int ?: 1))
             for ((name, content) in case.getValue("files").jsonObject) {
                 val file = File(folder, name)
                 file.parentFile.mkdirs()
@@ -40,6 +42,8 @@ class ManifestVectorsTest {
                 if (words != null && words in message && '\n' !in message) words else message
             }
         }
-        assertEquals(expected, found)
+        val differing = expected.filter { (name, words) -> words != found[name] }
+        assertEquals(differing, found.filterKeys { it in differing })
+        assertTrue(expected.size > 50)
     }
 }

@@ -81,10 +81,10 @@ class OnnxFileTest {
     fun `weights elsewhere are refused`() {
         val outside = File(folder.parentFile, "outside").apply { writeBytes(ByteArray(9)) }
         File(folder, "beside").writeBytes(ByteArray(9))
-        val escapes = listOf("../outside", outside.absolutePath, "x/../../outside", "C:\\x", "a\u0000b", "")
+        val escapes = listOf("../outside", outside.absolutePath, "x/../../outside", "C:\\x", "a\u0000b")
         for (name in escapes) {
             write(7 to message(5 to tensor(name)))
-            refused<BundleException>(if (name.isEmpty()) "model.onnx" else "lead out of its folder") { OnnxFile.read(file) }
+            refused<BundleException>("lead out of its folder") { OnnxFile.read(file) }
         }
         java.nio.file.Files.createSymbolicLink(File(folder, "link").toPath(), outside.toPath())
         write(7 to message(5 to tensor("link")))
@@ -95,8 +95,10 @@ class OnnxFileTest {
         refused<BundleException>("'beside', which the manifest does not list") { OnnxFile.read(file, listOf(file)) }
         write(7 to message(5 to tensor("beside", 6)))
         refused<BundleException>("9 bytes, expected 10: cut short") { OnnxFile.read(file) }
-        write(7 to message(5 to tensor("nothing")))
-        refused<BundleException>("weights are missing") { OnnxFile.read(file) }
+        for (name in listOf("nothing", "")) {
+            write(7 to message(5 to tensor(name)))
+            refused<BundleException>("weights are missing") { OnnxFile.read(file) }
+        }
         write(7 to message(5 to tensor("beside", length = -1)))
         refused<BundleException>("damaged") { OnnxFile.read(file) }
     }

@@ -69,7 +69,6 @@ class TokenizerTest {
             "it has no tokens" to model("vocab" to json("{}"), "merges" to json("[]")),
             "token a has no id" to model("vocab" to json("{\"a\": -1}")),
             "has no id" to model("vocab" to json("{\"a\": 99999999}")),
-            "token ? is not valid Unicode" to model("vocab" to json("{\"\\ud800\": 1}")),
             "expected an object" to ("model" to JsonPrimitive(1)),
             "expected a list of objects" to ("added_tokens" to json("[1]")),
             "expected 4096, the id of this token" to ("added_tokens" to json("[{\"id\": 9, \"content\": \"<new>\"}]")),
@@ -82,6 +81,9 @@ class TokenizerTest {
         )
         for ((words, part) in wrong) refused<BundleException>(words) { with(part) }
         with("post_processor" to template("[$TEXT]"))
+        refused<BundleException>("token ? is not valid Unicode") {
+            load(demo.readText().replaceFirst("\"vocab\": {", "\"vocab\": {\"\\ud800\": 9000,"))
+        }
     }
 
     private fun template(single: String) = json(

