@@ -48,8 +48,13 @@ internal fun winnerOfAll(scores: FloatArray, noise: Noise): Int {
     return token
 }
 
-/** Finds the same winner with the noise of the tokens that can win; [first] has the largest score. */
-private fun winnerOfContenders(scores: FloatArray, noise: Noise, first: Int): Int {
+/**
+ * Finds the same winner with the noise of the tokens that can win.
+ *
+ * @param first the token of the largest score
+ * @param reach how far below the best sum a score may win without large noise
+ */
+internal fun winnerOfContenders(scores: FloatArray, noise: Noise, first: Int, reach: Double = LARGE_FROM): Int {
     var token = first
     var most = scores[first] + noise.of(first)
     val largeIds = noise.largeIds
@@ -62,18 +67,18 @@ private fun winnerOfContenders(scores: FloatArray, noise: Noise, first: Int): In
             token = id
         }
     }
-    var bar = leastContender(most)
+    var bar = leastContender(most, reach)
     for (id in scores.indices) {
         if (scores[id] < bar) continue // false for a bar that is NaN, below an infinite score
         val sum = scores[id] + noise.of(id)
         if (sum > most || (sum == most && id < token)) {
             most = sum
             token = id
-            bar = leastContender(most)
+            bar = leastContender(most, reach)
         }
     }
     return token
 }
 
 /** Returns the least score that may win against a sum without large noise. */
-private fun leastContender(sum: Float): Double = sum - LARGE_FROM - ROUNDING * (abs(sum) + LARGE_FROM + 1)
+private fun leastContender(sum: Float, reach: Double): Double = sum - reach - ROUNDING * (abs(sum) + reach + 1)

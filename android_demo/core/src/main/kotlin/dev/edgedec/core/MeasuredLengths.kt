@@ -22,6 +22,7 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
 
     override fun begin(remaining: Int) {
         this.remaining = remaining
+        drafters.values.forEach { it.catchingUp = false }
         reset()
     }
 
@@ -36,14 +37,16 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
 
     override fun catchUp(source: DraftSource, tokens: Int): Boolean {
         val one = drafting(source)
+        if (one.catchingUp) return true // the rest of it
         val price = costs.prefill(tokens)
         val gained = remaining * (1 - 1 / best(one).rate)
-        if (gained > SURELY * price && (one.acceptance.known || !one.triedUnknown)) {
-            one.triedUnknown = true
-            return true
+        val surely = gained > SURELY * price && (one.acceptance.known || !one.triedUnknown)
+        if (!surely) {
+            if (length(one) == 0 || price > allowance - (costs.round(1, one.usesModel) - 1)) return false
+            allowance -= price
         }
-        if (length(one) == 0 || price > allowance - (costs.round(1, one.usesModel) - 1)) return false
-        allowance -= price
+        one.triedUnknown = true
+        one.catchingUp = true
         return true
     }
 
@@ -107,8 +110,9 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
     private class Drafting(val usesModel: Boolean) {
         val acceptance = AcceptanceByPosition(MOST)
 
-        /** Whether a prompt was prefilled for it in advance. */
+        /** Whether a prompt was prefilled for it in advance, and whether that goes on. */
         var triedUnknown = false
+        var catchingUp = false
         var lastRound = 0
 
         /** The round from which on it is tried although it does not pay. */
@@ -117,6 +121,7 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
 
         fun observe(round: Round, now: Int) {
             acceptance.observe(round.drafted, round.accepted)
+            catchingUp = false
             lastRound = now
             gap = if (round.accepted > 0) SHORTEST_GAP else minOf(2 * gap, LONGEST_GAP)
             // A draft that was right is followed up at once: that costs nothing while it goes on.
