@@ -46,7 +46,10 @@ internal class AcceptanceByPosition(most: Int) {
     private val tried = DoubleArray(most)
     private val accepted = DoubleArray(most)
 
-    /** Whether anything is known. */
+    /** What the chance of the position before still counts for. */
+    private val trust = DoubleArray(most) { TRUST }
+
+    /** Whether enough is known to compare drafters. */
     val known: Boolean get() = tried[0] >= KNOWN
 
     /** Returns the expected tokens of a round that drafts [length], with the target's own. */
@@ -55,8 +58,7 @@ internal class AcceptanceByPosition(most: Int) {
         var reach = 1.0
         var tokens = 1.0
         for (position in 0 until length) {
-            // As the position before, until there is more evidence.
-            chance = (accepted[position] + WEIGHT * chance) / (tried[position] + WEIGHT)
+            chance = (accepted[position] + trust[position] * chance) / (tried[position] + trust[position])
             reach *= chance
             tokens += reach
         }
@@ -67,13 +69,16 @@ internal class AcceptanceByPosition(most: Int) {
         for (position in 0 until minOf(drafted, kept + 1)) {
             tried[position] = KEPT * tried[position] + 1
             accepted[position] = KEPT * accepted[position] + (if (position < kept) 1 else 0)
+            trust[position] *= KEPT
         }
     }
 
     private companion object {
-        /** Chance of a token about which nothing is known, and how many observations that counts for. */
+        /** Chance of a first token about which nothing is known. */
         const val PRIOR = 0.6
-        const val WEIGHT = 2.0
+
+        /** Observations that the position before counts for, at first. */
+        const val TRUST = 2.0
 
         /** Share of the evidence that stays at each observation. */
         const val KEPT = 0.93

@@ -15,6 +15,7 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
     private var allowance = FIRST
     private var remaining = 0
     private var rounds = 0
+    private var nextPlain = if (costs.doubtful) 0 else SELDOM
     private var planned = 0
     private var drafting: Drafting? = null
 
@@ -63,6 +64,9 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
         remaining -= round.emitted
         val one = drafting
         val cost = costs.observe(round, one?.usesModel == true)
+        if (round.drafted == 0) {
+            nextPlain = rounds + if (costs.doubtful) OFTEN else SELDOM
+        }
         if (one != null && round.drafted > 0) {
             one.observe(round, rounds)
             allowance += round.accepted + 1 - cost
@@ -81,9 +85,10 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
 
     /** Returns how many tokens to draft now. */
     private fun length(one: Drafting): Int {
-        val best = best(one, allowance)
+        if (rounds >= nextPlain) return 0
+        val best = best(one, RISK * allowance)
         if (best.length > 0) return best.length
-        val affordable = costs.round(1, one.usesModel) - 1 <= allowance
+        val affordable = costs.round(1, one.usesModel) - 1 <= RISK * allowance
         return if (affordable && rounds >= one.nextTry) 1 else 0
     }
 
@@ -133,9 +138,14 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
         const val MOST = 8
 
         /** The allowance, in tokens: at first, at most, and by which share of a text it grows. */
-        const val FIRST = 1.5
+        const val FIRST = 2.0
         const val MOST_ALLOWED = 6.0
-        const val SHARE = 0.015
+        const val SHARE = 0.0125
+
+        /** Share of the allowance that a round may lose, and rounds to find out what a plain one takes. */
+        const val RISK = 0.6
+        const val OFTEN = 4
+        const val SELDOM = 32
 
         /** Least gain for which to draft, and to ask one drafter before another. */
         const val WORTHWHILE = 1.03

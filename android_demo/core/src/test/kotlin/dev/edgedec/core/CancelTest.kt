@@ -46,9 +46,10 @@ class CancelTest {
         holds(any, 100, checkEachPass(act = Cancellation::cancel, check = cancelled))
 
     @Test
-    fun `a session that forgets a token after that is caught`() = assertTrue(
-        isBroken(any, 100, checkEachPass({ FakeModel(like = it.target to 1.0, eosIds = it.target.eosIds, forgetful = true) }, Cancellation::cancel, cancelled)),
-    )
+    fun `a session that forgets a token after that is caught`() {
+        holds(any, 20, checkEachPass({ it.target.twin(forgetful = false) }, Cancellation::cancel, cancelled))
+        assertTrue(isBroken(any, 100, checkEachPass({ it.target.twin(forgetful = true) }, Cancellation::cancel, cancelled)))
+    }
 
     @Test
     fun `a cancellation that nobody hears is caught`() =

@@ -3,8 +3,8 @@ package dev.edgedec.core
 import kotlin.math.exp
 import kotlin.random.Random
 
-/** Nanoseconds of a plain round. */
-private const val PLAIN_NS = 1_000_000.0
+/** Nanoseconds of a plain round: slow enough for few samples at load. */
+private const val PLAIN_NS = 100_000_000.0
 
 /**
  * A device on which passes take what is said here, by a clock of its own.
@@ -13,10 +13,10 @@ private const val PLAIN_NS = 1_000_000.0
  * @param step time of a drafted token, likewise
  * @param noise of the times that the policy sees
  */
-class Device(val name: String, private val rows: List<Double>, val step: Double, private val noise: Noises = Noises.NONE) {
+class Device(private val rows: List<Double>, val step: Double, private val noise: Noises = Noises.NONE, seed: Int = 7) {
     enum class Noises { NONE, MUCH, SPIKES, HEAT }
 
-    private val random = Random(7)
+    private val random = Random(seed)
     private var passes = 0
 
     /** What the policy sees, and the time without noise that losses are counted in. */
@@ -40,7 +40,7 @@ class Device(val name: String, private val rows: List<Double>, val step: Double,
         spentNs += ns
         nowNs += ns * when (noise) {
             Noises.NONE -> 1.0
-            Noises.MUCH -> exp(0.3 * (random.nextDouble() + random.nextDouble() + random.nextDouble() - 1.5) * 2)
+            Noises.MUCH -> exp(0.2 * 2 * (random.nextDouble() + random.nextDouble() + random.nextDouble() - 1.5))
             Noises.SPIKES -> if (random.nextInt(20) == 0) 6.0 else 1.0
             Noises.HEAT -> if (passes > 200) 2.5 else 1.0
         }
@@ -52,10 +52,15 @@ class Device(val name: String, private val rows: List<Double>, val step: Double,
 }
 
 /** Decodes texts on a device with drafts that are right as often as [chance] says, by position in the text. */
-class CostModel(private val device: Device, private val tokens: Int, private val chance: (Double) -> Double) {
+class CostModel(
+    private val device: Device,
+    private val tokens: Int,
+    seed: Int = 11,
+    private val chance: (Double) -> Double,
+) {
     private val target = FakeModel(seed = 1)
     private val prompt = IntArray(8) { it }
-    private val random = Random(11)
+    private val random = Random(seed)
 
     /** Returns the policy after what it measures at load. */
     fun measured(): Lengths {

@@ -50,11 +50,10 @@ class EngineTest {
     fun `a rule that keeps a wrong token is caught`() = assertTrue(isBroken(any, 600, checkTexts(rule = KeepsFirst)))
 
     @Test
-    fun `a rollback that forgets a token is caught`() =
-        assertTrue(isBroken(any, 600, checkTexts(target = { forgetful(it.target) })))
-
-    private fun forgetful(model: FakeModel) =
-        FakeModel(like = model to 1.0, eosIds = model.eosIds, forgetful = true)
+    fun `a rollback that forgets a token is caught`() {
+        holds(any, 100, checkTexts(target = { it.target.twin(forgetful = false) }))
+        assertTrue(isBroken(any, 600, checkTexts(target = { it.target.twin(forgetful = true) })))
+    }
 
     /** A draft model equal to the target drafts what the target draws: with any mistake in its session it would not. */
     private fun checkAllAccepted(draft: (Example) -> FakeModel) = { one: Example ->
@@ -73,8 +72,10 @@ class EngineTest {
     fun `a draft model that is the target is always right`() = holds(any, 200, checkAllAccepted { it.target })
 
     @Test
-    fun `a draft session that forgets a token is caught`() =
-        assertTrue(isBroken(any, 200, checkAllAccepted { forgetful(it.target) }))
+    fun `a draft session that forgets a token is caught`() {
+        holds(any, 50, checkAllAccepted { it.target.twin(forgetful = false) })
+        assertTrue(isBroken(any, 200, checkAllAccepted { it.target.twin(forgetful = true) }))
+    }
 
     @Test
     fun `a prefix that the session holds is not computed again`() {

@@ -29,6 +29,9 @@ class FakeModel(
     /** Returns the logits of the token after [tokens]. */
     fun logits(tokens: IntArray): FloatArray = exact(tokens).map { it.toFloat() }.toFloatArray()
 
+    /** Returns a model of the same logits. */
+    fun twin(forgetful: Boolean) = FakeModel(vocabSize, like = this to 1.0, eosIds = eosIds, forgetful = forgetful)
+
     private fun exact(tokens: IntArray): DoubleArray {
         val context = tokens.fold(mixed(seed)) { word, token -> mixed(word xor (token + 1L)) }
         val own = DoubleArray(vocabSize) { sharpness * normal(mixed(context + it * 0x61C8864680B583EBL)) }

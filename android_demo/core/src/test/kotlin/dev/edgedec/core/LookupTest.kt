@@ -13,7 +13,7 @@ class LookupTest {
     private fun search(text: IntArray): Int? {
         fun matched(follower: Int) =
             (0 until minOf(8, follower)).takeWhile { text[follower - 1 - it] == text[text.size - 1 - it] }.size
-        return (1 until text.size).filter { matched(it) >= 2 }.maxWithOrNull(compareBy(::matched) { it })
+        return (1 until text.size).filter { matched(it) >= 2 }.maxWithOrNull(compareBy({ matched(it) }, { it }))
     }
 
     private fun check(find: (NgramIndex, Tokens) -> Int?) = { text: IntArray ->
