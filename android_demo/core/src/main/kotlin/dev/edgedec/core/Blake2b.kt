@@ -37,7 +37,8 @@ internal object Blake2b {
 
     private fun mixRound(state: LongArray, words: LongArray, order: IntArray) {
         for (column in 0 until 4) {
-            mix(state, column, column + 4, column + 8, column + 12, words[order[2 * column]], words[order[2 * column + 1]])
+            val (first, second) = Pair(words[order[2 * column]], words[order[2 * column + 1]])
+            mix(state, column, column + 4, column + 8, column + 12, first, second)
         }
         for (row in 0 until 4) {
             val (b, c, d) = Triple(4 + (row + 1) % 4, 8 + (row + 2) % 4, 12 + (row + 3) % 4)

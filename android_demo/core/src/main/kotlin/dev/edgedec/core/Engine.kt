@@ -133,10 +133,12 @@ class Engine internal constructor(
                 target.commit(cut.tokens.size)
                 drafter?.observe(cut.tokens)
             } finally {
-                lengths.observe(Round(draft.size, tokens.size - 1, cut.tokens.size, drafted - start, verified - drafted))
+                val accepted = tokens.size - 1
+                val round = Round(draft.size, accepted, cut.tokens.size, drafted - start, verified - drafted)
+                lengths.observe(round)
                 val now = clock()
-                figures.observe(draft.size, minOf(tokens.size - 1, cut.tokens.size), cut.tokens.size, now - start, now - began)
-                onTokens(cut.tokens.mapIndexed { i, token -> Emission(token, cut.texts[i], i < tokens.size - 1) })
+                figures.observe(round, now - start, now - began)
+                onTokens(cut.tokens.mapIndexed { i, token -> Emission(token, cut.texts[i], drafted = i < accepted) })
             }
         }
 
@@ -158,16 +160,16 @@ private class RoundFigures {
     private var ttftNs = 0L
     private var laterNs = 0L
 
-    fun observe(drafted: Int, accepted: Int, emitted: Int, roundNs: Long, sinceBeginNs: Long) {
+    fun observe(round: Round, roundNs: Long, sinceBeginNs: Long) {
         if (rounds++ == 0) {
-            firstRound = emitted
+            firstRound = round.emitted
             ttftNs = sinceBeginNs
         } else {
             laterNs += roundNs
         }
-        this.drafted += drafted
-        this.accepted += accepted
-        this.emitted += emitted
+        drafted += round.drafted
+        accepted += minOf(round.accepted, round.emitted) // those that the text did not end before
+        emitted += round.emitted
     }
 
     /** The whole first round is left out of TPOT: its tokens arrive with the first one, after prefill. */

@@ -22,7 +22,8 @@ internal fun filter(scores: FloatArray, params: Sampling) {
     if (params.minP > 0) keepFrom(scores, scores.best() + ln(params.minP).toFloat())
 }
 
-private fun FloatArray.best(): Float = fold(Float.NEGATIVE_INFINITY) { most, score -> if (score > most) score else most }
+private fun FloatArray.best(): Float =
+    fold(Float.NEGATIVE_INFINITY) { most, score -> if (score > most) score else most }
 
 private fun keepLargest(scores: FloatArray, count: Int) {
     val largest = PriorityQueue<Float>(count)

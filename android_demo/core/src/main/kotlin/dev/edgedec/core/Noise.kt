@@ -30,7 +30,8 @@ private const val GAPS = 1L shl 40
  * Standard Gumbel noise for every token at one position; a port of `edgedec/decoding/noise.py`, which says how it
  * is made and why.
  *
- * Logarithms are taken in float64 and rounded to float32, so that the values are those of numpy, bit for bit.
+ * Logarithms are taken in float64 and rounded to float32, so that the values are those of numpy, bit for bit, except
+ * about one in some ten million that lies halfway between two of float32; numpy on another processor differs likewise.
  * `StrictMath` gives the same on every virtual machine and on Android; `Math.log` may be an intrinsic.
  *
  * @param key of the position

@@ -64,6 +64,7 @@ class PassTimes(
         // How quickly the noise is followed, and a standard deviation by the mean absolute one.
         private const val NOISE_RATE = 0.05
         private const val DEVIATION = 1.25
+        private const val MOST_DEVIATION = 0.5
         private val MEASURED_ROWS = intArrayOf(1, 2, 4, 8)
 
         // Tokens before the measured ones: a pass after none is another one.
@@ -114,7 +115,10 @@ class PassTimes(
 
         /** Returns the relative deviation of one sample; one that was disturbed counts for little. */
         private fun noise(samples: List<List<Long>>): Double {
-            val deviations = samples.flatMap { some -> median(some).let { median -> some.map { minOf(abs(it / median - 1), 0.5) } } }
+            val deviations = samples.flatMap { some ->
+                val median = median(some)
+                some.map { minOf(abs(it / median - 1), MOST_DEVIATION) }
+            }
             val count = samples[0].size
             return DEVIATION * deviations.average() * count / maxOf(1, count - 1)
         }

@@ -24,7 +24,8 @@ open class Streams(val seed: Long, val coupled: Boolean = true) {
      */
     fun noise(position: Int, vocabSize: Int, purpose: Purpose, index: Long = 0): Noise {
         val stream = if (coupled && purpose == Purpose.DRAFT) Purpose.TARGET else purpose
-        return kept.getOrPut(Place(position, vocabSize, stream, index)) { Noise(key(position, stream, index), vocabSize) }
+        val place = Place(position, vocabSize, stream, index)
+        return kept.getOrPut(place) { Noise(key(position, stream, index), vocabSize) }
     }
 
     /** Returns a number between 0 and 1, both excluded. */

@@ -26,9 +26,9 @@ class CancelTest {
             var passes = 0
             var acted = false
             models.forEach { it.onPass = { if (passes++ == at) { acted = true; act(cancellation) } } }
-            val error = runCatching { engine.decode(one, cancellation = cancellation, emitted = emissions) }.exceptionOrNull()
+            val decoded = runCatching { engine.decode(one, cancellation = cancellation, emitted = emissions) }
             models.forEach { it.onPass = {} }
-            if (acted) check(error, emissions.map { it.token }, plain(one))
+            if (acted) check(decoded.exceptionOrNull(), emissions.map { it.token }, plain(one))
             val next = (one.prompt + one.more).let { it.copyOf(minOf(it.size, one.capacity)) }
             assertEquals(plain(one, next), engine.decode(one, next).first)
             at += 1 + at / 4
@@ -47,8 +47,9 @@ class CancelTest {
 
     @Test
     fun `a session that forgets a token after that is caught`() {
-        holds(any, 20, checkEachPass({ it.target.twin(forgetful = false) }, Cancellation::cancel, cancelled))
-        assertTrue(isBroken(any, 100, checkEachPass({ it.target.twin(forgetful = true) }, Cancellation::cancel, cancelled)))
+        fun check(forgetful: Boolean) = checkEachPass({ it.target.twin(forgetful) }, Cancellation::cancel, cancelled)
+        holds(any, 20, check(forgetful = false))
+        assertTrue(isBroken(any, 100, check(forgetful = true)))
     }
 
     @Test
@@ -79,7 +80,7 @@ class CancelTest {
             asked.await()
         }
         val decoding = thread {
-            figures = engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 50), cancellation = cancellation) {}
+            figures = engine.run(prompt, 50, cancellation)
         }
         inPass.await()
         cancellation.cancel()
@@ -95,7 +96,7 @@ class CancelTest {
         val engine = Engine(model.open(100))
         val prompt = intArrayOf(1, 2, 3)
         fun run(cancellation: Cancellation) =
-            engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 5), cancellation = cancellation) {}
+            engine.run(prompt, 5, cancellation)
         val early = Cancellation().apply { cancel() }
         assertEquals("cancelled" to 0, run(early).let { it.reason to it.newTokens })
         assertEquals(0, model.passes)
@@ -110,18 +111,16 @@ class CancelTest {
         val engine = Engine(FakeModel().open(100))
         val prompt = intArrayOf(1, 2, 3)
         val cancellation = Cancellation()
-        val stop = StopRule(maxNewTokens = 5)
-        val figures = engine.run(prompt, Sampler(Sampling(), 16, prompt), stop, cancellation = cancellation) { cancellation.cancel() }
+        val figures = engine.run(prompt, 5, cancellation) { cancellation.cancel() }
         assertEquals("cancelled" to 1, figures.reason to figures.newTokens)
-        assertEquals(5, engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 5)) {}.newTokens)
+        assertEquals(5, engine.run(prompt, 5).newTokens)
     }
 
     @Test
     fun `a reader that throws ends its text only`() {
         val engine = Engine(FakeModel().open(100))
         val prompt = intArrayOf(1, 2, 3)
-        fun run(onTokens: (List<Emission>) -> Unit) =
-            engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 5), onTokens = onTokens)
+        fun run(onTokens: (List<Emission>) -> Unit) = engine.run(prompt, 5, onTokens = onTokens)
         assertThrows(PassFailed::class.java) { run { throw PassFailed() } }
         assertEquals(5, run {}.newTokens)
         assertThrows(StateException::class.java) { run { run {} } }

@@ -88,7 +88,7 @@ class CostModel(
     private fun decode(drafter: DraftSource?, lengths: Lengths): IntArray {
         val ids = ArrayList<Int>()
         val engine = Engine(target.open(prompt.size + tokens), drafter, lengths, { device.nowNs.toLong() })
-        engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = tokens)) { round -> ids += round.map { it.token } }
+        engine.run(prompt, tokens) { round -> ids += round.map { it.token } }
         return ids.toIntArray()
     }
 }

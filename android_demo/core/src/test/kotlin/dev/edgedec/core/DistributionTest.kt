@@ -29,7 +29,8 @@ class DistributionTest {
         val draft = FakeModel(vocabSize = 8, sharpness = 1.0, seed = 4, like = target to 0.5)
         val prompt = intArrayOf(1)
         val first = softmax(target.logits(prompt), 0.8)
-        val chances = List(8) { token -> first.indices.sumOf { first[it] * softmax(target.logits(prompt + it), 0.8)[token] } }
+        val second = List(8) { softmax(target.logits(prompt + it), 0.8) }
+        val chances = List(8) { token -> first.indices.sumOf { first[it] * second[it][token] } }
         val drafter = ModelDrafter(draft.open(10))
         val engine = Engine(target.open(10), drafter, FixedLength(1), System::nanoTime, rule)
         val counts = IntArray(8)

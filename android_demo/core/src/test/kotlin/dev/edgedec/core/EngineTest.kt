@@ -85,10 +85,10 @@ class EngineTest {
         val rows = ArrayList<Int>()
         model.onPass = { rows += it }
         val ids = ArrayList<Int>()
-        engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 4)) { ids += it.map(Emission::token) }
+        engine.run(prompt, 4) { ids += it.map(Emission::token) }
         rows.clear()
         val longer = prompt + ids + intArrayOf(1, 1)
-        val figures = engine.run(longer, Sampler(Sampling(), 16, longer), StopRule(maxNewTokens = 1)) {}
+        val figures = engine.run(longer, 1)
         // The last token of the first text was not computed.
         assertEquals(12 to listOf(2, 1), figures.reusedTokens to rows)
     }
@@ -119,18 +119,18 @@ class EngineTest {
         var now = 0L
         model.onPass = { now += 1_000_000_000L * it }
         val prompt = intArrayOf(1, 2, 3, 4, 5)
-        val figures = Engine(model.open(100), clock = { now }).run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 3)) {
+        val figures = Engine(model.open(100), clock = { now }).run(prompt, 3) {
             now += 50_000_000_000L // the reader's time is not the engine's
         }
         assertEquals(5.0 to 1.0, figures.ttftS to figures.tpotS)
-        val one = Engine(model.open(100), clock = { now }).run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 1)) {}
+        val one = Engine(model.open(100), clock = { now }).run(prompt, 1)
         assertNull(one.tpotS)
     }
 
     @Test
     fun `prompts that do not fit are refused, and only those`() {
         val engine = Engine(FakeModel().open(4))
-        fun run(prompt: IntArray) = engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 9)) {}
+        fun run(prompt: IntArray) = engine.run(prompt, 9)
         assertEquals("length" to 1, run(IntArray(4)).let { it.reason to it.newTokens })
         val error = assertThrows(InputException::class.java) { run(IntArray(5)) }
         assertEquals("the prompt has 5 tokens and the context holds 4: shorten it", error.message)
@@ -143,7 +143,7 @@ class EngineTest {
         val target = FakeModel()
         val engine = Engine(target.open(200), ModelDrafter(target.open(20)), FixedLength(4))
         val prompt = IntArray(5) { it }
-        val figures = engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 40)) {}
+        val figures = engine.run(prompt, 40)
         assertTrue(figures.drafted in 10..16 && figures.newTokens == 40) { "$figures" }
         assertEquals(figures.drafted, figures.accepted)
     }
@@ -157,7 +157,7 @@ class EngineTest {
         val engine = Engine(target.open(2000), ModelDrafter(draft.open(2000)), FixedLength(2))
         val prompt = Random(1).tokens(1300, 16)
         val seen = ArrayList<Int>()
-        engine.run(prompt, Sampler(Sampling(), 16, prompt), StopRule(maxNewTokens = 12)) {
+        engine.run(prompt, 12) {
             seen += rows.sum()
             rows.clear()
         }

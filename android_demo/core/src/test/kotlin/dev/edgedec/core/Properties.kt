@@ -24,4 +24,7 @@ fun <A> isBroken(examples: Arb<A>, times: Int = 200, property: (A) -> Unit): Boo
 
 fun Random.pick(vararg choices: Double): Double = choices[nextInt(choices.size)]
 
+/** Letters that [FakeStream] makes. */
+fun Random.letters(count: Int): String = String(CharArray(count) { 'a' + nextInt(4) })
+
 fun Random.tokens(count: Int, vocabSize: Int): IntArray = IntArray(count) { nextInt(vocabSize) }

@@ -62,7 +62,8 @@ class SamplerTest {
             )
             for (params in options) {
                 for (row in bad) {
-                    val error = assertThrows(EdgedecException::class.java) { Sampler(params, size, intArrayOf(1)).draw(row) }
+                    val sampler = Sampler(params, size, intArrayOf(1))
+                    val error = assertThrows(EdgedecException::class.java) { sampler.draw(row) }
                     assertTrue(error.message.orEmpty().startsWith("the target's logits are NaN or -inf:"))
                 }
             }
@@ -71,7 +72,7 @@ class SamplerTest {
 
     @Test
     fun `a path counts as text that was generated`() {
-        val params = Sampling(temperature = 0.7, repetitionPenalty = 1.3, presencePenalty = 0.4, frequencyPenalty = 0.2, seed = 4)
+        val params = Sampling(0.7, repetitionPenalty = 1.3, presencePenalty = 0.4, frequencyPenalty = 0.2, seed = 4)
         val equal = examples { random -> Triple(random.tokens(3, 12), random.tokens(4, 12), random.nextLong()) }
         holds(equal) { (prompt, path, seed) ->
             val row = FakeModel(12, seed).logits(prompt)
@@ -90,11 +91,13 @@ class SamplerTest {
         assertTrue(seeds.all { it in 0..0xffffffffL } && seeds.distinct().size > 1)
     }
 
+    private fun kept(scores: FloatArray) = scores.indices.filter { scores[it] > Float.NEGATIVE_INFINITY }
+
     @Test
     fun `filters keep what sorting says`() {
         val rows = examples { random ->
             val scores = FloatArray(random.nextInt(1, 40)) { (random.nextInt(-20, 20) / 4.0).toFloat() }
-            scores to Sampling(topK = random.nextInt(0, 12), topP = random.pick(1.0, 0.9, 0.5, 0.1), minP = random.pick(0.0, 0.05, 0.5))
+            scores to Sampling(1.0, random.nextInt(0, 12), random.pick(1.0, 0.9, 0.5, 0.1), random.pick(0.0, 0.05, 0.5))
         }
         fun keptBySorting(scores: FloatArray, params: Sampling): Set<Int> {
             var left = scores.indices.sortedWith(compareBy({ -scores[it] }, { it }))
@@ -108,7 +111,7 @@ class SamplerTest {
         }
         holds(rows, 1000) { (scores, params) ->
             val filtered = scores.copyOf().also { filter(it, params) }
-            assertEquals(keptBySorting(scores, params), filtered.indices.filter { filtered[it] > Float.NEGATIVE_INFINITY }.toSet())
+            assertEquals(keptBySorting(scores, params), kept(filtered).toSet())
         }
         assertTrue(
             isBroken(rows, 1000) { (scores, params) ->
@@ -121,9 +124,9 @@ class SamplerTest {
     fun `equal scores are kept by id`() {
         val scores = FloatArray(6) { 1f }
         filter(scores, Sampling(topK = 2))
-        assertEquals(listOf(0, 1), scores.indices.filter { scores[it] > Float.NEGATIVE_INFINITY })
+        assertEquals(listOf(0, 1), kept(scores))
         val nucleus = FloatArray(6) { 1f }
         filter(nucleus, Sampling(topP = 0.5))
-        assertEquals(listOf(0, 1, 2), nucleus.indices.filter { nucleus[it] > Float.NEGATIVE_INFINITY })
+        assertEquals(listOf(0, 1, 2), kept(nucleus))
     }
 }

@@ -9,7 +9,7 @@ import org.junit.jupiter.api.Test
 class StopRuleTest {
     private class Example(random: Random) {
         val tokens = random.tokens(random.nextInt(1, 30), 16)
-        val stops = List(random.nextInt(3)) { String(CharArray(random.nextInt(1, 5)) { 'a' + random.nextInt(4) }) }
+        val stops = List(random.nextInt(3)) { random.letters(random.nextInt(1, 5)) }
         val limit = random.nextInt(1, 30)
         val eos = setOf(random.nextInt(40))
         val parts = List(30) { random.nextInt(1, 5) }
@@ -24,7 +24,8 @@ class StopRuleTest {
         val end = one.tokens.indexOfFirst { it in one.eos }.let { if (it < 0) one.tokens.size else it }
         val text = FakeStream.text(one.tokens.copyOf(minOf(end, one.limit)))
         val found = one.stops.filter { it in text }.map { text.indexOf(it) to it.length }
-        return found.minWithOrNull(compareBy({ it.first + it.second }, { it.first }))?.let { text.substring(0, it.first) } ?: text
+        val first = found.minWithOrNull(compareBy({ it.first + it.second }, { it.first })) ?: return text
+        return text.substring(0, first.first)
     }
 
     private fun check(make: (Example) -> StopRule) = { one: Example ->
@@ -77,7 +78,7 @@ class StopRuleTest {
     @Test
     fun `limits and strings that make no sense are refused`() {
         assertThrows(InputException::class.java) { StopRule(maxNewTokens = 0) }
-        assertThrows(InputException::class.java) { StopRule(maxNewTokens = 1, stopStrings = listOf(""), stream = FakeStream()) }
-        assertThrows(InputException::class.java) { StopRule(maxNewTokens = 1, stopStrings = listOf("a")) }
+        assertThrows(InputException::class.java) { StopRule(emptySet(), 1, listOf(""), FakeStream()) }
+        assertThrows(InputException::class.java) { StopRule(emptySet(), 1, listOf("a")) }
     }
 }

@@ -4,7 +4,8 @@ import kotlin.random.Random
 
 /** A text to decode on fake models, with options of every kind. */
 class Example(random: Random) {
-    val target = FakeModel(seed = random.nextLong(), sharpness = random.pick(1.0, 3.0), eosIds = setOf(random.nextInt(200)))
+    private val eos = setOf(random.nextInt(200))
+    val target = FakeModel(seed = random.nextLong(), sharpness = random.pick(1.0, 3.0), eosIds = eos)
     val draft = FakeModel(seed = random.nextLong(), like = target to random.pick(0.0, 0.5, 0.9, 1.0))
     // Few different tokens, so that lookup finds some.
     val prompt = random.tokens(random.nextInt(1, 40), random.nextInt(2, 16))
@@ -20,7 +21,7 @@ class Example(random: Random) {
         seed = random.nextLong(),
     )
     val limit = random.nextInt(1, 40)
-    val stops = List(maxOf(0, random.nextInt(-3, 3))) { String(CharArray(random.nextInt(2, 5)) { 'a' + random.nextInt(4) }) }
+    val stops = List(maxOf(0, random.nextInt(-3, 3))) { random.letters(random.nextInt(2, 5)) }
     val capacity = prompt.size + random.nextInt(60)
     val draftCapacity = prompt.size + random.nextInt(60)
     val drafter = random.nextInt(4)
@@ -60,6 +61,17 @@ fun plain(one: Example, prompt: IntArray = one.prompt): Decoded {
         ids += token
     }
     return Decoded(ids, stop.finish(), stop.reason)
+}
+
+/** Decodes greedily, with no more than a length. */
+fun Engine.run(
+    prompt: IntArray,
+    maxNewTokens: Int,
+    cancellation: Cancellation = Cancellation(),
+    onTokens: (List<Emission>) -> Unit = {},
+): Figures {
+    val stop = StopRule(maxNewTokens = maxNewTokens)
+    return run(prompt, Sampler(Sampling(), 16, prompt), stop, cancellation = cancellation, onTokens = onTokens)
 }
 
 /** Decodes with the engine; [emitted] gets its tokens as they come. */

@@ -26,19 +26,19 @@ fun JsonObject.ints(name: String): IntArray = list(name).map { it.jsonPrimitive.
 fun JsonObject.key(): Long = java.lang.Long.parseUnsignedLong(text("key"))
 
 /** Returns sampling options from those that differ from the defaults, by their names in Python. */
-fun sampling(changed: JsonObject, seed: Long): Sampling = changed.entries.fold(Sampling(seed = seed)) { params, (name, value) ->
-    fun number() = value.jsonPrimitive.double
-    when (name) {
-        "temperature" -> params.copy(temperature = number())
-        "top_k" -> params.copy(topK = value.jsonPrimitive.int)
-        "top_p" -> params.copy(topP = number())
-        "min_p" -> params.copy(minP = number())
-        "repetition_penalty" -> params.copy(repetitionPenalty = number())
-        "presence_penalty" -> params.copy(presencePenalty = number())
-        "frequency_penalty" -> params.copy(frequencyPenalty = number())
-        "logit_bias" -> params.copy(logitBias = biases(value))
-        else -> throw AssertionError("no option $name")
-    }
+fun sampling(changed: JsonObject, seed: Long): Sampling =
+    changed.entries.fold(Sampling(seed = seed)) { params, (name, value) -> params.with(name, value) }
+
+private fun Sampling.with(name: String, value: JsonElement): Sampling = when (name) {
+    "temperature" -> copy(temperature = value.jsonPrimitive.double)
+    "top_k" -> copy(topK = value.jsonPrimitive.int)
+    "top_p" -> copy(topP = value.jsonPrimitive.double)
+    "min_p" -> copy(minP = value.jsonPrimitive.double)
+    "repetition_penalty" -> copy(repetitionPenalty = value.jsonPrimitive.double)
+    "presence_penalty" -> copy(presencePenalty = value.jsonPrimitive.double)
+    "frequency_penalty" -> copy(frequencyPenalty = value.jsonPrimitive.double)
+    "logit_bias" -> copy(logitBias = biases(value))
+    else -> throw AssertionError("no option $name")
 }
 
 private fun biases(value: JsonElement): Map<Int, Double> =
