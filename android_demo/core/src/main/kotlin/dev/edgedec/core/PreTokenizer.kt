@@ -63,7 +63,7 @@ internal object PreTokenizer {
         "ByteLevel" -> listOf(
             ByteLevel(section.flagOr("add_prefix_space", true), section.flagOr("use_regex", true)),
         )
-        "Digits" -> listOf(Cut(if (section.flagOr("individual_digits", false)) EachNumber else WholeNumbers))
+        "Digits" -> listOf(CutIntoWords(if (section.flagOr("individual_digits", false)) EachNumber else WholeNumbers))
         "Metaspace" -> listOf(Metaspace.read(section))
         "Split" -> listOf(split(section))
         else -> throw unknown(section, kind, "ByteLevel, Digits, Metaspace, Split or a Sequence of them")
@@ -80,18 +80,18 @@ internal object PreTokenizer {
             )
             // The words are all of a text, so nothing is between them that could be removed.
             val isolated = (behavior == "Isolated" && !invert) || (behavior == "Removed" && invert && words !== EachNumber)
-            if (isolated) return Cut(words)
+            if (isolated) return CutIntoWords(words)
         } else if (!invert) {
             val mark = pattern.text("String")
-            if (behavior == "MergedWithPrevious") return Cut { text, from -> afterMark(text, from, mark) }
-            if (behavior == "MergedWithNext") return Cut { text, from -> nextMark(text, from, mark) }
+            if (behavior == "MergedWithPrevious") return CutIntoWords { text, from -> afterMark(text, from, mark) }
+            if (behavior == "MergedWithNext") return CutIntoWords { text, from -> nextMark(text, from, mark) }
         }
         throw unknown(section, "$behavior, invert $invert", "Isolated, or by a String MergedWithPrevious or MergedWithNext")
     }
 }
 
 /** Cuts pieces into words. */
-private class Cut(private val words: Words) : Step {
+private class CutIntoWords(private val words: Words) : Step {
     override fun apply(piece: Piece): List<Piece> =
         words.of(piece.text).mapIndexed { at, word -> Piece(word, piece.first && at == 0) }
 }
@@ -112,7 +112,7 @@ private class Metaspace(private val mark: String, private val scheme: String, pr
         val prefixed = (scheme == "always" || (scheme == "first" && piece.first)) && !marked.startsWith(mark)
         val text = if (prefixed) mark + marked else marked
         if (!cut) return listOf(Piece(text, piece.first))
-        return Cut { all, from -> nextMark(all, from, mark) }.apply(Piece(text, piece.first))
+        return CutIntoWords { all, from -> nextMark(all, from, mark) }.apply(Piece(text, piece.first))
     }
 
     companion object {

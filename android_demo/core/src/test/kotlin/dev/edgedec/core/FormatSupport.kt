@@ -39,9 +39,6 @@ internal val demoBundle = File(FormatVectors.repository, "edgedec/models/demo/bu
 
 internal fun JsonObject.string(name: String): String = getValue(name).jsonPrimitive.content
 
-internal fun JsonObject.ints(name: String): IntArray =
-    getValue(name).jsonArray.map { it.jsonPrimitive.content.toInt() }.toIntArray()
-
 internal fun JsonObject.strings(name: String): List<String> = getValue(name).jsonArray.map { it.jsonPrimitive.content }
 
 internal fun JsonElement.objects(): List<JsonObject> = (this as JsonArray).map { it.jsonObject }
