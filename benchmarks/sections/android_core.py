@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import IO, Any
 
@@ -88,17 +89,19 @@ def running(bundle: Path, threads: int, built: Path) -> Iterator[Jvm]:
     except OSError:
         raise InputError("android_demo/core is not built: run `make android-core`") from None
     jars = os.pathsep.join([*map(os.fspath, built.glob("core-*.jar")), libraries])
-    command = ["java", f"-Djava.io.tmpdir={built}", "-cp", jars, "dev.edgedec.core.BenchKt"]
-    process = subprocess.Popen(
-        [*command, os.fspath(bundle), str(threads)],
-        env=os.environ | {"ORT_DISABLE_TELEMETRY": "1"}, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        yield Jvm(process)
-    finally:
-        process.kill()
-        process.communicate()
+    # ONNX Runtime unpacks its library there, and leaves it behind when the process is killed.
+    with TemporaryDirectory() as folder:
+        command = ["java", f"-Djava.io.tmpdir={folder}", "-cp", jars, "dev.edgedec.core.BenchKt"]
+        process = subprocess.Popen(
+            [*command, os.fspath(bundle), str(threads)],
+            env=os.environ | {"ORT_DISABLE_TELEMETRY": "1"}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            yield Jvm(process)
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def ratio(turns: Sequence[Turn]) -> float:
