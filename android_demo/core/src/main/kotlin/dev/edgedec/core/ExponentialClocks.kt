@@ -9,12 +9,12 @@ private const val ROUNDING = 1e-5
  * Returns the token of the largest score plus noise, of equal sums the lowest id; null if there is none because a
  * score is NaN or all are -inf.
  *
- * For a large vocabulary only the noise is made that can decide (`edgedec/decoding/sampling/exponential_clocks.py`): a
- * token wins by large noise, and those are listed, or with a score at most [LARGE_FROM] below the best sum so far.
+ * Only the noise is made that can decide (`edgedec/decoding/sampling/exponential_clocks.py`): a token wins by large
+ * noise, and those are listed, or with a score at most [LARGE_FROM] below the best sum so far.
  */
 internal fun winner(scores: FloatArray, noise: Noise): Int? {
     val first = mostLikely(scores) ?: return null
-    return if (scores.size <= SMALL_VOCABULARY) winnerOfAll(scores, noise) else winnerOfContenders(scores, noise, first)
+    return winnerOfContenders(scores, noise, first)
 }
 
 /** Returns the token of the largest score, of equal ones the lowest id; null if a score is NaN or all are -inf. */
@@ -33,23 +33,8 @@ internal fun mostLikely(scores: FloatArray): Int? {
     return token.takeIf { it >= 0 }
 }
 
-/** Finds the winner with every token's noise. */
-internal fun winnerOfAll(scores: FloatArray, noise: Noise): Int {
-    val all = noise.all()
-    var token = 0
-    var most = Float.NEGATIVE_INFINITY
-    for (id in scores.indices) {
-        val sum = scores[id] + all[id]
-        if (sum > most) {
-            most = sum
-            token = id
-        }
-    }
-    return token
-}
-
 /**
- * Finds the same winner with the noise of the tokens that can win.
+ * Finds the winner by the noise of the tokens that can win.
  *
  * @param first the token of the largest score
  * @param reach how far below the best sum a score may win without large noise

@@ -6,9 +6,6 @@ internal const val UNUSED_BITS = 12
 /** 2^-52. */
 internal const val UNIFORM_STEP = 1.0 / (1L shl 52)
 
-/** Up to this vocabulary, making all noise is as fast as finding the tokens that can win. */
-internal const val SMALL_VOCABULARY = 8192
-
 // Splitmix64.
 private val GOLDEN = 0x9E3779B97F4A7C15uL.toLong()
 private val FIRST_FACTOR = 0xBF58476D1CE4E5B9uL.toLong()
