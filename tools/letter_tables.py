@@ -15,7 +15,7 @@ from tokenizers import Regex, pre_tokenizers
 FILE = "android_demo/core/src/main/kotlin/dev/edgedec/core/Letters.kt"
 _CHARACTERS = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_CHUNK, _WIDTH = 4096, 100
+_CHUNK, _WIDTH = 4096, 96
 _HEAD = '''package dev.edgedec.core
 
 /**

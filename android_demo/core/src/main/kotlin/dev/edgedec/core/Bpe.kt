@@ -3,18 +3,32 @@ package dev.edgedec.core
 import java.util.PriorityQueue
 
 /** The pairs of tokens that merge: the earlier ones in the file go first. */
-internal class Merges(count: Int) {
-    private val keys = LongArray(Integer.highestOneBit(maxOf(count, 4)) * 4) { NONE.toLong() }
-    private val ranks = IntArray(keys.size)
-    private val made = IntArray(count)
-    private var size = 0
+internal class Merges {
+    private var keys = LongArray(64) { NONE.toLong() }
+    private var ranks = IntArray(keys.size)
+    private var made = IntArray(32)
+    var size = 0
+        private set
 
     /** Appends a pair and what it becomes; of equal pairs the last counts. */
     fun add(left: Int, right: Int, becomes: Int) {
-        val at = place(key(left, right))
-        keys[at] = key(left, right)
-        ranks[at] = size
-        made[size++] = becomes
+        if (size == made.size) grow()
+        made[size] = becomes
+        put(key(left, right), size++)
+    }
+
+    private fun put(key: Long, rank: Int) {
+        val at = place(key)
+        keys[at] = key
+        ranks[at] = rank
+    }
+
+    private fun grow() {
+        val (old, oldRanks) = keys to ranks
+        made = made.copyOf(2 * made.size)
+        keys = LongArray(2 * old.size) { NONE.toLong() }
+        ranks = IntArray(keys.size)
+        for (at in old.indices) if (old[at] != NONE.toLong()) put(old[at], oldRanks[at])
     }
 
     /** The rank of a pair, or [NONE]. */

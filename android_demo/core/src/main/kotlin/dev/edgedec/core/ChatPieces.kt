@@ -6,7 +6,7 @@ import java.io.IOException
 /**
  * A chat template as pieces of text: how a conversation becomes what the model was trained to read.
  *
- * The export writes `tokenizer/chat_pieces.json` where pieces give the template's own text; all fields are always there:
+ * The export writes `tokenizer/chat_pieces.json` where pieces give the template's own text. All fields are there:
  *
  * ```
  * {
@@ -44,26 +44,31 @@ class ChatPieces internal constructor(
      */
     fun render(messages: List<Message>): String {
         check(messages)
-        val all = messages.toMutableList()
-        if (defaultSystem != null && messages[0].role != SYSTEM) all.add(0, Message(SYSTEM, defaultSystem))
         val text = StringBuilder(bos)
-        all.forEachIndexed { at, message ->
-            val turn = if (at == 1 && all[0].role == SYSTEM && afterSystem != null) afterSystem else roles.getValue(message.role)
-            val given = all.size == messages.size || at > 0
-            text.append(turn.open).append(if (given) content(message) else message.content).append(turn.close)
+        var before: String? = null
+        fun add(role: String, content: String) {
+            val turn = afterSystem?.takeIf { before == SYSTEM } ?: roles.getValue(role)
+            text.append(turn.open).append(content).append(turn.close)
+            before = role
         }
+        if (defaultSystem != null && messages[0].role != SYSTEM) add(SYSTEM, defaultSystem)
+        for (message in messages) add(message.role, content(message))
         return text.append(generation).toString()
     }
 
     private fun check(messages: List<Message>) {
         val named = messages.map { it.role }
-        if (named.firstOrNull() == SYSTEM && SYSTEM !in roles) {
+        val system = named.firstOrNull() == SYSTEM
+        if (system && SYSTEM !in roles) {
             throw InputException("messages[0]: this model takes no system message: leave it out")
         }
-        val turns = if (named.firstOrNull() == SYSTEM) named.drop(1) else named
-        if (turns.withIndex().any { (at, role) -> role != if (at % 2 == 0) USER else ASSISTANT } || turns.size % 2 == 0) {
-            val found = oneLine(named.joinToString().take(100))
-            throw InputException("messages: expected user and assistant in turns, a user's message last, found: $found")
+        val turns = if (system) named.drop(1) else named
+        val inTurns = turns.withIndex().all { (at, role) -> role == if (at % 2 == 0) USER else ASSISTANT }
+        if (!inTurns || turns.lastOrNull() != USER) {
+            throw InputException(
+                "messages: expected user and assistant in turns, and a user's message last, found" +
+                    " ${oneLine(named.joinToString().take(100))}",
+            )
         }
         messages.forEachIndexed { at, message ->
             if (message.content.all(::isWhite)) throw InputException("messages[$at]: expected some text, found none")
@@ -118,7 +123,9 @@ class ChatPieces internal constructor(
             val strip = fields.texts("strip")
             if (!names.containsAll(strip)) throw fields.wrong("strip", "a list of roles")
             val default = if (fields.has("default_system")) fields.anyText("default_system") else null
-            if (default != null && SYSTEM !in names) throw fields.wrong("default_system", "null without the role system")
+            if (default != null && SYSTEM !in names) {
+                throw fields.wrong("default_system", "null without the role system")
+            }
             return ChatPieces(
                 bos = fields.anyText("bos"),
                 roles = names.associateWith { turn(roles.fields(it)) },

@@ -36,7 +36,7 @@ internal data class Scheme(
                 found = found.extended(part, fused)
                 fused = fused || part.text("type") == "Fuse"
             }
-            val growth = found.replacements.fold(1.0) { all, (old, new) -> all * maxOf(1.0, 1.0 * new.length / old.length) }
+            val growth = found.replacements.fold(1.0) { all, (old, new) -> all * growth(old, new) }
             if (growth > Normalization.MOST_GROWTH) {
                 throw BundleException("the tokenizer's decoder may make $growth characters of one: refused")
             }
@@ -81,10 +81,7 @@ internal interface Joiner {
     fun flush(): String
 }
 
-/**
- * The pieces joined are what [Tokenizer.decode] returns for all tokens, invalid bytes included, and no piece ends inside a
- * character.
- */
+/** The pieces joined are what [Tokenizer.decode] returns for all tokens, and no piece ends inside a character. */
 internal class JoinedStream(private val written: (Int) -> String, private val joiner: Joiner) : TextStream {
     override fun push(token: Int): String = written(token).let { if (it.isEmpty()) "" else joiner.push(it) }
 

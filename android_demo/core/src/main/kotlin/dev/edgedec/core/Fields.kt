@@ -99,7 +99,7 @@ internal fun oneLine(text: String): String {
     }
 }
 
-/** As Python's `str.isprintable`: neither white space other than a space, nor a control, format or unpaired character. */
+/** As Python's `str.isprintable`: no white space but a space, and no control, format or unpaired character. */
 internal fun isPrintable(char: Int): Boolean = char == ' '.code || when (Character.getType(char).toByte()) {
     Character.CONTROL, Character.FORMAT, Character.SURROGATE, Character.PRIVATE_USE, Character.UNASSIGNED,
     Character.LINE_SEPARATOR, Character.PARAGRAPH_SEPARATOR, Character.SPACE_SEPARATOR -> false

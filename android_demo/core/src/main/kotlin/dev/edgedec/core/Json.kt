@@ -16,12 +16,12 @@ import kotlinx.serialization.json.JsonPrimitive
 internal class JsonException(message: String) : Exception(message)
 
 /**
- * Reads JSON from elsewhere, as strictly as Python's `json`.
+ * Reads JSON from elsewhere, as strictly as Python's `json`, and in bounded memory.
  *
- * The library's own parser takes any word without quotes for a value and overflows the stack at some thousand brackets;
- * and the tree of a large tokenizer.json takes half of a phone's heap, so a caller can read that value by value.
+ * The library's own parser takes words without quotes, 01 and control characters; and its tree of a large tokenizer.json
+ * needs more than the heap of most apps, so a caller can read that value by value.
  *
- * @throws JsonException from every function: not JSON, or nested deeper than [MAX_DEPTH]
+ * @throws JsonException from every function: not JSON, or of more than [MAX_DEPTH] levels or [MAX_VALUES] values
  */
 internal class JsonReader(private val source: Reader) {
     private val buffer = CharArray(1 shl 13)
@@ -29,6 +29,7 @@ internal class JsonReader(private val source: Reader) {
     private var next = 0
     private var before = 0L
     private var depth = 0
+    private var values = 0
     private val text = StringBuilder()
 
     init {
@@ -36,17 +37,14 @@ internal class JsonReader(private val source: Reader) {
     }
 
     /** The value that comes next, whatever it is. */
-    fun element(): JsonElement = when (peek()) {
-        '{'.code -> LinkedHashMap<String, JsonElement>().let { found ->
-            fields { name -> found[name] = element() }
-            JsonObject(found)
+    fun element(): JsonElement {
+        if (++values > MAX_VALUES) throw wrong("more than $MAX_VALUES values")
+        return when (peek()) {
+            '{'.code -> JsonObject(LinkedHashMap<String, JsonElement>().also { all -> fields { all[it] = element() } })
+            '['.code -> JsonArray(ArrayList<JsonElement>().also { all -> items { all += element() } })
+            '"'.code -> JsonPrimitive(string())
+            else -> literal()
         }
-        '['.code -> ArrayList<JsonElement>().let { found ->
-            items { found += element() }
-            JsonArray(found)
-        }
-        '"'.code -> JsonPrimitive(string())
-        else -> literal()
     }
 
     /** Reads an object; [each] is given a field's name and must read its value. */
@@ -63,6 +61,7 @@ internal class JsonReader(private val source: Reader) {
         expect('"')
         text.setLength(0)
         while (true) {
+            if (text.length > LONGEST_TEXT) throw wrong("a text of more than $LONGEST_TEXT characters")
             when (val char = take()) {
                 '"' -> return text.toString()
                 '\\' -> text.append(escaped())
@@ -72,11 +71,11 @@ internal class JsonReader(private val source: Reader) {
         }
     }
 
+    /** A whole number; null if it is another word. */
+    fun whole(): Long? = literal().asWhole()
+
     /** Whether a text comes next. */
     fun isString(): Boolean = peek() == '"'.code
-
-    /** Whether an object comes next. */
-    fun isObject(): Boolean = peek() == '{'.code
 
     /** Checks that nothing follows. */
     fun end() {
@@ -112,6 +111,7 @@ internal class JsonReader(private val source: Reader) {
     }
 
     private fun literal(): JsonElement {
+        peek()
         text.setLength(0)
         while (current().let { it != END && it.toChar() in LITERALS }) {
             if (text.length == LONGEST_NUMBER) throw wrong("a number of more than $LONGEST_NUMBER digits")
@@ -165,6 +165,9 @@ internal class JsonReader(private val source: Reader) {
 
     companion object {
         const val MAX_DEPTH = 128
+        /** Of those that are kept; what is read value by value is not counted. */
+        const val MAX_VALUES = 1 shl 18
+        private const val LONGEST_TEXT = 1 shl 20
         private const val END = -1
         private const val BYTE_ORDER_MARK = 0xfeff
         // Python reads no longer ones, either.
@@ -175,10 +178,8 @@ internal class JsonReader(private val source: Reader) {
 }
 
 /** Reads characters; invalid UTF-8 is a [CharacterCodingException]. */
-internal fun strictUtf8(bytes: InputStream): Reader = InputStreamReader(
-    bytes,
-    Charsets.UTF_8.newDecoder().onMalformedInput(CodingErrorAction.REPORT).onUnmappableCharacter(CodingErrorAction.REPORT),
-)
+internal fun strictUtf8(bytes: InputStream): Reader =
+    InputStreamReader(bytes, Charsets.UTF_8.newDecoder().onMalformedInput(CodingErrorAction.REPORT))
 
 /** The JSON object in these bytes; null if they are anything else. */
 internal fun jsonObject(data: ByteArray): JsonObject? = try {

@@ -151,8 +151,12 @@ private enum class OnnxMessage { MODEL, TRAINING, GRAPH, FUNCTION, NODE, ATTRIBU
 
 /** Fields that lead to a tensor or an operator; attributes of operators hold both, too. */
 private val CHILDREN: Map<OnnxMessage, Map<Int, OnnxMessage>> = mapOf(
-    OnnxMessage.MODEL to
-        mapOf(7 to OnnxMessage.GRAPH, 14 to OnnxMessage.PROPERTY, 20 to OnnxMessage.TRAINING, 25 to OnnxMessage.FUNCTION),
+    OnnxMessage.MODEL to mapOf(
+        7 to OnnxMessage.GRAPH,
+        14 to OnnxMessage.PROPERTY,
+        20 to OnnxMessage.TRAINING,
+        25 to OnnxMessage.FUNCTION,
+    ),
     OnnxMessage.TRAINING to mapOf(1 to OnnxMessage.GRAPH, 2 to OnnxMessage.GRAPH),
     OnnxMessage.GRAPH to mapOf(1 to OnnxMessage.NODE, 5 to OnnxMessage.TENSOR, 15 to OnnxMessage.SPARSE),
     OnnxMessage.FUNCTION to mapOf(7 to OnnxMessage.NODE, 11 to OnnxMessage.ATTRIBUTE),

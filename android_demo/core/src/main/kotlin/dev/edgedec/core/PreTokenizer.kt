@@ -43,8 +43,7 @@ internal class Normalization private constructor(private val steps: List<(String
             "Replace" -> {
                 val old = section.fields("pattern").let { if (it.has("String")) it.text("String") else throw regex(it) }
                 val new = section.textOr("content", "")
-                val growth = maxOf(1.0, new.length.toDouble() / old.length)
-                Normalization(listOf { text -> text.replace(old, new) }, growth)
+                Normalization(listOf { text -> text.replace(old, new) }, growth(old, new))
             }
             else -> throw unknown(section, kind, "NFC, Prepend, Replace or a Sequence of them")
         }
@@ -78,15 +77,15 @@ internal object PreTokenizer {
                 "${section.where}: its expression ${oneLine(pattern.text("Regex").take(60))}... is unknown here:" +
                     " expected GPT-2's, Llama 3's or Qwen's",
             )
-            // The words are all of a text, so nothing is between them that could be removed.
-            val isolated = (behavior == "Isolated" && !invert) || (behavior == "Removed" && invert && words !== EachNumber)
-            if (isolated) return CutIntoWords(words)
+            if (behavior == "Isolated" && !invert) return CutIntoWords(words)
+            // These words are all of a text: nothing is between them that could be removed.
+            if (behavior == "Removed" && invert && words is WordSplit) return CutIntoWords(words)
         } else if (!invert) {
             val mark = pattern.text("String")
             if (behavior == "MergedWithPrevious") return CutIntoWords { text, from -> afterMark(text, from, mark) }
             if (behavior == "MergedWithNext") return CutIntoWords { text, from -> nextMark(text, from, mark) }
         }
-        throw unknown(section, "$behavior, invert $invert", "Isolated, or by a String MergedWithPrevious or MergedWithNext")
+        throw unknown(section, behavior, "Isolated, or with a String MergedWithPrevious or MergedWithNext")
     }
 }
 
@@ -142,6 +141,9 @@ private fun nextMark(text: String, from: Int, mark: String): Int {
     val behind = if (text.startsWith(mark, from)) from + mark.length else from
     return text.indexOf(mark, behind).let { if (it < 0) text.length else it }
 }
+
+/** How many characters a replacement may make of one. */
+internal fun growth(old: String, new: String): Double = maxOf(1.0, new.length.toDouble() / old.length)
 
 internal fun unknown(section: Fields, kind: String, expected: String) =
     BundleException("${oneLine(section.where)}: ${oneLine(kind)} is unknown here: expected $expected")

@@ -21,6 +21,7 @@ internal data class Span(val start: Int, val end: Int)
 internal class Protobuf(private val content: ByteBuffer) {
     val whole = Span(0, content.limit())
     private var left = MAX_FIELDS
+    private var textLeft = MAX_TEXT_BYTES
     private var at = 0
 
     /** Calls [field] with the number of each field, and where its bytes are; null for a number. */
@@ -34,9 +35,10 @@ internal class Protobuf(private val content: ByteBuffer) {
         }
     }
 
-    /** A text of a bounded size. */
+    /** A text; all together are bounded, since they are copied. */
     fun text(span: Span?): String {
-        if (span == null || span.end - span.start > MAX_TEXT_BYTES) throw DamagedMessage()
+        if (span == null || span.end - span.start > textLeft) throw DamagedMessage()
+        textLeft -= span.end - span.start
         val bytes = content.duplicate()
         bytes.limit(span.end).position(span.start)
         return try {
@@ -88,7 +90,7 @@ internal class Protobuf(private val content: ByteBuffer) {
     companion object {
         /** A decoder layer has some 400 fields; this many take a second or two to read. */
         const val MAX_FIELDS = 1 shl 19
-        private const val MAX_TEXT_BYTES = 1 shl 20
+        private const val MAX_TEXT_BYTES = 1 shl 24
         private const val VARINT = 0
         private const val FIXED64 = 1
         private const val BYTES = 2

@@ -17,12 +17,12 @@ internal fun Words.of(text: String): List<String> {
     return found
 }
 
-/** Which endings of a word as in "it's" are a word of their own: those in lower case, or in any, or in any with U+017F. */
+/** Which endings as in "it's" are a word of their own: in lower case, in both cases, or also with U+017F for s. */
 internal enum class Shortened { LOWER, ASCII, FOLDED }
 
 /**
- * The words of GPT-2 and what followed it: shortened forms, letters, numbers, other signs, and white space, of whose last
- * character the next word takes hold.
+ * The words of GPT-2 and what followed it: shortened forms, letters, numbers, other signs, and white space, whose last
+ * character is left to the word behind it.
  *
  * Written by hand, since `\p{L}` of an expression is another set on each version of Android, and for linear time.
  *

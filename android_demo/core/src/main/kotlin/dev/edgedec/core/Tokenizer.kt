@@ -21,7 +21,7 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
     /**
      * The token ids of a text; the names of special tokens in it become those tokens.
      *
-     * @param addSpecialTokens puts before and after it what the file asks for, as BOS; false for a rendered conversation
+     * @param addSpecialTokens adds what the file asks for, as BOS in front; false for a rendered conversation
      * @throws InputException the text has half of a surrogate pair
      */
     fun encode(text: String, addSpecialTokens: Boolean = true): IntArray {
@@ -29,8 +29,8 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
         val found = ArrayList<Int>(text.length / 3)
         if (addSpecialTokens) found += file.around.first
         for (part in raw.split(text)) {
-            val token = part.token
-            if (token != null) found.add(token) else encodePart(text.substring(part.start, part.end), part.start == 0, found)
+            if (part.token != null) found += part.token
+            else encodePart(text.substring(part.start, part.end), part.start == 0, found)
         }
         if (addSpecialTokens) found += file.around.second
         return found.toIntArray()
@@ -39,9 +39,8 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
     private fun encodePart(text: String, first: Boolean, found: MutableList<Int>) {
         val plain = file.normalization.apply(text)
         for (part in normalized.split(plain)) {
-            val token = part.token
-            if (token != null) {
-                found.add(token)
+            if (part.token != null) {
+                found += part.token
                 continue
             }
             val piece = Piece(plain.substring(part.start, part.end), first && part.start == 0)
@@ -70,7 +69,7 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
 
     companion object {
         /**
-         * Reads a folder with `tokenizer.json` and, if the export wrote one, `chat_pieces.json`; or the former file itself.
+         * Reads a folder with `tokenizer.json` and perhaps `chat_pieces.json`, or the former file itself.
          *
          * @throws BundleException missing, too large, damaged, or with a section that is not known here
          */

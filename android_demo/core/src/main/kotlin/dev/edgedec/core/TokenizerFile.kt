@@ -21,7 +21,7 @@ internal class TokenizerFile(
 ) {
     companion object {
         const val NAME = "tokenizer.json"
-        private const val MAX_BYTES = 64L shl 20
+        private const val MAX_BYTES = 48L shl 20
 
         /** @throws BundleException missing, too large, damaged, or with a section that is not known here */
         fun read(file: File): TokenizerFile {
@@ -42,7 +42,7 @@ internal class TokenizerFile(
             val reader = JsonReader(source)
             val model = ModelSection("$file: model")
             val found = HashMap<String, JsonElement>()
-            reader.fields { name -> if (name == "model") model.read(reader) else found[name] = reader.element() }
+            reader.fields { if (it == "model") model.read(reader) else found[it] = reader.element() }
             reader.end()
             val sections = Fields(JsonObject(found), file.path)
             fun section(name: String) = if (sections.has(name)) sections.fields(name) else null
@@ -54,7 +54,7 @@ internal class TokenizerFile(
                 added = added,
                 normalization = normalization,
                 steps = PreTokenizer.read(section("pre_tokenizer")),
-                model = model.bpe(vocabulary),
+                model = model.bpe(),
                 around = section("post_processor")?.let(::around) ?: NOTHING_AROUND,
                 scheme = Scheme.read(section("decoder")),
             )
@@ -146,37 +146,36 @@ internal class Vocabulary(val ids: Map<String, Int>, where: String) {
 private class ModelSection(private val where: String) {
     private val ids = HashMap<String, Int>()
     private val settings = HashMap<String, JsonElement>()
-    private val merges = ArrayList<String>()
+    private val merges = Merges()
 
-    fun read(reader: JsonReader) {
-        if (!reader.isObject()) throw BundleException("$where: expected an object")
-        reader.fields { name ->
-            when (name) {
-                "vocab" -> vocabulary(reader)
-                "merges" -> reader.items { merge(reader) }
-                else -> settings[name] = reader.element()
-            }
+    fun read(reader: JsonReader) = reader.fields { name ->
+        when (name) {
+            "vocab" -> reader.fields { token -> add(token, reader.whole()) }
+            "merges" -> reader.items { merge(reader) }
+            else -> settings[name] = reader.element()
         }
     }
 
-    private fun vocabulary(reader: JsonReader) = reader.fields { token ->
-        val id = reader.element().asWhole()?.takeIf { it in 0..MAX_ID }
-            ?: throw BundleException("$where: token ${oneLine(token)} has no id from 0 to $MAX_ID")
+    private fun add(token: String, id: Long?) {
         if (isUnpaired(token)) throw BundleException("$where: token ${oneLine(token)} is not valid Unicode")
-        ids[token] = id.toInt()
+        ids[token] = id?.takeIf { it in 0 until MAX_TOKENS }?.toInt()
+            ?: throw BundleException("$where: token ${oneLine(token)} has no id below $MAX_TOKENS")
+        if (ids.size > MAX_TOKENS) throw BundleException("$where: expected at most $MAX_TOKENS tokens")
     }
 
     /** A pair, or as older files have it a text with a space. */
     private fun merge(reader: JsonReader) {
-        val parts = ArrayList<String>(2)
-        if (reader.isString()) parts += reader.string().split(' ') else reader.items { parts += reader.string() }
-        if (parts.size != 2) throw BundleException("$where: merge ${merges.size / 2} is not a pair")
-        merges += parts
+        val pair = ArrayList<String>(2)
+        if (reader.isString()) pair += reader.string().split(' ') else reader.items { pair += reader.string() }
+        if (pair.size != 2) throw BundleException("$where: merge ${merges.size} is not a pair")
+        if (merges.size == MAX_MERGES) throw BundleException("$where: expected at most $MAX_MERGES merges")
+        // In files of the library the vocabulary is in front.
+        merges.add(id(pair[0]), id(pair[1]), id(pair[0] + pair[1]))
     }
 
     fun vocabulary() = Vocabulary(ids, where)
 
-    fun bpe(vocabulary: Vocabulary): Bpe {
+    fun bpe(): Bpe {
         val fields = Fields(JsonObject(settings), where)
         val kind = fields.textOr("type", "BPE")
         if (kind != "BPE") throw unknown(fields, "model $kind", "BPE")
@@ -186,8 +185,8 @@ private class ModelSection(private val where: String) {
         if (fields.has("dropout")) throw fields.wrong("dropout", "null")
         val unknown = fields.textOr("unk_token", "")
         return Bpe(
-            vocabulary.ids,
-            merges(vocabulary.ids),
+            ids,
+            merges,
             unknown = if (unknown.isEmpty()) null else id(unknown),
             fuseUnknown = fields.flagOr("fuse_unk", false),
             bytes = if (fields.flagOr("byte_fallback", false)) BYTE_NAMES.map { ids[it] } else null,
@@ -195,20 +194,13 @@ private class ModelSection(private val where: String) {
         )
     }
 
-    private fun merges(ids: Map<String, Int>): Merges {
-        val found = Merges(merges.size / 2)
-        for (at in merges.indices step 2) {
-            found.add(id(merges[at]), id(merges[at + 1]), id(merges[at] + merges[at + 1]))
-        }
-        merges.clear()
-        return found
-    }
-
     private fun id(token: String): Int =
-        ids[token] ?: throw BundleException("$where: ${oneLine(token)} is not in its vocabulary")
+        ids[token] ?: throw BundleException("$where: ${oneLine(token)} is not among the tokens before it")
 
     private companion object {
-        const val MAX_ID = 1L shl 21
+        // The largest models have 260,000 tokens and twice as many merges.
+        const val MAX_TOKENS = 1 shl 19
+        const val MAX_MERGES = 1 shl 21
         val BYTE_NAMES = (0..255).map { "<0x%02X>".format(it) }
     }
 }

@@ -28,7 +28,7 @@ class BpeTest {
 
         fun model() = Bpe(
             ids,
-            Merges(pairs.size).also { merges ->
+            Merges().also { merges ->
                 for ((left, right) in pairs) merges.add(ids.getValue(left), ids.getValue(right), ids.getValue(left + right))
             },
         )
@@ -71,7 +71,7 @@ class BpeTest {
     @Test
     fun `merges of another order are flagged`() = mustFlag {
         equalsSlow { drawn ->
-            Bpe(drawn.ids, Merges(drawn.pairs.size).also { merges ->
+            Bpe(drawn.ids, Merges().also { merges ->
                 for ((left, right) in drawn.pairs.asReversed()) {
                     merges.add(drawn.ids.getValue(left), drawn.ids.getValue(right), drawn.ids.getValue(left + right))
                 }
@@ -83,7 +83,7 @@ class BpeTest {
     fun `a long word takes time in proportion`() {
         val tokens = (0..16).map { "a".repeat(1 shl it) } + "b"
         val ids = tokens.withIndex().associate { (id, token) -> token to id }
-        val bpe = Bpe(ids, Merges(16).also { for (id in 0 until 16) it.add(id, id, id + 1) })
+        val bpe = Bpe(ids, Merges().also { for (id in 0 until 16) it.add(id, id, id + 1) })
         for (word in listOf("a".repeat(200_000), "ab".repeat(100_000), "b".repeat(200_000), "\ud83d\ude42".repeat(100_000))) {
             val found = soon { bpe.encode(word) }
             val plain = word.replace("\ud83d\ude42", "")
@@ -96,7 +96,7 @@ class BpeTest {
         val ids = mapOf("a" to 0, "?" to 1, "<0xC3>" to 2, "<0xA9>" to 3)
         val bytes = (0..255).map { ids["<0x%02X>".format(it)] }
         fun model(unknown: Int?, fuse: Boolean, spelled: Boolean) =
-            Bpe(ids, Merges(0), unknown, fuse, if (spelled) bytes else null).encode("a\u4e16\u4e16\u00e9a").toList()
+            Bpe(ids, Merges(), unknown, fuse, if (spelled) bytes else null).encode("a\u4e16\u4e16\u00e9a").toList()
         assertEquals(listOf(0, 0), model(null, fuse = false, spelled = false))
         assertEquals(listOf(0, 1, 1, 1, 0), model(1, fuse = false, spelled = false))
         assertEquals(listOf(0, 1, 0), model(1, fuse = true, spelled = false))
@@ -107,7 +107,7 @@ class BpeTest {
     @Test
     fun `the cache is bounded and changes nothing`() {
         val ids = ('a'..'z').withIndex().associate { (id, char) -> "$char" to id }
-        val bpe = Bpe(ids, Merges(0))
+        val bpe = Bpe(ids, Merges())
         draws(1) { random ->
             repeat(50_000) {
                 val word = String(CharArray(6) { 'a' + random.nextInt(26) })

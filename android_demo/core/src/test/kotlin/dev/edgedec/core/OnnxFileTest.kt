@@ -44,7 +44,9 @@ private fun tensor(location: String, offset: Int = 0, length: Int = 4) = message
 
 class OnnxFileTest {
     @TempDir
-    lateinit var folder: File
+    lateinit var temporary: File
+
+    private val folder get() = File(temporary, "model").apply { mkdirs() }
 
     private val file get() = File(folder, "model.onnx")
 
@@ -79,7 +81,7 @@ class OnnxFileTest {
 
     @Test
     fun `weights elsewhere are refused`() {
-        val outside = File(folder.parentFile, "outside").apply { writeBytes(ByteArray(9)) }
+        val outside = File(temporary, "outside").apply { writeBytes(ByteArray(9)) }
         File(folder, "beside").writeBytes(ByteArray(9))
         val escapes = listOf("../outside", outside.absolutePath, "x/../../outside", "C:\\x", "a\u0000b")
         for (name in escapes) {
@@ -111,7 +113,7 @@ class OnnxFileTest {
         refused<BundleException>("damaged") { OnnxFile.read(file) }
         file.writeBytes(ByteArray(2 shl 20) { if (it % 2 == 0) 8 else 1 })
         refused<BundleException>("more than ${Protobuf.MAX_FIELDS} fields") { OnnxFile.read(file) }
-        write(14 to entry("k", "x".repeat(2 shl 20)))
+        write(14 to entry("k", "x".repeat(20 shl 20)))
         refused<BundleException>("damaged") { OnnxFile.read(file) }
         refused<BundleException>("cannot be read") { OnnxFile.read(File(folder, "nothing")) }
     }

@@ -65,11 +65,11 @@ class TokenizerTest {
         val wrong: Map<String, Pair<String, JsonElement>> = mapOf(
             "is not a pair" to model("merges" to json("[[\"a\", \"b\", \"c\"]]")),
             "merge 1 is not a pair" to model("merges" to json("[\"a b\", \"a\"]")),
-            "is not in its vocabulary" to model("merges" to json("[[\"a\", \"\u4e16\"]]")),
+            "is not among the tokens before it" to model("merges" to json("[[\"a\", \"\u4e16\"]]")),
             "it has no tokens" to model("vocab" to json("{}"), "merges" to json("[]")),
-            "token a has no id" to model("vocab" to json("{\"a\": -1}")),
-            "has no id" to model("vocab" to json("{\"a\": 99999999}")),
-            "expected an object" to ("model" to JsonPrimitive(1)),
+            "token a has no id below" to model("vocab" to json("{\"a\": -1}")),
+            "has no id below 524288" to model("vocab" to json("{\"a\": 524288}")),
+            "no '{'" to ("model" to JsonPrimitive(1)),
             "expected a list of objects" to ("added_tokens" to json("[1]")),
             "expected 4096, the id of this token" to ("added_tokens" to json("[{\"id\": 9, \"content\": \"<new>\"}]")),
             "at most 256 characters" to ("added_tokens" to json("[{\"id\": 4096, \"content\": \"${"x".repeat(257)}\"}]")),
@@ -100,8 +100,8 @@ class TokenizerTest {
         refused<BundleException>("cannot be read") { Tokenizer.load(File(folder, "nothing")) }
         File(folder, "tokenizer.json").writeBytes(demo.readBytes().also { it[5000] = -1 })
         refused<BundleException>("not UTF-8") { Tokenizer.load(folder) }
-        java.io.RandomAccessFile(File(folder, "tokenizer.json"), "rw").use { it.setLength(65L shl 20) }
-        refused<BundleException>("at most 64 MiB") { Tokenizer.load(folder) }
+        java.io.RandomAccessFile(File(folder, "tokenizer.json"), "rw").use { it.setLength(49L shl 20) }
+        refused<BundleException>("at most 48 MiB") { Tokenizer.load(folder) }
     }
 
     @Test
@@ -140,19 +140,28 @@ class TokenizerTest {
     }
 
     @Test
-    fun `merges may stand before the vocabulary, and have spaces`() {
-        val model = sound.getValue("model").jsonObject
-        val merges = model.getValue("merges").jsonArray.map { pair ->
+    fun `merges may be texts with a space`() {
+        val merges = sound.getValue("model").jsonObject.getValue("merges").jsonArray.map { pair ->
             JsonPrimitive(pair.jsonArray.joinToString(" ") { (it as JsonPrimitive).content })
         }
-        val other = load(
-            JsonObject(sound + ("model" to JsonObject(mapOf("merges" to JsonArray(merges)) + (model - "merges")))).toString(),
-        )
+        val other = with(model("merges" to JsonArray(merges)))
         val tokenizer = Tokenizer.load(demo.parentFile)
         draws(50) { random ->
             val text = "def add(left, right): return left + right" + random.text(20)
             assertArrayEquals(tokenizer.encode(text), other.encode(text))
         }
+    }
+
+    @Test
+    fun `a file of millions of values is refused before memory is`() {
+        val wrong = mapOf(
+            "values" to "{\"x\": [${"0,".repeat(5_000_000)}0]}",
+            "a text of more than" to "{\"x\": \"${"a".repeat(10_000_000)}\"}",
+            "at most 524288 tokens" to "{\"model\": {\"vocab\": {${(0..600_000).joinToString(",") { "\"$it\":0" }}}}}",
+            "at most 2097152 merges" to
+                "{\"model\": {\"vocab\": {\"a\":0,\"aa\":1}, \"merges\": [${"\"a a\",".repeat(2_200_000)}\"a a\"]}}",
+        )
+        for ((words, content) in wrong) refused<BundleException>(words) { load(content) }
     }
 
     @Test
