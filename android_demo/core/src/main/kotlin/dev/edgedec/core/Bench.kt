@@ -2,9 +2,7 @@ package dev.edgedec.core
 
 import ai.onnxruntime.OrtEnvironment
 import java.io.File
-import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonObject
-import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.add
 import kotlinx.serialization.json.buildJsonObject
 import kotlinx.serialization.json.put
@@ -88,7 +86,9 @@ private class Bench(private val folder: File, threads: Int) : AutoCloseable {
         }
     }
 
-    private fun seconds(found: List<Double>) = JsonObject(mapOf("seconds" to JsonArray(found.map { JsonPrimitive(it) })))
+    private fun seconds(found: List<Double>) = buildJsonObject {
+        putJsonArray("seconds") { found.forEach { add(it) } }
+    }
 
     private fun Fields.tokens(name: String) = ids(name).toIntArray()
 

@@ -108,7 +108,9 @@ internal class OnnxSession(
             )
         }
         val outside = tokens.firstOrNull { it !in 0 until graph.facts.vocabSize } ?: return
-        throw InputException("expected token ids 0..${graph.facts.vocabSize - 1}, got $outside: use this model's tokenizer")
+        throw InputException(
+            "expected token ids 0..${graph.facts.vocabSize - 1}, got $outside: use this model's tokenizer",
+        )
     }
 
     private companion object {

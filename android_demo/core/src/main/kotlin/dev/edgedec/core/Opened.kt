@@ -53,14 +53,15 @@ internal class Opened private constructor(
                 val bundle = Bundle.open(folder)
                 val tokenizer = Tokenizer.load(bundle.target.tokenizer)
                 val target = resources.add(load(bundle.target, options, options.batchInvariant))
-                val draft = bundle.draft?.takeIf { options.loadDraft && it.tokenizerHash == bundle.target.tokenizerHash }
+                // A draft draws from the target's vocabulary, with its noise.
+                val draft = bundle.draft
+                    ?.takeIf { options.loadDraft && it.tokenizerHash == bundle.target.tokenizerHash }
                     ?.let { resources.add(load(it, options, batchInvariant = false)) }
-                    // A draft draws from the target's vocabulary, with its noise.
                     ?.takeIf { it.vocabSize == target.vocabSize }
                 val session = watched(resources.add(target.open(minOf(options.maxContext, target.maxContext))))
                 val drafting = draft?.open(minOf(options.maxContext, draft.maxContext))
                     ?.let { watched(resources.add(it)) }
-                val measured = MeasuredLengths(Costs(PassTimes.measure(session), drafting?.let { PassTimes.measure(it) }))
+                val costs = Costs(PassTimes.measure(session), drafting?.let { PassTimes.measure(it) })
                 val about = About(
                     folder = folder,
                     target = target.name,
@@ -72,7 +73,7 @@ internal class Opened private constructor(
                     exact = target.batchInvariant,
                 )
                 val drafter = drafting?.let(::ModelDrafter)
-                return Opened(about, tokenizer, target, Engine(session), measured, drafter, resources)
+                return Opened(about, tokenizer, target, Engine(session), MeasuredLengths(costs), drafter, resources)
             } catch (error: Throwable) {
                 resources.close()
                 throw error

@@ -1,8 +1,8 @@
 package dev.edgedec.core
 
-import java.io.File
 import ai.onnxruntime.OrtEnvironment
-import kotlinx.serialization.json.jsonArray
+import java.io.File
+import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.AfterAll
@@ -27,7 +27,8 @@ class DemoTextsTest {
             val plain = ids(request.copy(drafter = Drafter.NONE))
             for (drafter in Drafter.values()) {
                 for (length in listOf(null, 0, 1, 3, 8)) {
-                    assertEquals(plain, ids(request.copy(drafter = drafter, draftLength = length)), "$request $drafter $length")
+                    val drafted = ids(request.copy(drafter = drafter, draftLength = length))
+                    assertEquals(plain, drafted, "$request $drafter $length")
                 }
             }
         }
@@ -52,7 +53,9 @@ class DemoTextsTest {
             val prompt = opened.tokenizer.encode(request.prompt)
             val found = ArrayList<Int>()
             val sampler = Sampler(request.sampling, opened.target.vocabSize, prompt)
-            engine.run(prompt, sampler, StopRule(opened.target.eosIds, request.maxNewTokens)) { found += it.map { one -> one.token } }
+            engine.run(prompt, sampler, StopRule(maxNewTokens = request.maxNewTokens)) { tokens ->
+                found += tokens.map { it.token }
+            }
             found == ids(request.copy(drafter = Drafter.NONE))
         }
         session.close()
@@ -78,14 +81,18 @@ class DemoTextsTest {
         val texts = vectorFile("texts.json")
         val made = texts.getValue("made_with").jsonObject
         val version = OrtEnvironment.getEnvironment().version
-        assumeTrue(made.text("onnxruntime") == version, "the texts are of ONNX Runtime ${made.text("onnxruntime")}, this is $version")
-        assumeTrue(made.text("processor") == processor(), "the texts are of a ${made.text("processor")}, this is a ${processor()}")
+        val theirs = made.text("onnxruntime")
+        assumeTrue(theirs == version, "the texts are of ONNX Runtime $theirs, this is $version")
+        val named = made.text("processor")
+        assumeTrue(named == processor(), "the texts are of a processor '$named', this is '${processor()}'")
         for (case in texts.list("cases").map { it.jsonObject }) {
             val params = case.getValue("params").jsonObject
             val seed = params["seed"]?.jsonPrimitive?.content?.toLong() ?: 0
-            val changed = kotlinx.serialization.json.JsonObject(params - "seed")
+            val changed = JsonObject(params - "seed")
             val request = Request(
-                prompt = case.text("prompt"), sampling = sampling(changed, seed), maxNewTokens = case.int("max_new_tokens"),
+                prompt = case.text("prompt"),
+                sampling = sampling(changed, seed),
+                maxNewTokens = case.int("max_new_tokens"),
             )
             for (drafter in listOf(Drafter.NONE, Drafter.AUTO)) {
                 assertEquals(case.ints("ids").toList(), ids(request.copy(drafter = drafter)), case.text("prompt"))

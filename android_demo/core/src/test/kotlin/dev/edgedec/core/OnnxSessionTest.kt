@@ -122,19 +122,22 @@ class OnnxSessionTest {
         Demo.target(memory).use { own ->
             left = 1_000_000
             val error = assertThrows(EdgedecException::class.java) { own.open(600) }
-            assertEquals("the cache of 601 tokens would take 4 MB, which cannot be allocated: use a shorter context", error.message)
+            val refused = "the cache of 601 tokens would take 4 MB, which cannot be allocated: use a shorter context"
+            assertEquals(refused, error.message)
             left = Int.MAX_VALUE
             own.open(600).close()
         }
     }
 
     @Test
-    fun `the draft computes as well`() = OnnxModel.load(Demo.bundle.requireDraft(), batchInvariant = false).use { draft ->
-        draft.open(64).use { session ->
-            session.prefill(Demo.tokens(20))
-            val pass = session.forward(intArrayOf(11, 12))
-            val row = FloatArray(draft.vocabSize).also { pass.logits(1, it) }
-            assertEquals(row.indices.maxByOrNull { row[it] }, pass.best(1))
+    fun `the draft computes as well`() {
+        OnnxModel.load(Demo.bundle.requireDraft(), batchInvariant = false).use { draft ->
+            draft.open(64).use { session ->
+                session.prefill(Demo.tokens(20))
+                val pass = session.forward(intArrayOf(11, 12))
+                val row = FloatArray(draft.vocabSize).also { pass.logits(1, it) }
+                assertEquals(row.indices.maxByOrNull { row[it] }, pass.best(1))
+            }
         }
     }
 

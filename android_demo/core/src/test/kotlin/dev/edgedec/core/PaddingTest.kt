@@ -8,7 +8,8 @@ import org.junit.jupiter.api.Test
 class PaddingTest {
     @Test
     fun `rows and slack are those of Python`() {
-        val rows = Padding.ALL.associate { padding -> padding.name to listOf(1, 2, 3, 8, 16, 17, 33).map(padding::rows) }
+        val counts = listOf(1, 2, 3, 8, 16, 17, 33)
+        val rows = Padding.ALL.associate { it.name to counts.map(it::rows) }
         assertEquals(
             mapOf(
                 "none" to listOf(1, 2, 3, 8, 16, 17, 33),
