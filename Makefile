@@ -10,6 +10,7 @@
 #   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
 #   make help-pages  write docs/cli.md from the commands, docs/errors.md from wrong uses
+#   make android-core  build the phone demo's decoder for this machine: android_demo/decode (Java, Maven)
 #   make android-vectors  write android_demo/vectors: what edgedec computes, for ports of it
 #   make captures    draw what the commands show in a terminal, as SVG under docs/captures
 #   make docs        build docs/ as a site in build/site
@@ -17,7 +18,7 @@
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
 # PEERS_ARGS (as --peers edgedec,openvino --prompts 4), MUTANTS_ARGS (as --count 100 --paths
-# edgedec/decoding).
+# edgedec/decoding), MVN_ARGS (as --offline).
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -27,6 +28,7 @@ CHANGED_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 MUTANTS_ARGS ?=
+MVN_ARGS ?=
 
 BIN := $(VENV)/bin
 # Without the warning that setuptools prints, at length, for every editable install.
@@ -40,7 +42,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages android-vectors train-demo captures docs clean
+.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages android-core android-vectors train-demo captures docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -111,6 +113,15 @@ format: $(DEV)
 
 help-pages: $(DEV)
 	$(BIN)/python tools/help_pages.py
+
+android-core:
+	@command -v javac >/dev/null || \
+	  { echo "android-core needs a JDK, 8 or newer (on Debian: apt install default-jdk-headless)" >&2; exit 2; }
+	@command -v mvn >/dev/null || \
+	  { echo "android-core needs Maven (on Debian: apt install maven)" >&2; exit 2; }
+	@echo "Building android_demo/core (the first time Maven downloads some 100 MB)"
+	@cd android_demo && mvn -q $(MVN_ARGS) -pl core -Dmaven.test.skip=true package
+	@echo "android_demo/decode"
 
 # texts.json is apart: `python -m tools.vectors --texts`, with the ONNX Runtime that a port has.
 android-vectors: $(DEV)

@@ -1,0 +1,156 @@
+package dev.edgedec.core
+
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+
+class MeasuredLengthsTest {
+    private val shapes = listOf(
+        Triple("flat", listOf(1.0, 1.03, 1.08, 1.2), 0.2),
+        Triple("rising", listOf(1.0, 1.3, 1.8, 2.9), 0.2),
+        Triple("step", listOf(1.0, 1.6, 1.7, 2.8), 0.1),
+        Triple("linear", listOf(1.0, 2.0, 4.0, 8.0), 0.3),
+        Triple("lookup", listOf(1.0, 1.3, 1.8, 2.9), 0.0),
+    )
+    private val seeds = 1..6
+    private val never = { _: Double -> 0.0 }
+    private val good = { _: Double -> 0.85 }
+    private val turnsBad = { at: Double -> if (at < 0.5) 0.85 else 0.0 }
+    private val turnsGood = { at: Double -> if (at < 0.5) 0.0 else 0.85 }
+
+    private fun eachDevice(action: (name: String, make: (seed: Int) -> Device) -> Unit) {
+        for ((name, rows, step) in shapes) {
+            for (noise in Device.Noises.entries) action("$name, noise $noise") { Device(rows, step, noise, it) }
+        }
+    }
+
+    /** The greatest loss against plain decoding, over devices, lengths of text and seeds. */
+    private fun greatestLoss(chance: (Double) -> Double, lengths: (CostModel) -> Lengths): Double {
+        var greatest = -1.0
+        eachDevice { _, device ->
+            for (tokens in intArrayOf(128, 512)) {
+                for (seed in seeds.take(3)) {
+                    val model = CostModel(device(seed), tokens, seed, chance)
+                    greatest = maxOf(greatest, model.relativeTime(lengths(model)) - 1)
+                }
+            }
+        }
+        return greatest
+    }
+
+    @Test
+    fun `drafts that are never right lose at most 3 percent`() {
+        val loss = greatestLoss(never, CostModel::measured)
+        assertTrue(loss <= 0.03) { "lost ${100 * loss}%" }
+    }
+
+    @Test
+    fun `drafts that turn bad or good in the middle lose at most 3 percent`() {
+        for (chance in listOf(turnsBad, turnsGood)) {
+            val loss = greatestLoss(chance, CostModel::measured)
+            assertTrue(loss <= 0.03) { "lost ${100 * loss}%" }
+        }
+    }
+
+    @Test
+    fun `a fixed length loses more, so the limit can fail`() {
+        assertTrue(greatestLoss(never) { FixedLength(1) } > 0.03)
+        assertTrue(greatestLoss(turnsBad) { FixedLength(4) } > 0.03)
+    }
+
+    @Test
+    fun `good drafts gain at least 70 percent of what the best fixed length gains`() {
+        eachDevice { name, device ->
+            fun time(lengths: (CostModel) -> Lengths) = seeds.map { seed ->
+                CostModel(device(seed), 512, seed, good).let { it.relativeTime(lengths(it)) }
+            }.average()
+            val best = 1 / (0..8).minOf { length -> time { FixedLength(length) } }
+            val found = 1 / time(CostModel::measured)
+            assertTrue(found - 1 >= 0.7 * (best - 1) - 0.02) { "$name: $found times plain, the best length $best" }
+        }
+    }
+
+    @Test
+    fun `what was learned serves the next text`() {
+        val times = seeds.map { seed ->
+            val model = CostModel(Device(shapes[1].second, 0.2), 128, seed, good)
+            val lengths = model.measured()
+            model.relativeTime(lengths) to model.relativeTime(lengths, texts = 5)
+        }
+        val (first, later) = times.unzip()
+        assertTrue(later.average() < first.average()) { "$first, later $later" }
+    }
+
+    @Test
+    fun `a text is never longer than its limit, whatever is drafted`() {
+        val rounds = ArrayList<Int>()
+        val lengths = object : Lengths by FixedLength(8) {
+            override fun observe(round: Round) {
+                rounds += round.drafted
+            }
+        }
+        CostModel(Device(shapes[0].second, 0.0), 20, chance = good).relativeTime(lengths)
+        assertTrue(rounds.all { it <= 8 } && rounds.last() < 8)
+    }
+
+    @Test
+    fun `pass times are medians, never fall, and go on in straight lines`() {
+        val device = Device(listOf(1.0, 1.5, 1.2, 3.0), 0.0, Device.Noises.SPIKES)
+        val model = FakeModel()
+        model.onPass = device::pass
+        val session = model.open(100)
+        session.prefill(intArrayOf(1, 2, 3))
+        val times = PassTimes.measure(session) { device.nowNs.toLong() }
+        assertEquals(3, session.length)
+        assertEquals(listOf(1.0, 1.5, 1.5, 1.5, 3.0, 3.375).map { it * 1e8 }, listOf(1, 2, 3, 4, 8, 9).map { times.of(it) })
+    }
+
+    @Test
+    fun `a session without room for eight rows is measured with fewer`() {
+        val model = FakeModel()
+        val rows = ArrayList<Int>()
+        model.onPass = { rows += it }
+        val session = model.open(3)
+        PassTimes.measure(session)
+        assertEquals(setOf(1, 2), rows.toSet())
+        assertEquals(0, session.length)
+    }
+
+    @Test
+    fun `a drafter of which nothing is known prefills one long prompt on trust`() {
+        fun times(one: Double) = PassTimes(intArrayOf(1, 8), doubleArrayOf(one, 2 * one))
+        val lengths = MeasuredLengths(Costs(times(10.0), times(1.0)))
+        val source = ScriptedDrafter(IntArray(0), usesModel = true) { false }
+        fun draftedAndWrong() {
+            check(lengths.goOn(source, 0))
+            lengths.observe(Round(1, 0, 1, 1, 12))
+        }
+        lengths.begin(128)
+        assertTrue(lengths.catchUp(source, 400))
+        assertTrue(lengths.catchUp(source, 200)) { "the rest of it" }
+        draftedAndWrong()
+        lengths.begin(128)
+        assertTrue(!lengths.catchUp(source, 400))
+        assertTrue(lengths.catchUp(source, 10)) { "the allowance pays for a short one" }
+    }
+
+    @Test
+    fun `of two drafters the better one is asked first`() {
+        val costs = Costs(PassTimes(intArrayOf(1, 8), doubleArrayOf(10.0, 12.0)))
+        val lengths = MeasuredLengths(costs)
+        fun source(name: String) = ScriptedDrafter(IntArray(0), name = name) { false }
+        fun round(name: String, accepted: Int) {
+            val drafts = lengths.goOn(source(name), 0)
+            lengths.observe(if (drafts) Round(2, accepted, accepted + 1, 0, 10) else Round(0, 0, 1, 0, 10))
+        }
+        assertTrue(!lengths.prefers(source("model"), source("lookup")))
+        repeat(20) {
+            round("lookup", 0)
+            round("model", 2)
+        }
+        assertTrue(lengths.prefers(source("model"), source("lookup")))
+        assertTrue(!lengths.prefers(source("lookup"), source("model")))
+        repeat(100) { round("model", 2) }
+        assertTrue(!lengths.prefers(source("model"), source("lookup"))) { "lookup is tried again after a while" }
+    }
+}
