@@ -2,9 +2,9 @@
 
     python3 android_demo/apk/build.py [STEP] [--abi ABI]
 
-Steps: `ready` says whether everything that the build needs is here, `resources` makes base.apk and
-the class R, which the app's own tests need, `apk` (the default) makes the APK and checks it,
-`check` checks the one that was made.
+Steps: `programs` says which programs are missing, `ready` fetches all that the build needs as well,
+`resources` makes base.apk and the class R, which the app's own tests need, `apk` (the default) makes
+the APK and checks it, `check` checks the one that was made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from android_demo.apk import checks, classes, dexed, natives, package, resources, tools  # noqa: E402
 from android_demo.apk.project import Project  # noqa: E402
 
-STEPS = ("ready", "resources", "apk", "check")
+STEPS = ("programs", "ready", "resources", "apk", "check")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,6 +53,8 @@ def run(project: Project, step: str, abis: tuple[str, ...]) -> None:
         resources.build(project)
         return
     tools.require()
+    if step == "programs":
+        return
     tools.fetch(project)
     if step == "ready":
         natives.find(project)

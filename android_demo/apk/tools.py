@@ -127,13 +127,12 @@ def fetch(project: Project) -> None:
     if not absent:
         return
     incoming = project.tools / "incoming"
-    maven(
-        project,
-        "dependency:copy-dependencies",
-        f"-DoutputDirectory={incoming}",
-        f"-DincludeArtifactIds={','.join(absent)}",
-        pom="apk/pom.xml",
-    )
+    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={incoming}"]
+    try:
+        maven(project, *copy, f"-DincludeArtifactIds={','.join(absent)}", pom="apk/pom.xml")
+    except BuildError as error:
+        last = str(error).splitlines()[1:2]
+        raise MissingError(f"Maven cannot fetch {', '.join(absent)}: {' '.join(last)}") from error
     for name in absent:
         hold_to_its_sum(incoming / jar(project, name).name)
         os.replace(incoming / jar(project, name).name, jar(project, name))
