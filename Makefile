@@ -19,7 +19,8 @@
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
 # PEERS_ARGS (as --peers edgedec,openvino --prompts 4), MUTANTS_ARGS (as --count 100 --paths
-# edgedec/decoding), ANDROID_ARGS (as --abi arm64-v8a --abi x86_64), ANDROID_TEST_ARGS (pytest's), MVN.
+# edgedec/decoding), ANDROID_ARGS (as --abi arm64-v8a --abi x86_64), ANDROID_TEST_ARGS (pytest's),
+# MVN_ARGS (as -o for Maven without a network).
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -31,7 +32,7 @@ PEERS_ARGS ?=
 MUTANTS_ARGS ?=
 ANDROID_ARGS ?=
 ANDROID_TEST_ARGS ?=
-export MVN ?= mvn
+export MVN_ARGS ?=
 
 BIN := $(VENV)/bin
 # Without the warning that setuptools prints, at length, for every editable install.
@@ -138,7 +139,7 @@ android:
 # The resources first: the app's classes and tests need the class R and base.apk.
 android-test: $(DEV)
 	@$(ANDROID) resources
-	@$(MVN) --quiet --file android_demo/pom.xml test
+	@mvn --quiet --file android_demo/pom.xml $(MVN_ARGS) test
 	$(BIN)/python -m pytest -m android $(ANDROID_TEST_ARGS) tests/android
 
 train-demo: $(REFERENCE)

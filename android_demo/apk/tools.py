@@ -56,17 +56,13 @@ class BuildError(Exception):
 def require(*programs: str) -> None:
     """Raise an error that names which of the programs, of all by default, are not installed."""
     wanted = programs or tuple(PACKAGES)
-    absent = [name for name in wanted if shutil.which(_called(name)) is None]
+    absent = [name for name in wanted if shutil.which(name) is None]
     if absent:
         packages = " ".join(dict.fromkeys(PACKAGES[name] for name in absent))
         raise MissingError(
             f"the Android demo needs {', '.join(absent)}, which this machine lacks "
             f"(on Debian: apt-get install --no-install-recommends {packages})"
         )
-
-
-def _called(name: str) -> str:
-    return maven_command()[0] if name == "mvn" else name
 
 
 def run(
@@ -105,15 +101,11 @@ def java(project: Project, *arguments: str | Path) -> subprocess.CompletedProces
     return run(project, ["java", f"-Djava.io.tmpdir={scratch}", *arguments])
 
 
-def maven_command() -> list[str]:
-    """Return what runs Maven: the variable MVN may name another one, with options."""
-    return shlex.split(os.environ.get("MVN", "mvn"))
-
-
 def maven(project: Project, *arguments: str, pom: str = "pom.xml") -> None:
-    """Run Maven on a pom.xml of the demo."""
-    here = [*maven_command(), "--quiet", "--file", str(project.demo / pom)]
-    run(project, [*here, f"-Ddemo.build={project.build}", *arguments])
+    """Run Maven on a pom.xml of the demo, with the options of the variable MVN_ARGS."""
+    options = shlex.split(os.environ.get("MVN_ARGS", ""))
+    command = ["mvn", "--quiet", "--file", str(project.demo / pom), *options]
+    run(project, [*command, f"-Ddemo.build={project.build}", *arguments])
 
 
 def jar(project: Project, name: str) -> Path:
