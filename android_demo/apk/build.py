@@ -2,9 +2,12 @@
 
     python3 android_demo/apk/build.py [STEP] [--abi ABI]
 
-Steps: `programs` says which programs are missing, `ready` fetches all that the build needs as well,
-`resources` makes base.apk and the class R, which the app's own tests need, `apk` (the default) makes
-the APK and checks it, `check` checks the one that was made.
+Steps:
+    programs   say which programs are missing
+    ready      fetch all that the build needs, too
+    resources  make base.apk and the class R, which the app's own tests need
+    apk        make the APK and check it (the default)
+    check      check the one that was made
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from android_demo.apk import checks, classes, dexed, natives, package, resources, tools  # noqa: E402
-from android_demo.apk.project import Project  # noqa: E402
+from android_demo.apk import checks, classes, dexed, natives, package, resources, tools
+from android_demo.apk.project import Project
 
 STEPS = ("programs", "ready", "resources", "apk", "check")
 

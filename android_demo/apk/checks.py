@@ -122,7 +122,9 @@ def stored(files: Iterable[Entry]) -> str:
         if not file.stored:
             raise CheckError(f"{file.name} should be stored and is compressed")
         if file.offset % PAGE:
-            raise CheckError(f"{file.name} should begin on {PAGE} bytes and begins at {file.offset}")
+            raise CheckError(
+                f"{file.name} should begin on {PAGE} bytes and begins at {file.offset}"
+            )
     if not any(file.name.endswith(".onnx") for file in wanted):
         raise CheckError("the APK should have a bundle's graphs and has none")
     return f"stored on {PAGE} bytes: {len(wanted)} files"
@@ -131,7 +133,8 @@ def stored(files: Iterable[Entry]) -> str:
 def signature(project: Project, apk: Path) -> str:
     """Android 8 and newer take the signature."""
     minimum = project["android.minSdk"]
-    command = ["apksigner", "verify", "--verbose", "--min-sdk-version", minimum, apk]
+    command: tools.Command = ["apksigner", "verify", "--verbose"]
+    command += ["--min-sdk-version", minimum, apk]
     try:
         printed = tools.run(project, command).stdout
     except tools.BuildError as error:

@@ -52,7 +52,14 @@ def key(project: Project) -> Path:
         store.parent.mkdir(parents=True, exist_ok=True)
         part = store.with_suffix(".part")
         part.unlink(missing_ok=True)
-        command = ["keytool", "-genkeypair", "-keystore", part, "-storetype", "PKCS12"]
+        command: tools.Command = [
+            "keytool",
+            "-genkeypair",
+            "-keystore",
+            part,
+            "-storetype",
+            "PKCS12",
+        ]
         command += ["-alias", ALIAS, "-storepass", PASSWORD, "-dname", "CN=edgedec demo, debug key"]
         # Signatures of RSA are the same each time, those of ECDSA are not.
         command += ["-keyalg", "RSA", "-keysize", "2048", "-validity", "10000"]
@@ -63,7 +70,7 @@ def key(project: Project) -> Path:
 
 def sign(project: Project, source: Path, result: Path) -> None:
     """Sign by schemes 2 and 3: 1 is for Android 6 and older, 4 for installing while copying."""
-    command = ["apksigner", "sign", "--ks", key(project), "--ks-key-alias", ALIAS]
+    command: tools.Command = ["apksigner", "sign", "--ks", key(project), "--ks-key-alias", ALIAS]
     command += ["--ks-pass", f"pass:{PASSWORD}", "--min-sdk-version", project["android.minSdk"]]
     command += ["--v1-signing-enabled", "false", "--v2-signing-enabled", "true"]
     command += ["--v3-signing-enabled", "true", "--v4-signing-enabled", "false"]

@@ -32,7 +32,14 @@ def build(project: Project) -> Path:
     shutil.rmtree(gen, ignore_errors=True)
     aapt2 = tools.aapt2(project)
     tools.run(project, [aapt2, "compile", "--dir", project.sources / "res", "-o", compiled])
-    link = [aapt2, "link", "-o", base(project), "-I", tools.jar(project, "android-all")]
+    link: tools.Command = [
+        aapt2,
+        "link",
+        "-o",
+        base(project),
+        "-I",
+        tools.jar(project, "android-all"),
+    ]
     link += ["--manifest", manifest, "--java", gen, "-A", assets]
     link += ["--min-sdk-version", project["android.minSdk"]]
     link += ["--target-sdk-version", project["android.targetSdk"]]

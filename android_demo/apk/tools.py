@@ -26,6 +26,12 @@ PACKAGES = {
     "dexdump": "dexdump",
     "enjarify": "enjarify",
 }
+# Of `make android-aarch64` alone.
+_FURTHER = {
+    "qemu-aarch64-static": "qemu-user-static",
+    "apt-get": "apt",
+    "dpkg-deb": "dpkg",
+}
 # Fetched by Maven: the jar's name, and the property of pom.xml that has its version.
 JARS = {
     "apktool-cli": "apktool.version",
@@ -35,6 +41,7 @@ JARS = {
     "asm-tree": "asm.version",
     "asm-commons": "asm.version",
     "onnxruntime": "onnxruntime.version",
+    "junit-platform-console-standalone": "junit.console.version",
 }
 PINNED = Path(__file__).with_name("pinned.sha256")
 _AAPT2 = {
@@ -43,6 +50,7 @@ _AAPT2 = {
     "Windows": "prebuilt/windows/aapt2.exe",
 }
 _LAST_LINES = 30
+Command = list[str | Path]
 
 
 class MissingError(Exception):
@@ -58,7 +66,7 @@ def require(*programs: str) -> None:
     wanted = programs or tuple(PACKAGES)
     absent = [name for name in wanted if shutil.which(name) is None]
     if absent:
-        packages = " ".join(dict.fromkeys(PACKAGES[name] for name in absent))
+        packages = " ".join(dict.fromkeys({**PACKAGES, **_FURTHER}[name] for name in absent))
         raise MissingError(
             f"the Android demo needs {', '.join(absent)}, which this machine lacks "
             f"(on Debian: apt-get install --no-install-recommends {packages})"

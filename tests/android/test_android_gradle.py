@@ -94,16 +94,21 @@ def dependencies(catalogue: dict[str, Any], scripts: dict[str, str]) -> list[str
     scopes = {"implementation": "compile", "compileOnly": "provided"}
     stated = {
         (modules[name.replace(".", "-")], scopes[scope])
-        for scope, name in re.findall(r"^    (\w+)\(libs\.([\w.]+)\)", scripts["core"], re.M)
+        for scope, name in re.findall(r"(\w+)\(libs\.([\w.]+)\)", block(scripts["core"]))
     }
     found = [] if stated == of_pom("core") else [f"core needs {stated}, not {of_pom('core')}"]
-    block = re.search(r"^dependencies \{(.*?)^\}", scripts["app"], re.M | re.S)
-    lines = {line.strip() for line in block[1].splitlines()} - {""} if block else set()
+    lines = {line.strip() for line in block(scripts["app"]).splitlines()} - {""}
     if lines != {'implementation(project(":core"))', "implementation(libs.onnxruntime.android)"}:
         found.append(f"app needs {sorted(lines)}")
     if modules["onnxruntime-android"] != modules["onnxruntime"] + "-android":
         found.append("the AAR is not of the jar's name")
     return found
+
+
+def block(script: str) -> str:
+    """The dependencies of a build file."""
+    found = re.search(r"^dependencies \{(.*?)^\}", script, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
 
 
 def of_pom(module: str) -> set[tuple[str, str]]:
@@ -132,8 +137,10 @@ def folders(settings: str, scripts: str) -> list[str]:
 
 def bytecode(app: str, core: str) -> list[str]:
     level = PROJECT["kotlin.compiler.jvmTarget"].replace(".", "_")
-    wanted = {f"targetCompatibility = JavaVersion.VERSION_{level}": app,
-              f"jvmTarget = JvmTarget.JVM_{level}": core}
+    wanted = {
+        f"targetCompatibility = JavaVersion.VERSION_{level}": app,
+        f"jvmTarget = JvmTarget.JVM_{level}": core,
+    }
     return [f"lacks {line}" for line, script in wanted.items() if line not in script]
 
 

@@ -54,7 +54,9 @@ def test_links_lead_somewhere() -> None:
 
 def test_pages_name_files_that_are_there() -> None:
     words = re.findall(r"`(android_demo/[\w./-]+|apk/[\w./-]+)`", GUIDE.read_text("utf-8"))
-    words += re.findall(r"`(apk/[\w./-]+|gradle/[\w./-]+)`", (DEMO / "README.md").read_text("utf-8"))
+    words += re.findall(
+        r"`(apk/[\w./-]+|gradle/[\w./-]+)`", (DEMO / "README.md").read_text("utf-8")
+    )
     assert words
     built = Path("android_demo/build")
     for word in words:

@@ -19,7 +19,9 @@ def elf(*segments: tuple[int, int]) -> bytes:
     header[:6] = b"\x7fELF\x02\x01"
     struct.pack_into("<Q", header, 32, 64)
     struct.pack_into("<2H", header, 54, 56, len(segments))
-    table = b"".join(struct.pack("<2I6Q", kind, 0, 0, 0, 0, 0, 0, align) for kind, align in segments)
+    table = b"".join(
+        struct.pack("<2I6Q", kind, 0, 0, 0, 0, 0, 0, align) for kind, align in segments
+    )
     return bytes(header) + table
 
 

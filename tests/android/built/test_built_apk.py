@@ -79,7 +79,7 @@ def with_manifest(project: Project, folder: Path, addition: str, place: str) -> 
 
 def test_a_manifest_that_asks_for_the_network_is_flagged(built: Project, tmp_path: Path) -> None:
     base = with_manifest(built, tmp_path, NETWORK, "</manifest>")
-    with pytest.raises(CheckError, match="asks for android.permission.INTERNET"):
+    with pytest.raises(CheckError, match=r"asks for android\.permission\.INTERNET"):
         checks.permissions(checks.dump(built, "permissions", base))
     checks.permissions(checks.dump(built, "permissions", built.apk))
 
