@@ -9,7 +9,7 @@ from pathlib import Path
 from android_demo.apk import tools
 from android_demo.apk.project import Project
 
-_DESUGAR = Path(__file__).with_name("src") / "Desugar.java"
+_SOURCES = Path(__file__).with_name("src")
 _ORT = "ai/onnxruntime/"
 # They come with the AAR only; the jar for desktops has none. Held to that here and in checks.py.
 _TELEMETRY = "telemetry"
@@ -61,8 +61,11 @@ def onnxruntime(project: Project) -> Path:
 def desugar(project: Project, result: Path, inputs: list[Path]) -> None:
     """Write one jar of all classes, without invokedynamic."""
     libraries = [tools.jar(project, name) for name in ("asm", "asm-tree", "asm-commons")]
-    path = os.pathsep.join(str(file) for file in libraries)
-    tools.java(project, "-cp", path, _DESUGAR, result, *inputs)
+    program = project.work / "desugar"
+    path = os.pathsep.join(str(file) for file in (program, *libraries))
+    sources = sorted(_SOURCES.glob("*.java"))
+    tools.run(project, ["javac", "-cp", path, "-d", program, *sources])
+    tools.java(project, "-cp", path, "Desugar", result, *inputs)
 
 
 def write_dex(project: Project, classes: Path, result: Path) -> None:

@@ -60,7 +60,7 @@ def key(project: Project) -> Path:
             "-storetype",
             "PKCS12",
         ]
-        command += ["-alias", ALIAS, "-storepass", PASSWORD, "-dname", "CN=edgedec demo, debug key"]
+        command += ["-alias", ALIAS, "-storepass", PASSWORD, "-dname", "CN=edgedec demo debug key"]
         # Signatures of RSA are the same each time, those of ECDSA are not.
         command += ["-keyalg", "RSA", "-keysize", "2048", "-validity", "10000"]
         tools.run(project, command)
