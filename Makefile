@@ -140,7 +140,8 @@ android:
 android-test: $(DEV)
 	@$(ANDROID) resources
 	@mvn --quiet --file android_demo/pom.xml $(MVN_ARGS) test
-	$(BIN)/python -m pytest -m android $(ANDROID_TEST_ARGS) tests/android
+	$(BIN)/python -B -m pytest -m android -p no:cacheprovider --basetemp=android_demo/build/tests \
+	  $(ANDROID_TEST_ARGS) tests/android
 
 train-demo: $(REFERENCE)
 	$(BIN)/python models/demo/recipe/run.py

@@ -98,7 +98,9 @@ def run(
     )
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).strip().splitlines()
-        shown = "\n".join(lines[-_LAST_LINES:])
+        # After this mark Maven explains how to use Maven.
+        ends = [place for place, line in enumerate(lines) if "[Help 1]" in line]
+        shown = "\n".join(lines[: ends[0] + 1 if ends else None][-_LAST_LINES:])
         raise BuildError(f"{Path(str(command[0])).name} failed ({done.returncode}):\n{shown}")
     return done
 
