@@ -18,19 +18,23 @@ _HEAP = "-Xmx2g"
 
 def compile_all(project: Project) -> list[Path]:
     """Have Maven compile core and app; return the folders and jars that the APK needs."""
-    listed = project.work / "classpath.txt"
     tools.maven(
         project,
         "compile",
         "dependency:build-classpath",
         "-DincludeScope=runtime",
-        f"-Dmdep.outputFile={listed}",
+        f"-Dmdep.outputFile={project.work / 'classpath.txt'}",
         "--projects",
         "app",
         "--also-make",
     )
-    further = [Path(entry) for entry in listed.read_text("utf-8").strip().split(os.pathsep)]
-    return [project.build / "app" / "classes", *further]
+    return [project.build / "app" / "classes", *listed(project)]
+
+
+def listed(project: Project) -> list[Path]:
+    """Return what the app's classes need at run time, core's classes first."""
+    text = (project.work / "classpath.txt").read_text("utf-8")
+    return [Path(entry) for entry in text.strip().split(os.pathsep)]
 
 
 def dex(project: Project, inputs: list[Path]) -> Path:
@@ -60,12 +64,16 @@ def onnxruntime(project: Project) -> Path:
 
 def desugar(project: Project, result: Path, inputs: list[Path]) -> None:
     """Write one jar of all classes, without invokedynamic."""
+    run_own(project, "Desugar", result, *inputs)
+
+
+def run_own(project: Project, program: str, *arguments: str | Path) -> None:
+    """Compile the programs of src/ and run one."""
     libraries = [tools.jar(project, name) for name in ("asm", "asm-tree", "asm-commons")]
-    program = project.work / "desugar"
-    path = os.pathsep.join(str(file) for file in (program, *libraries))
-    sources = sorted(_SOURCES.glob("*.java"))
-    tools.run(project, ["javac", "-cp", path, "-d", program, *sources])
-    tools.java(project, "-cp", path, "Desugar", result, *inputs)
+    compiled = project.work / "programs"
+    path = os.pathsep.join(str(file) for file in (compiled, *libraries))
+    tools.run(project, ["javac", "-cp", path, "-d", compiled, *sorted(_SOURCES.glob("*.java"))])
+    tools.java(project, "-cp", path, program, *arguments)
 
 
 def write_dex(project: Project, classes: Path, result: Path) -> None:
