@@ -15,6 +15,7 @@
 #   make docs        build docs/ as a site in build/site
 #   make android     build and check the APK of android_demo/ (Java, Maven, four Debian tools)
 #   make android-test  the tests of android_demo/: the Kotlin ones by Maven, those of the APK
+#   make android-aarch64  core's vectors and two texts on an emulated ARM processor (qemu-user-static)
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
@@ -48,6 +49,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 .DELETE_ON_ERROR:
 .PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs \
   android android-test clean
+  android android-aarch64 android-core android-test android-vectors clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -135,6 +137,10 @@ ANDROID := $(PYTHON) -B android_demo/apk/build.py
 
 android:
 	@$(ANDROID) $(ANDROID_ARGS)
+
+# Needs qemu's user mode as well, and a network for Debian's Java of arm64.
+android-aarch64:
+	@$(PYTHON) -B android_demo/apk/aarch64.py
 
 # The resources first: the app's classes and tests need the class R and base.apk.
 android-test: $(DEV)

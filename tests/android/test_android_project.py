@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from android_demo.apk import build, natives, resources, tools
+from android_demo.apk import aarch64, build, natives, resources, tools
 from android_demo.apk.project import Project, properties
 
 PROJECT = Project.read()
@@ -80,3 +80,16 @@ def test_libraries_of_another_version_are_refused(tmp_path: Path) -> None:
     library.write_bytes(b"\0VERS_1.20.0\0")
     with pytest.raises(tools.BuildError, match=r"and is 1\.20\.0"):
         natives.hold_to_version(library, PROJECT)
+
+
+def test_texts_on_arm_are_compared() -> None:
+    def text(*ids: int, accepted: int = 2) -> dict[str, object]:
+        return {"ids": list(ids), "figures": {"accepted_tokens": accepted}}
+
+    assert "3 tokens, the same with a draft (2 accepted)" in aarch64.compared(
+        "p", text(1, 2, 3), text(1, 2, 3)
+    )
+    with pytest.raises(tools.BuildError, match=r"\[1, 2, 3\] plainly, \[1, 2, 4\] with"):
+        aarch64.compared("p", text(1, 2, 3), text(1, 2, 4))
+    with pytest.raises(tools.BuildError, match="compares nothing"):
+        aarch64.compared("p", text(1, 2), text(1, 2, accepted=0))
