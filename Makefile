@@ -48,7 +48,6 @@ REFERENCE := $(VENV)/.edgedec-reference
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs \
-  android android-test clean
   android android-aarch64 android-core android-test android-vectors clean
 
 help:

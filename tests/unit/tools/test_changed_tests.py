@@ -16,17 +16,6 @@ ROOMS = (
     "android_demo", "benchmarks", "docs", "edgedec", "export", "models", "runtimes", "tests",
     "tools",
 )  # fmt: skip
-ROOMS = ("android_demo", "benchmarks", "docs", "edgedec", "export", "models", "runtimes", "tests", "tools")
-    "android_demo",
-    "benchmarks",
-    "docs",
-    "edgedec",
-    "export",
-    "models",
-    "runtimes",
-    "tests",
-    "tools",
-)
 FILES = [
     "pyproject.toml",
     *(
