@@ -14,11 +14,15 @@
 #   make android-vectors  write android_demo/vectors: what edgedec computes, for ports of it
 #   make captures    draw what the commands show in a terminal, as SVG under docs/captures
 #   make docs        build docs/ as a site in build/site
+#   make android     build and check the APK of android_demo/ (Java, Maven, four Debian tools)
+#   make android-test  the tests of android_demo/: the Kotlin ones by Maven, those of the APK
+#   make android-aarch64  core's vectors and two texts on an emulated ARM processor (qemu-user-static)
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
 # PEERS_ARGS (as --peers edgedec,openvino --prompts 4), MUTANTS_ARGS (as --count 100 --paths
-# edgedec/decoding), MVN_ARGS (as --offline).
+# edgedec/decoding), ANDROID_ARGS (as --abi arm64-v8a --abi x86_64), ANDROID_TEST_ARGS (pytest's),
+# MVN_ARGS (as -o for Maven without a network).
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -28,7 +32,9 @@ CHANGED_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 MUTANTS_ARGS ?=
-MVN_ARGS ?=
+ANDROID_ARGS ?=
+ANDROID_TEST_ARGS ?=
+export MVN_ARGS ?=
 
 BIN := $(VENV)/bin
 # Without the warning that setuptools prints, at length, for every editable install.
@@ -42,7 +48,8 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages android-core android-vectors train-demo captures docs clean
+.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs \
+  android android-aarch64 android-core android-test android-vectors clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -134,9 +141,26 @@ docs: $(DEV)
 captures: $(DEV)
 	$(BIN)/python tools/captures.py
 
+# Without bytecode, which would stand among the sources.
+ANDROID := $(PYTHON) -B android_demo/apk/build.py
+
+android:
+	@$(ANDROID) $(ANDROID_ARGS)
+
+# Needs qemu's user mode as well, and a network for Debian's Java of arm64.
+android-aarch64:
+	@$(PYTHON) -B android_demo/apk/aarch64.py
+
+# The resources first: the app's classes and tests need the class R and base.apk.
+android-test: $(DEV)
+	@$(ANDROID) resources
+	@mvn --quiet --file android_demo/pom.xml $(MVN_ARGS) test
+	$(BIN)/python -B -m pytest -m android -p no:cacheprovider --basetemp=android_demo/build/tests \
+	  $(ANDROID_TEST_ARGS) tests/android
+
 train-demo: $(REFERENCE)
 	$(BIN)/python models/demo/recipe/run.py
 
 # build/ itself stays: the recipe keeps the checkpoints of a training run there.
 clean:
-	rm -rf build/lib build/bdist.* dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build/lib build/bdist.* android_demo/build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

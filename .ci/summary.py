@@ -1,4 +1,4 @@
-"""Print the slowest test files, and how many tests passed, from pytest's reports.
+"""Print the slowest test files, and how many tests passed, from reports of pytest and Surefire.
 
 Usage: summary.py FAILED_STEPS REPORT.xml ...; the exit code is 1 unless everything holds.
 """
@@ -14,18 +14,27 @@ SLOWEST = 30
 
 
 def file_of(case: ElementTree.Element) -> str:
-    """Return a test's file: its class name is the path with dots, and then classes."""
+    """Return a test's file: its class name is the path with dots, and then classes.
+
+    Tests in Kotlin have none of such a name: their class stands for it.
+    """
     parts = case.get("classname", "").split(".")
     ends = [place for place, part in enumerate(parts, 1) if part.startswith("test_")]
-    return "/".join(parts[: ends[0]]) + ".py" if ends else case.get("name", "?")
+    if not ends:
+        return case.get("classname") or case.get("name", "?")
+    return "/".join(parts[: ends[0]]) + ".py"
+
+
+def suites_of(report: Path) -> list[ElementTree.Element]:
+    """Return the suites of a report: pytest's has them inside, Surefire's is one."""
+    return list(ElementTree.parse(report).getroot().iter("testsuite"))
 
 
 def main(failed_steps: int, reports: list[Path]) -> int:
     """Print it all; return the exit code."""
-    suites = [ElementTree.parse(report).find("testsuite") for report in reports if report.exists()]
+    suites = [suite for report in reports if report.exists() for suite in suites_of(report)]
     seconds, count = Counter[str](), Counter[str]()
     for suite in suites:
-        assert suite is not None
         for key in ("tests", "failures", "errors", "skipped"):
             count[key] += int(suite.get(key, 0))
         for case in suite.iter("testcase"):

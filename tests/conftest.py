@@ -125,7 +125,18 @@ def missing_chromium() -> str | None:
     return None if found else "no Chromium here (on Debian: apt install chromium)"
 
 
+def missing_android() -> str | None:
+    from android_demo.apk import tools
+
+    try:
+        tools.require()
+    except tools.MissingError as error:
+        return str(error)
+    return None
+
+
 NEEDS = {
+    "android": missing_android,
     "chromium": missing_chromium,
     "torch": missing_torch,
     "optimum": missing_optimum,

@@ -15,6 +15,7 @@ LEFT_OUT = (
     "tests/unit/export/test_export_ranges.py",
     "tests/*optimum*",
     "tests/contract/test_traced.py",
+    "tests/android/built/*",
 )
 # A changed file, and the tests to run; files of tests stand for themselves. Every row that fits
 # counts, and a file of a folder ROOM of the package has the tests of tests/unit/ROOM as well.
@@ -48,6 +49,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools/*", ("tests/unit/tools/*",)),
     ("android_demo/vectors/*", ("tests/unit/tools/test_vectors.py",)),
     ("docs/bundle-*", ("tests/unit/bundle/test_bundle_format.py",)),
+    ("android_demo/*", ("tests/android/*",)),
     ("*.md", ("tests/packaging/*", "tests/cli/test_examples*", "tests/cli/test_error_page.py")),
     ("pyproject.toml", ("tests/packaging/*", "tests/unit/test_no_circles.py")),
     ("tests/golden/*", ("tests/golden/*",)),

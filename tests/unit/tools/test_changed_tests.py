@@ -102,3 +102,16 @@ def test_the_summary_of_a_run(tmp_path: Path) -> None:
     assert program("summary.py", "1", str(report)).returncode == 1
     report.write_text(suite.format(1, CASES.format(1.0)) + "</testsuites>", "utf-8")
     assert program("summary.py", "0", str(report)).returncode == 1
+
+
+def test_the_summary_counts_tests_in_kotlin(tmp_path: Path) -> None:
+    report = tmp_path / "TEST-dev.edgedec.core.NoiseTest.xml"
+    suite = '<testsuite tests="2" failures="{}" errors="0" skipped="0">{}</testsuite>'
+    case = '<testcase classname="dev.edgedec.core.NoiseTest" name="n" time="1.5"/>'
+    report.write_text(suite.format(0, 2 * case), "utf-8")
+    done = program("summary.py", "0", str(report))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].split() == ["3.0", "s", "dev.edgedec.core.NoiseTest"]
+    assert done.stdout.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
+    report.write_text(suite.format(1, 2 * case), "utf-8")
+    assert program("summary.py", "0", str(report)).returncode == 1
