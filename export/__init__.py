@@ -63,8 +63,7 @@ def explained_imports() -> Iterator[None]:
             yield
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
-            f"exporting needs {error.name}: install it with"
-            f" `{installation.install(extra='export')}`"
+            installation.needs("converting a model", "export", error.name or "a package")
         ) from None
 
 

@@ -181,11 +181,11 @@ def adapter(name: str) -> Adapter:
     except ModuleNotFoundError as error:
         from edgedec._support import installation
 
-        missing = error.name or name
-        extra = info.extra
-        install = installation.install(extra=extra) if extra else installation.install(missing)
+        what, missing = f"the runtime {name!r}", error.name or name
         raise RuntimeUnavailable(
-            f"the runtime {name!r} needs the package {missing!r}: {install}"
+            installation.needs(what, info.extra, missing)
+            if info.extra
+            else f"{what} needs {missing}, which is not installed: `{installation.install(missing)}`"
         ) from error
     except EdgedecError:
         raise

@@ -97,9 +97,8 @@ def python_rows() -> Iterator[tuple[str, ...]]:
 
 
 def portable(text: str) -> str:
-    """A message as somebody sees it who installed edgedec from its wheel, in this folder."""
-    here = f"`{installation.upgrade()}`"
-    text = text.replace(here, f"`pip install --upgrade {installation.DISTRIBUTION}`")
+    """A message as somebody sees it whose installation kept no clone, in this folder."""
+    text = text.replace(installation.upgrade(), installation.UPGRADE)
     return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 

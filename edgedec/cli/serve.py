@@ -95,6 +95,7 @@ def _server() -> ModuleType:
         from edgedec._support import installation
         from edgedec.errors import RuntimeUnavailable
 
-        how = installation.install("starlette", "uvicorn", "prometheus_client", extra="serve")
-        raise RuntimeUnavailable(f"edgedec serve needs {error.name}: {how}") from None
+        raise RuntimeUnavailable(
+            installation.needs("edgedec serve", "serve", error.name or "starlette")
+        ) from None
     return run

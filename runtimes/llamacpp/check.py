@@ -71,7 +71,7 @@ def _version() -> str:
         return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise RuntimeUnavailable(
-            f"GGUF files need the package {PACKAGE}: {installation.install(extra=INFO.extra)}"
+            installation.needs("a GGUF file", INFO.extra or "gguf", PACKAGE)
         ) from None
 
 
