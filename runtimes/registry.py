@@ -181,11 +181,8 @@ def adapter(name: str) -> Adapter:
     except ModuleNotFoundError as error:
         from edgedec._support import installation
 
-        what, missing = f"the runtime {name!r}", error.name or name
         raise RuntimeUnavailable(
-            installation.needs(what, info.extra, missing)
-            if info.extra
-            else f"{what} needs {missing}, which is not installed: `{installation.install(missing)}`"
+            installation.needs(f"the runtime {name!r}", info.extra, error.name or name)
         ) from error
     except EdgedecError:
         raise

@@ -50,16 +50,18 @@ def needs(what: str, extra: str, package: str) -> str:
 
     Args:
         what: needs them; the sentence begins with it.
-        extra: of this distribution, which brings them, or several with commas between.
+        extra: of this distribution, which brings them, or several with commas between; empty if
+            none does.
         package: one that was found missing.
 
     """
-    brought = requirements(extra)
+    brought = requirements(extra) if extra else []
     missing = [name for name in map(_name, brought) if not _present(name)] or [package]
     *others, last = missing
     names = f"{', '.join(others)} and {last}" if others else last
     are = "which are not installed" if others else "which is not installed"
-    how = install(extra=extra) if brought or _source() else install(package)
+    ours = bool(extra and (brought or _source()))
+    how = install(extra=extra) if ours else install(package)
     return f"{what} needs {names}, {are}: `{how}`"
 
 

@@ -20,7 +20,7 @@ def main() -> None:
 
     \b
     edgedec demo                                   see what it does
-    edgedec generate "def fibonacci(n):"           write some code
+    edgedec generate "def __lt__(self, other):"    write some code
     edgedec export TARGET --draft DRAFT --out DIR  make a bundle of your own pair
 
     EDGEDEC_DEBUG=1 shows where an error comes from.

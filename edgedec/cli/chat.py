@@ -37,7 +37,9 @@ SESSION = click.option(
     help="System message: instructions given before the first turn.",
 )
 @SESSION
-@_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
+@_options.options(
+    [_sampling.ANSWER_LENGTH, *_sampling.SAMPLE], _options.OPEN, _options.LOAD_AND_WRITE
+)
 def command(bundle: str, system: str | None, session: Path | None, **chosen: Any) -> None:
     """Chat with a model in the terminal.
 
@@ -90,6 +92,8 @@ def converse(
             if not sys.stdin.isatty() or session is not None or system is not None:
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
             note(f"{title} has no chat template")
+        if completes:
+            options = _sampling.as_text(options)
         conversation = Conversation(system)
         with _conversation.opened(session, pipeline, conversation) as file:
             talk = Talk(pipeline, options, conversation, file, completes=completes)
@@ -151,8 +155,8 @@ def _banner(title: str, pipeline: Pipeline) -> list[tuple[str, str]]:
         plan["schedule"],
         f"{plan['threads']} threads" if plan["threads"] else "threads by default",
         f"rule {plan['accept']}{rule}",
-        f"as planned: {plan['plan']}" if plan.get("plan") else "no plan",
     ]
+    how += [f"as planned: {plan['plan']}"] if plan.get("plan") else []
     context = f"{plan['max_context']} tokens"
     return [
         ("model", f"{title}, {_named(pair.target)}"),

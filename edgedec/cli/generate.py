@@ -22,7 +22,12 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 
 @click.command(cls=_help.LoadCommand)
 @_model.model_and_prompt
-@_options.options(_sampling.SAMPLE, _sampling.FORM, _options.OPEN, _options.LOAD)
+@_options.options(
+    [_sampling.LENGTH, *_sampling.SAMPLE],
+    _sampling.FORM,
+    _options.OPEN,
+    _options.LOAD_AND_WRITE,
+)
 @_sampling.SYSTEM
 @click.option(
     "--logprobs",
@@ -67,7 +72,7 @@ def command(
     a message to a chat model; otherwise the model continues the prompt without a template.
 
     \b
-    edgedec generate "def fibonacci(n):"
+    edgedec generate "def __lt__(self, other):"
     edgedec generate ./my-bundle "import os" --temperature 0.8 --seed 7 --json
     edgedec generate large.gguf "Once upon a time" --draft small.gguf
     cat script.py | edgedec generate demo -n 64 --stop '\\ndef '
@@ -94,7 +99,7 @@ def command(
             if isinstance(asked, str)
             else pipeline.chat(asked, options)
         )
-        _output.answer(stream, sampled=not options.sampling.greedy, as_json=as_json)
+        _output.answer(pipeline, stream, options, as_json=as_json)
 
 
 def _check(

@@ -30,12 +30,16 @@ def chat(run: Callable[..., Any], bundle: Path) -> Chat:
 
 
 def said(result: Any) -> list[str]:
-    """What is no answer and no line of figures."""
-    return [line for line in result.stderr.splitlines() if "first token" not in line]
+    """What is no answer, no line of figures, and no hint that an answer was cut."""
+    figures = ("(details: -v)", "first token", " was cut ")
+    lines = result.stderr.splitlines()
+    return [line for line in lines if not any(part in line for part in figures)]
 
 
 def answers(result: Any) -> int:
-    return sum("first token" in line for line in result.stderr.splitlines())
+    return sum(
+        "(details: -v)" in line or "first token" in line for line in result.stderr.splitlines()
+    )
 
 
 def test_a_conversation_that_outgrows_the_context_keeps_its_history(
@@ -175,7 +179,7 @@ class TestSessionFile:
     def talk(self, run: Callable[..., Any], bundle: Path, tmp_path: Path) -> Chat:
         def call(*lines: str, file: str = "one.chat", **options: Any) -> Any:
             ask = ["chat", "--bundle", options.get("bundle", bundle), "--max-new-tokens", 8]
-            ask += ["--session", tmp_path / file, "--drafter", "none"]
+            ask += ["--session", tmp_path / file, "--drafter", "none", "-v"]
             return run(
                 *ask, "--logit-bias", "0=-100000", stdin="".join(line + "\n" for line in lines)
             )

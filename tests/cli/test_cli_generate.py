@@ -1,6 +1,7 @@
 """``edgedec generate``: one prompt."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ def test_text_streams_to_stdout_and_figures_to_stderr(run, bundle, generate) -> 
     result = run("generate", "--bundle", bundle, PROMPT, "--max-new-tokens", 24)
     assert result.exit_code == 0
     assert result.stdout == generate(PROMPT, "--max-new-tokens", 24)["text"]
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("24 tokens (length), ")
+    line, hint = result.stderr.splitlines()
+    assert re.match(r"24 tokens in [\d.]+ m?s(, busy machine)? \(details: -v\)$", line)
+    assert hint == "the text was cut at 24 tokens: -n 48 for more"
 
 
 @pytest.mark.parametrize("draft", ["model", "tree", "lookup", "recycle", "hybrid", "auto"])
