@@ -24,6 +24,7 @@ from edgedec.cli import _config
 from edgedec.cli._library import MODEL
 
 F = TypeVar("F", bound=Callable[..., Any])
+_TYPED = "edgedec.typed"
 _WHAT = f"a folder that `edgedec export` wrote, a .gguf file, a model of the library, or {DEMO}"
 _option = click.option(
     "--bundle", "--target", "named",
@@ -39,7 +40,8 @@ def model(command: Callable[..., None]) -> Callable[..., None]:
     def with_model(model: str | None, named: str | None, **values: Any) -> None:
         if model is not None and named is not None:
             raise _twice(model, named)
-        command(bundle=in_library(named or model or default()), **values)
+        word = click.get_current_context().meta[_TYPED] = named or model or default()
+        command(bundle=in_library(word), **values)
 
     return click.argument("model", required=False, type=MODEL)(_option(with_model))
 
@@ -99,6 +101,11 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
     if a_model:
         raise unquoted("generate", [first], words[1:])
     raise unquoted("generate", [], words)
+
+
+def typed() -> str:
+    """Return the model as the user typed it, for a command that ``model`` decorates."""
+    return str(click.get_current_context().meta[_TYPED])
 
 
 def default() -> str:

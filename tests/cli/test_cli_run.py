@@ -124,6 +124,29 @@ def test_other_commands_take_a_model_of_the_library(run: Run, demo: Path) -> Non
     assert run("generate", "drafts", *LENGTH).exit_code == 0  # a prompt, for the demo
 
 
+def test_a_served_model_has_the_name_that_was_typed(
+    run: Run, demo: Path, library: Library, tmp_path: Path
+) -> None:
+    """And not "bundle", the folder in which the library keeps it."""
+    from edgedec.cli import _model, serve
+
+    run("pull", demo / "draft")
+    (model,) = library.models()
+    for typed in ("draft", model.id[:8]):
+        name, *others = serve._names(typed, _model.in_library(typed))
+        assert name == "draft"
+        assert {typed, model.id} <= {*others}
+    (tmp_path / "mine").symlink_to(model.path)
+    for path, name in (
+        (f"{tmp_path}/mine", "mine"),
+        ("./Qwen3-0.6B", "Qwen3-0.6B"),
+        ("large.Q4_0.gguf", "large.Q4_0"),
+        (".", Path.cwd().name),
+        ("demo", "demo"),
+    ):
+        assert serve._names(path, path) == (name, path)
+
+
 def test_a_full_disk_leaves_nothing(
     run: Run, one_line: Callable[..., str], demo: Path, library: Library,
     monkeypatch: pytest.MonkeyPatch,
