@@ -48,10 +48,11 @@ def source_files(folder: Path) -> list[Path]:
 
     """
     with explained_imports():
+        from edgedec.export import tokenizer
         from edgedec.export.checkpoint import Checkpoint
-        from edgedec.export.tokenizer import FILES
     tensors = Checkpoint.open(folder).tensors.files
-    names = {"config.json", "generation_config.json", *FILES, *tensors}
+    tokenizer.check(folder)  # before the weights are hashed, which takes minutes
+    names = {"config.json", "generation_config.json", *tokenizer.FILES, *tensors}
     return [folder / name for name in sorted(names) if (folder / name).is_file()]
 
 

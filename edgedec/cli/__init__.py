@@ -14,7 +14,7 @@ from edgedec.cli._group import FolderGroup, current_name
     cls=FolderGroup,
     context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": current_name},
 )
-@click.version_option(__version__, prog_name="edgedec")
+@click.version_option(__version__, "-V", "--version", prog_name="edgedec")
 def main() -> None:
     """Decode with a large language model and a small draft, losslessly.
 

@@ -56,7 +56,7 @@ DRAFT = click.option("--draft", type=_values.draft, metavar="FILE",
 DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="FILE",
                            help="A draft model's GGUF file, or a bundle whose target drafts; "
                            "default: the draft that comes with MODEL.")  # fmt: skip
-THREADS = click.option("--threads", type=click.IntRange(1, 1024),
+THREADS = click.option("-t", "--threads", type=_values.THREADS,
                        help="CPU threads; default: one per core, fewer for a small "
                        "model.")  # fmt: skip
 

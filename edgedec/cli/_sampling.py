@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli._values import FILE
+from edgedec.cli._values import FILE, SEED
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
@@ -83,7 +83,7 @@ SAMPLE = [
     click.option("--temperature", type=float, default=0.0, show_default=True,
                  help="0 is greedy."),
     *SHAPE,
-    click.option("--seed", type=int,
+    click.option("-s", "--seed", type=SEED,
                  help="Random seed; default: one is drawn and reported."),
     STOP,
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
@@ -102,6 +102,18 @@ FORM = [
     click.option("--grammar", type=FILE, metavar="FILE",
                  help="Generate text of this grammar, in Lark's notation or llama.cpp's (GBNF)."),
 ]  # fmt: skip
+
+
+def note_system(model: str, system: str | None) -> None:
+    """Say what a system message does to the demo, which is no assistant."""
+    from edgedec._support.model_path import DEMO
+    from edgedec.cli._terminal import note
+
+    if model == DEMO and system is not None:
+        note(
+            f"note: {DEMO} was trained on code alone: with --system it continues a chat template"
+            " and gives another text, but follows no instructions"
+        )
 
 
 def as_text(options: GenerateOptions) -> GenerateOptions:

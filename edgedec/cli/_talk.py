@@ -152,10 +152,16 @@ class Talk:
             talk.waiting = None
             note(str(error))
             return
+        holds = f"tokens and the context holds {pipeline.engine.target.capacity}"
+        alone = len(pipeline.tokenizer.encode_chat(talk.without_turns))
+        if alone > pipeline.engine.target.capacity:
+            talk.waiting = None
+            advice = str(error).rpartition(": ")[2]
+            note(f"this message alone has {alone} {holds}: {advice}")
+            return
         tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
         note(
-            f"the conversation has {tokens} tokens and the context holds"
-            f" {pipeline.engine.target.capacity}: /drop drops the oldest turn and answers,"
+            f"the conversation has {tokens} {holds}: /drop drops the oldest turn and answers,"
             " /drop 3 the oldest three, /reset starts a new conversation"
         )
 

@@ -63,6 +63,7 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     edgedec chat ./qwen --session monday.chat
     """  # fmt: skip
     options = _sampling.generate_options(chosen)
+    _sampling.note_system(bundle, system)
     converse(_model.typed(), bundle, _options.open_options(chosen), options, system, session)
 
 

@@ -48,6 +48,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
     help='Many prompts: lines such as {"id": "a", "prompt": "Hello"}.',
 )
 @click.option(
+    "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -86,6 +87,7 @@ def command(
         _run_all(bundle, prompts, out, chosen)
         return
     asked = _prompt(prompt, messages, system)
+    _sampling.note_system(bundle, system)
     options = _sampling.generate_options(chosen)
     from edgedec.cli import _output
     from edgedec.loading.capacity import check_prompt

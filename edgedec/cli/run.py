@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=_help.LoadCommand)
 @click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", type=_library.MODEL)
+@_model.option
 @click.option(
     "--draft",
     default="auto",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @_options.as_json
 def command(
     words: Sequence[str],
+    named: str | None,
     draft: str,
     system: str | None,
     session: Path | None,
@@ -68,11 +70,12 @@ def command(
     edgedec run ./Qwen3-0.6B
     cat script.py | edgedec run demo
     """  # fmt: skip
-    model, prompt = _meant(words)
+    model, prompt = _meant(words, named)
     wanted = _library.settings(chosen)
     options = _sampling.generate_options(chosen)
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
     _check(system, session, options, raw=raw, chats=text is None)
+    _sampling.note_system(model, system)
     target = _library.located(model, wanted).path
     wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
     chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wanted)
@@ -110,8 +113,10 @@ def _answer(
         _output.answer(pipeline, stream, options, as_json=as_json)
 
 
-def _meant(words: Sequence[str]) -> tuple[str, str | None]:
-    """Return the model and the prompt."""
+def _meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
+    """Return the model, which an option may name, and the prompt."""
+    if named is not None:
+        words = (named, *words)
     if len(words) > 2:
         raise _model.unquoted("run", words[:1], words[1:])
     model, prompt = (*words, None, None)[:2]

@@ -17,7 +17,7 @@ _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
 _SERVER = [
     click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
                  help="Address to listen on; one that other machines can reach needs an API key."),
-    click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
+    click.option("-p", "--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
                  help="Port to listen on; 0 takes a free one."),
     click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True,
                  metavar="N", help="Requests decoded at a time, by turns, round by round."),

@@ -163,7 +163,7 @@ class Routes:
 
     def _texts(
         self, read: Callable[..., ParsedRequest], fields: dict[str, Any]
-    ) -> tuple[ParsedRequest, object]:
+    ) -> tuple[ParsedRequest, str]:
         """Return the texts of a request, and the name of the model that it asks for; "" if none."""
         name = fields.get("model") or ""
         if not isinstance(name, str):
