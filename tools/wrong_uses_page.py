@@ -137,6 +137,7 @@ def fill(folder: Path) -> None:
         if name.endswith("/"):
             (folder / name).mkdir()
     (folder / "checkpoint/config.json").write_text(json.dumps(CONFIG), "utf-8")
+    (folder / "lora/adapter_config.json").write_text('{"peft_type": "LORA"}', "utf-8")
     (folder / "downloads/model.gguf").write_bytes(b"GGUF\3\0\0\0")
     (folder / "broken/manifest.json").write_text('{"schema_version": 2, "roles"', "utf-8")
     (folder / "newer/manifest.json").write_text('{"schema_version": 99}', "utf-8")

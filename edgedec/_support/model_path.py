@@ -118,7 +118,10 @@ def not_a_bundle(root: Path) -> str:
     if files:
         more = f" or {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         return f"{root} is a folder with GGUF files: give a file, {', '.join(files[:_NAMED])}{more}"
-    return f"{root} has no {_MANIFEST}: give a bundle that `edgedec export` wrote, all of it"
+    return (
+        f"{root} has no {_MANIFEST}, as a bundle has, and no {_CHECKPOINT}, as a Hugging Face folder"
+        " has: give a folder with a model"
+    )
 
 
 def part_of_model(path: Path) -> str | None:

@@ -281,4 +281,5 @@ def test_damaged_bundles(run, bundle, one_line, tmp_path, name, change, expected
 
 
 def test_no_bundle(run, one_line, tmp_path: Path) -> None:
-    assert "is not a folder" in one_line(run("generate", "--bundle", tmp_path / "none", "a"))
+    line = one_line(run("generate", "--bundle", tmp_path / "none", "a"))
+    assert "none is not a file or folder here" in line

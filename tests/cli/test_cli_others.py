@@ -43,11 +43,7 @@ def test_help_shows_the_options_people_use_and_help_all_the_others(run) -> None:
     parameters = command.get_params(click.Context(command))
     every = {p.opts[-1] for p in parameters if isinstance(p, click.Option) and not p.hidden}
     short, full = (
-        {
-            option
-            for option in every
-            if re.search(rf"^  (-\w, |--\w+, )?{option}(?![\w-])", shown, re.M)
-        }
+        {option for option in every if re.search(rf"^  (--?\w+, )*{option}(?![\w-])", shown, re.M)}
         for shown in (run("generate", flag).stdout for flag in ("--help", "--help-all"))
     )
     assert full == every
@@ -225,7 +221,7 @@ def test_export_and_use(run, checkpoints, tmp_path: Path) -> None:
 def test_export_refusals(run, checkpoints, bundle, one_line, tmp_path: Path) -> None:
     source = checkpoints / "target"
     out = tmp_path / "out"
-    assert "Missing option '--out'" in one_line(run("export", source))
+    assert "Missing option '-o' / '--out'" in one_line(run("export", source))
     assert str(tmp_path / "none") in one_line(run("export", tmp_path / "none", "--out", out))
     assert str(bundle) in one_line(run("export", source, "--out", bundle))
     assert not out.exists()
