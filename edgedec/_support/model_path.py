@@ -119,8 +119,8 @@ def not_a_bundle(root: Path) -> str:
         more = f" or {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         return f"{root} is a folder with GGUF files: give a file, {', '.join(files[:_NAMED])}{more}"
     return (
-        f"{root} has no {_MANIFEST}, as a bundle has, and no {_CHECKPOINT}, as a Hugging Face folder"
-        " has: give a folder with a model"
+        f"{root} has no {_MANIFEST}, as a bundle has, and no {_CHECKPOINT}, as a Hugging Face"
+        " folder has: give a folder with a model"
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.model_path import DEMO
 from edgedec.cli import _conversation, _help, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk
@@ -93,7 +94,7 @@ def converse(
             if not sys.stdin.isatty() or session is not None or system is not None:
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
             note(f"{title} has no chat template")
-        if completes:
+        if completes or path == DEMO:  # which was trained on code and ends no answer
             options = _sampling.as_text(options)
         conversation = Conversation(system)
         with _conversation.opened(session, pipeline, conversation) as file:

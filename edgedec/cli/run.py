@@ -105,8 +105,10 @@ def _answer(
 
     check_prompt(target, opening, text)
     with Pipeline.open(target, opening) as pipeline:
-        if plain or (system is None and pipeline.tokenizer.chat_template is None):
+        raw = plain or (system is None and pipeline.tokenizer.chat_template is None)
+        if raw or target == DEMO:  # which was trained on code and ends no answer
             options = _sampling.as_text(options)
+        if raw:
             stream = pipeline.stream(text, options)
         else:
             stream = pipeline.chat(with_system(user(text), system), options)

@@ -176,6 +176,13 @@ def test_an_answer_goes_on_to_its_end_or_the_contexts(run: Run, bundle: Path) ->
     assert "was cut at 5 tokens: -n 10 for more" in given.stderr
 
 
+def test_the_demo_which_ends_no_answer_has_128_tokens(run: Run) -> None:
+    """Its text would go on to the end of the context: seconds of nonsense at a first try."""
+    end = ("--logit-bias", "3=-100000")
+    assert "cut at 128 tokens" in run("chat", "demo", *end, stdin="Hello\n").stderr
+    assert "cut at 128 tokens" in run("run", "demo", "Hi", "--system", "Be brief.", *end).stderr
+
+
 def test_an_answer_that_ends_by_itself_says_nothing_of_limits(run: Run, bundle: Path) -> None:
     ended = run("run", bundle, "Hello", "--logit-bias", "0=100000")
     assert ended.exit_code == 0
