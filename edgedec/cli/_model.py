@@ -97,7 +97,7 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
                 + f"; if it is the prompt: edgedec generate {DEMO} {first}"
             )
         return default(), first
-    like_one = a_model or _like_a_path(first) or _exists(first)
+    like_one = a_model or _like_a_path(first) or _on_disk(first)
     if len(words) == 2 and (like_one or _in_quotes(words[1])):
         return first, words[1]
     if a_model:
@@ -139,6 +139,13 @@ def there(word: str) -> str:
 
         raise InputError(unknown(word, Library()))
     return found
+
+
+def _on_disk(word: str) -> bool:
+    try:
+        return word != "" and Path(word).exists()
+    except (OSError, ValueError):  # longer than a path may be, or with a null byte
+        return False
 
 
 def _exists(word: str) -> bool:

@@ -54,7 +54,7 @@ class OpenPair:
     def check_open(self) -> None:
         """Raise StateError if the pair is closed."""
         if self.closed:
-            raise StateError("the pipeline is closed: open another one with Pipeline.open()")
+            raise StateError("the pipeline is closed: open a new one")
 
     def check_alone(self, call: str) -> None:
         """Raise StateError if a call needs a pipeline for one stream at a time."""

@@ -598,12 +598,12 @@ def test_a_closed_pipeline_says_that_it_is_closed(
     pipeline.close()
     for ask in (
         lambda: pipeline.generate(PROMPT),
-        lambda: pipeline.stream(PROMPT),
+        lambda: list(pipeline.stream(PROMPT)),
         lambda: pipeline.save(tmp_path / "x"),
         lambda: pipeline.restore(tmp_path / "x"),
         lambda: next(waiting),
         lambda: list(begun),
     ):
-        with pytest.raises(StateError, match=r"^the pipeline is closed: open another one"):
+        with pytest.raises(StateError, match=r"^the pipeline is closed: open a new one"):
             ask()
     pipeline.close()  # once more does nothing
