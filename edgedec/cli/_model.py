@@ -122,7 +122,7 @@ def in_library(word: str) -> str:
     """Return the path of the library's model of this name or id; any other word as it is."""
     if word == DEMO or word.startswith(("./", "../", "/")):
         return word
-    if not user_folders.library().is_dir() or _exists(word):
+    if not user_folders.library().is_dir() or _on_disk(word):
         return word
     from edgedec.library import Library
 
@@ -133,7 +133,7 @@ def in_library(word: str) -> str:
 def there(word: str) -> str:
     """Return the path of a model, as ``in_library`` does; InputError if there is none."""
     found = in_library(word)
-    if found == word != DEMO and not _exists(word) and not is_hub_name(word):
+    if found == word != DEMO and not _on_disk(word) and not is_hub_name(word):
         from edgedec.library import Library
         from edgedec.library.locate import unknown
 
@@ -146,13 +146,6 @@ def _on_disk(word: str) -> bool:
         return word != "" and Path(word).exists()
     except (OSError, ValueError):  # longer than a path may be, or with a null byte
         return False
-
-
-def _exists(word: str) -> bool:
-    try:
-        return not word or Path(word).exists()
-    except (OSError, ValueError):  # longer than a path may be, or with a null byte
-        return True
 
 
 def _like_a_path(word: str) -> bool:

@@ -196,7 +196,8 @@ def test_inspect_for_android(run, bundle, one_line, tmp_path: Path) -> None:
     facts = json.loads(run("inspect", copied, "--for", "android", "--json").stdout)
     assert facts["problems"] == lacking.stdout.splitlines()
     assert facts["needs"] == []
-    assert "expects a bundle" in one_line(run("inspect", "x.gguf", "--for", "android"))
+    (tmp_path / "x.gguf").touch()
+    assert "expects a bundle" in one_line(run("inspect", tmp_path / "x.gguf", "--for", "android"))
     assert "'toaster' is not" in one_line(run("inspect", bundle, "--for", "toaster"))
 
 
