@@ -42,7 +42,7 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # An environment of an older checkout has this project under its former name.
 FORMER := $(PIP) uninstall --quiet --quiet --yes edgedec
 # A stamp says which part of the environment is there; a newer pyproject.toml renews it.
-RUNTIME := $(VENV)/.edgedec-runtime
+USE := $(VENV)/.edgedec-use
 DEV := $(VENV)/.edgedec-dev
 REFERENCE := $(VENV)/.edgedec-reference
 
@@ -64,17 +64,18 @@ $(BIN)/python:
 # The install is editable: setuptools maps the one name `edgedec` to the folder edgedec/, whose
 # three symlinks lead to export/, runtimes/ and models/. New modules and new sub-packages are seen
 # at once, and no bare `export`, `runtimes` or `models` becomes importable from elsewhere.
-$(RUNTIME): pyproject.toml | $(BIN)/python
+# With what README's commands need: it converts, fetches and serves models.
+$(USE): pyproject.toml | $(BIN)/python
 	@echo "Installing edgedec (once)"
 	@$(FORMER)
-	@$(PIP) install --quiet --editable .
+	@$(PIP) install --quiet --editable '.[export,hub,serve]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo "Installing edgedec with the exporter and the development tools (once)"
 	@$(FORMER)
 	@$(PIP) install --quiet --editable '.[dev]'
-	@touch $(RUNTIME) $@
+	@touch $(USE) $@
 
 $(REFERENCE): $(DEV)
 	@echo "Installing torch and transformers (once)"
@@ -83,11 +84,11 @@ $(REFERENCE): $(DEV)
 
 setup: $(DEV)
 
-gguf: $(RUNTIME)
+gguf: $(USE)
 	@echo "Building llama.cpp (about five minutes on two cores)"
 	@$(PIP) install --quiet --editable '.[gguf]'
 
-demo: $(RUNTIME)
+demo: $(USE)
 	@$(BIN)/edgedec demo
 
 test: $(DEV)

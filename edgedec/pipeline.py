@@ -147,6 +147,7 @@ class Pipeline:
 
     def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
         """Return the engine's request to continue these tokens."""
+        self._parts.check_open()
         try:
             room = self.engine.room(tokens)
         except PromptTooLong:
@@ -223,11 +224,12 @@ class Pipeline:
             note: the caller's own data, as JSON; ``restore`` returns it.
 
         Raises:
-            StateError: a generation is in progress, or the pipeline was opened with ``parallel``.
+            StateError: a generation is in progress, the pipeline was opened with ``parallel``, or
+                it is closed.
             OSError: the file cannot be written; an existing one is unchanged.
 
         """
-        self._check_alone("save")
+        self._parts.check_alone("save")
         with replacing(Path(path)) as file:
             saved.save(self.engine, file, note or {})
 
@@ -245,7 +247,7 @@ class Pipeline:
             OSError: the file cannot be read.
 
         """
-        self._check_alone("restore")
+        self._parts.check_alone("restore")
         with open_regular(Path(path)) as file:
             return saved.restore(self.engine, file)
 
@@ -258,7 +260,7 @@ class Pipeline:
         self.engine.pool.forget()
 
     def close(self) -> None:
-        """Release sessions, caches and weights."""
+        """Release sessions, caches and weights; the pipeline then decodes no more."""
         self._parts.close()
 
     def __enter__(self) -> Pipeline:
@@ -284,16 +286,12 @@ class Pipeline:
                     metrics.watched_s = perf_counter() - began
                     metrics.slowdown = (request.policy or engine.policy).slowdown
                     return
+            except StateError:
+                self._parts.check_open()  # a session closed in the middle says less
+                raise
             except (PassFailed, RuntimeUnavailable) as error:
                 self._use(self._ways.reopen(parts, error))
             asked = dataclasses.replace(asked, prompt=list(request.sampler.history))
-
-    def _check_alone(self, call: str) -> None:
-        if self._parts.parallel_engines:
-            raise StateError(
-                f"{call}(): expected a pipeline for one stream at a time, got one for"
-                f" {1 + len(self._parts.parallel_engines)}: open it without parallel"
-            )
 
     def _tokens(self, prompt: Prompt) -> list[int]:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)

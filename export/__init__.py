@@ -48,10 +48,11 @@ def source_files(folder: Path) -> list[Path]:
 
     """
     with explained_imports():
+        from edgedec.export import tokenizer
         from edgedec.export.checkpoint import Checkpoint
-        from edgedec.export.tokenizer import FILES
     tensors = Checkpoint.open(folder).tensors.files
-    names = {"config.json", "generation_config.json", *FILES, *tensors}
+    tokenizer.check(folder)  # before the weights are hashed, which takes minutes
+    names = {"config.json", "generation_config.json", *tokenizer.FILES, *tensors}
     return [folder / name for name in sorted(names) if (folder / name).is_file()]
 
 
@@ -63,8 +64,7 @@ def explained_imports() -> Iterator[None]:
             yield
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
-            f"exporting needs {error.name}: install it with"
-            f" `{installation.install(extra='export')}`"
+            installation.needs("converting a model", "export", error.name or "a package")
         ) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -28,6 +29,7 @@ from edgedec.export.tokenizer import TokenizerContent
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.text.tokenizer import Tokenizer
 
+_log = logging.getLogger("edgedec")
 _PARITY_TOKENS = 1024
 _SAMPLE_TOKENS = 384
 _PARITY_LEAST = 32
@@ -126,6 +128,7 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
         differs = sources[0].content.difference(content)
         folder = "draft-tokenizer" if differs else "tokenizer"
         note = f"another tokenizer, which lowers acceptance: {differs}" if differs else ""
+        _warn(target, draft, note)
         sources.append(GivenModel("draft", draft, content, folder, note))
     for source in sources:
         rows = source.checkpoint.spec.vocab_size
@@ -135,6 +138,19 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
                 f" the model only {rows}"
             )
     return sources
+
+
+def _warn(target: Checkpoint, draft: Checkpoint, note: str) -> None:
+    """Log, before work begins, what makes a draft a poor one."""
+    if draft.path.resolve() == target.path.resolve():
+        _log.warning(
+            "the draft is the target itself, so a drafted token costs as much as one of the text:"
+            " give a smaller model of the same family, or leave --draft out"
+        )
+    if note:
+        _log.warning(
+            "the draft %s has %s; a model of the target's family drafts better", draft.name, note
+        )
 
 
 def _open(options: ExportOptions, path: Path) -> Checkpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgedec._support.files import open_regular
-from edgedec._support.model_path import how_to_fetch, is_hub_name
+from edgedec._support.model_path import how_to_fetch, is_hub_name, part_of_model
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export import links
 from edgedec.export.safetensors import SafetensorsFile
@@ -59,9 +60,11 @@ class Checkpoint:
 
         """
         path = Path(path)
+        if is_hub_name(str(path)):
+            raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
+        if part := part_of_model(path):
+            raise CheckpointError(part)
         if not path.is_dir():
-            if is_hub_name(str(path)):
-                raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
             raise CheckpointError(f"{path} is not a folder: give a Hugging Face checkpoint folder")
         links.check(path)
         config = read_json(path / "config.json")
@@ -84,7 +87,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.path.resolve().name
+        return Path(os.path.abspath(self.path)).name  # noqa: PTH100 - a link keeps its name
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

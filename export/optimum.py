@@ -49,8 +49,7 @@ def check_installed() -> None:
             except ImportError as error:
                 missing = error.name or name
                 raise RuntimeUnavailable(
-                    f"this export needs {missing}: install it with"
-                    f" `{installation.install(extra='optimum')}`"
+                    installation.needs("this export", "optimum", missing)
                 ) from None
 
 

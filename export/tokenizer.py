@@ -14,7 +14,21 @@ from edgedec.text.tokenizer import Tokenizer
 # What turns text into ids and back. Left out: truncation and padding, which are not part of a
 # text, and the post-processor: it adds tokens to the prompt, which the target's file decides.
 _PARTS = ("model", "added_tokens", "normalizer", "pre_tokenizer", "decoder")
-FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_FILE = "tokenizer.json"
+FILES = (_FILE, "tokenizer_config.json", "chat_template.jinja")
+
+
+def check(folder: Path) -> None:
+    """Raise CheckpointError if a folder has no tokenizer."""
+    if (folder / _FILE).exists():
+        return
+    made = ""
+    if (folder / "tokenizer.model").exists():
+        made = (
+            ", or make it of tokenizer.model with the package transformers:"
+            f" AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
+        )
+    raise CheckpointError(f"{folder} has no {_FILE}: get it from where the model came from{made}")
 
 
 class TokenizerContent:
@@ -31,7 +45,8 @@ class TokenizerContent:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        raw = read_json(folder / "tokenizer.json")
+        check(folder)
+        raw = read_json(folder / _FILE)
         try:
             self.vocab_size = Tokenizer.load(folder).vocab_size
         except BundleError as error:

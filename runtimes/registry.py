@@ -181,11 +181,8 @@ def adapter(name: str) -> Adapter:
     except ModuleNotFoundError as error:
         from edgedec._support import installation
 
-        missing = error.name or name
-        extra = info.extra
-        install = installation.install(extra=extra) if extra else installation.install(missing)
         raise RuntimeUnavailable(
-            f"the runtime {name!r} needs the package {missing!r}: {install}"
+            installation.needs(f"the runtime {name!r}", info.extra, error.name or name)
         ) from error
     except EdgedecError:
         raise

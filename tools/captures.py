@@ -36,7 +36,7 @@ ROWS = 30
 # The emulated screen is taller than any output: what a real one scrolls away stays to be drawn.
 TALL = 600
 LIMIT_S = 900.0
-PROMPT = "def format_date(value):"
+PROMPT = "def __lt__(self, other):"
 
 # What a picture that is drawn anew begins with.
 _REDRAW = b"\r\x1b[2K"

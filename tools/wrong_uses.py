@@ -11,6 +11,8 @@ CONTENTS = {
     "newer/": "a bundle of a later version",
     "cut/": "a bundle whose weights are cut short",
     "taken/": "a folder with someone's notes",
+    "empty/": "a folder with nothing in it",
+    "lora/": "a LoRA adapter, without its weights",
     "notes.txt": "a text",
     "chats.jsonl": "prompts for `--prompts` that are conversations",
     "twice.jsonl": "prompts with one id twice",
@@ -42,11 +44,16 @@ edgedec generate ""
 edgedec generate "- one"
 edgedec chat demo --target demo
 edgedec chat checkpoint
+edgedec chat nosuch
+edgedec chat empty
+edgedec chat lora
+edgedec chat cut/target
+edgedec chat checkpoint/config.json
 edgedec run demo "Hi" --json-mode --regex "a+"
 """,
     "The server": """
 edgedec serve ./missing
-edgedec serve demo --port 99999
+edgedec serve demo -p 99999
 edgedec serve demo --parallel 0
 edgedec serve demo --host 0.0.0.0
 edgedec serve demo --host nowhere.invalid --api-key-file notes.txt
@@ -55,7 +62,9 @@ edgedec serve demo --api-key-file missing.txt
     "Options": """
 edgedec generate "Hi" --temprature 1
 edgedec generate "Hi" --max-tokens 5
-edgedec generate -m demo "Hi"
+edgedec generate "Hi" -t 0.7
+edgedec generate "Hi" -s "Be brief."
+edgedec generate "Hi" --memory 8
 edgedec generate "Hi" -n 0
 edgedec generate "Hi" --temperature -1
 edgedec generate "Hi" --top-p 2
@@ -94,6 +103,8 @@ edgedec run missing "Hi"
 edgedec run missing.gguf "Hi"
 edgedec run demo Why is the sky blue?
 edgedec run checkpoint "Hi"
+edgedec run lora "Hi"
+edgedec run . "Hi"
 edgedec run demo "Hi" --system "Be brief." --raw
 edgedec run demo "Hi" --weights int8 --calibrated
 edgedec run demo "Hi" --draft magic
@@ -123,6 +134,7 @@ edgedec verify demo --prompts chats.jsonl
 edgedec export Qwen/Qwen3-0.6B --out new
 edgedec export missing --out new
 edgedec export checkpoint --out new
+edgedec export lora --out new
 edgedec export checkpoint
 edgedec export checkpoint --out new --format onnx,pdf
 edgedec export checkpoint --out new --exporter optimum --format gguf

@@ -97,9 +97,8 @@ def python_rows() -> Iterator[tuple[str, ...]]:
 
 
 def portable(text: str) -> str:
-    """A message as somebody sees it who installed edgedec from its wheel, in this folder."""
-    here = f"`{installation.upgrade()}`"
-    text = text.replace(here, f"`pip install --upgrade {installation.DISTRIBUTION}`")
+    """A message as somebody sees it whose installation kept no clone, in this folder."""
+    text = text.replace(installation.upgrade(), installation.UPGRADE)
     return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
@@ -138,6 +137,7 @@ def fill(folder: Path) -> None:
         if name.endswith("/"):
             (folder / name).mkdir()
     (folder / "checkpoint/config.json").write_text(json.dumps(CONFIG), "utf-8")
+    (folder / "lora/adapter_config.json").write_text('{"peft_type": "LORA"}', "utf-8")
     (folder / "downloads/model.gguf").write_bytes(b"GGUF\3\0\0\0")
     (folder / "broken/manifest.json").write_text('{"schema_version": 2, "roles"', "utf-8")
     (folder / "newer/manifest.json").write_text('{"schema_version": 99}', "utf-8")

@@ -41,8 +41,7 @@ def check() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise RuntimeUnavailable(
-            "a page of plots needs the package 'matplotlib': "
-            + installation.install(extra="report")
+            installation.needs("a page of plots", "report", "matplotlib")
         ) from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -20,30 +21,77 @@ DISTRIBUTION = "edgedec-runtime"
 _FOREIGN = "edgedec"
 # This project's metadata, under its present name and its former one.
 _SUBJECT = "speculative decoding"
+# For an installation that did not keep the clone it came from.
+UPGRADE = "`git pull`, then `pip install .`, in a clone of edgedec"
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def install(*packages: str, extra: str | None = None) -> str:
     """The command that adds an extra of this distribution, or packages of others.
 
-    It can be pasted where it is shown: a clone names itself by its folder, and where ``pip`` is
-    not the one of this Python, the interpreter is named.
+    It works from any folder: a clone is named by its absolute path, and where ``pip`` is not the
+    one of this Python, so is the interpreter. No package index has this distribution, so an
+    installation whose source is gone is given the packages of the extra.
 
     Args:
         packages: distributions by their names.
-        extra: one of this distribution's extras.
+        extra: one of this distribution's extras, or several with commas between.
 
     """
-    own = [] if extra is None else [*_editable(), _quoted(f"{_source()}[{extra}]")]
-    return " ".join([_pip("install"), *own, *packages])
+    if extra is None:
+        return " ".join([_pip("install"), *packages])
+    source = _source(extra)
+    own = [_quoted(one) for one in (requirements(extra) if source is None else [source])]
+    return " ".join([_pip("install"), *_editable(), *own, *packages])
+
+
+def needs(what: str, extra: str, package: str) -> str:
+    """Return the sentence about packages that are missing, all at once, and how to install them.
+
+    Args:
+        what: needs them; the sentence begins with it.
+        extra: of this distribution, which brings them, or several with commas between; empty if
+            none does.
+        package: one that was found missing.
+
+    """
+    brought = requirements(extra) if extra else []
+    missing = [name for name in map(_name, brought) if not _present(name)] or [package]
+    *others, last = missing
+    names = f"{', '.join(others)} and {last}" if others else last
+    are = "which are not installed" if others else "which is not installed"
+    ours = bool(extra and (brought or _source()))
+    how = install(extra=extra) if ours else install(package)
+    return f"{what} needs {names}, {are}: `{how}`"
+
+
+def requirements(extra: str) -> list[str]:
+    """Return what extras require, as pip takes it; empty if this was never installed."""
+    from importlib import metadata
+
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return []
+    found: list[str] = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        asked = re.search(r"""extra *== *['"]([\w-]+)['"]""", marker)
+        if asked is None or asked[1] not in extra.split(","):
+            continue
+        if inner := re.fullmatch(rf"{DISTRIBUTION}\[([\w,-]+)\]", requirement.strip()):
+            found += requirements(inner[1])
+        else:
+            found.append(requirement.strip())
+    return found
 
 
 def upgrade() -> str:
-    """The command that brings this distribution up to date."""
+    """How to bring this distribution up to date: a command, or where to run which."""
     clone = _clone()
     if clone is None or not (clone / ".git").exists():
-        return f"{_pip('install')} --upgrade {DISTRIBUTION}"
-    return "git pull" if clone == _here() else f"git -C {_quoted(str(clone))} pull"
+        return UPGRADE
+    return f"`git -C {_quoted(str(clone))} pull`"
 
 
 def stranger() -> str | None:
@@ -58,12 +106,14 @@ def stranger() -> str | None:
         return None
     ours = _SUBJECT in str(found.metadata["Summary"])
     whose = "this project under its former name" if ours else "another project's"
-    source = _quoted(_wheel() or _source())
-    again = " ".join(["--force-reinstall", "--no-deps", *_editable(), source])
+    source = _source()
+    again = "install its folder or wheel once more"
+    if source is not None:
+        options = " ".join(["--force-reinstall", "--no-deps", *_editable(), _quoted(source)])
+        again = f"`{_pip('install')} {options}`"
     return (
         f"the distribution {_FOREIGN} {found.version} is installed as well; it is {whose} and"
-        f" has a package of the same name: `{_pip('uninstall')} {_FOREIGN}`, then"
-        f" `{_pip('install')} {again}`"
+        f" has a package of the same name: `{_pip('uninstall')} {_FOREIGN}`, then {again}"
     )
 
 
@@ -73,29 +123,18 @@ def _pip(verb: str) -> str:
     found = shutil.which("pip")
     if found is not None and Path(found).parent == folder:
         return f"pip {verb}"
-    executable = Path(sys.executable)
-    here = _here()
-    if here is not None and executable.is_relative_to(here):
-        executable = executable.relative_to(here)
+    executable = _quoted(sys.executable)
     if util.find_spec("pip") is None and shutil.which("uv"):
-        return f"uv pip {verb} --python {_quoted(str(executable))}"
-    return f"{_quoted(str(executable))} -m pip {verb}"
+        return f"uv pip {verb} --python {executable}"
+    return f"{executable} -m pip {verb}"
 
 
-def _here() -> Path | None:
-    """Return the current folder, or None if it was removed."""
-    try:
-        return Path.cwd()
-    except OSError:
+def _source(extra: str | None = None) -> str | None:
+    """Return this distribution as pip takes it, with an extra; None if its source is gone."""
+    place = _clone() or _installed_file()
+    if place is None:
         return None
-
-
-def _source() -> str:
-    """Return pip's name for this distribution: its name, or the folder of the clone."""
-    clone = _clone()
-    if clone is None:
-        return DISTRIBUTION
-    return "." if clone == _here() else str(clone)
+    return str(place) if extra is None else f"{place}[{extra}]"
 
 
 def _clone() -> Path | None:
@@ -116,11 +155,26 @@ def _editable() -> list[str]:
     return ["--editable"] if editable and _clone() is not None else []
 
 
-def _wheel() -> str | None:
-    """Return the file that this distribution was installed from, if it still exists."""
+def _installed_file() -> Path | None:
+    """Return the wheel or the folder that this was installed from, if it still exists."""
     url = urlsplit(str(_installed_from().get("url", "")))
-    path = unquote(url.path)
-    return path if url.scheme == "file" and Path(path).is_file() else None
+    path = Path(unquote(url.path))
+    return path if url.scheme == "file" and path.exists() else None
+
+
+def _name(requirement: str) -> str:
+    """Return the distribution's name of a requirement."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+
+
+def _present(name: str) -> bool:
+    from importlib import metadata
+
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _installed_from() -> dict[str, Any]:

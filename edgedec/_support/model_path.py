@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from edgedec._support.fields import one_line
 DEMO = "demo"
 GGUF = ".gguf"
 _HOLDS = _MANIFEST, _CHECKPOINT = "manifest.json", "config.json"
+_ADAPTER = "adapter_config.json"
+# Files that people give in place of the folder that holds them.
+_FILES = (*_HOLDS, _ADAPTER, "tokenizer.json", "model.safetensors.index.json")
+_WEIGHTS = (".safetensors", ".onnx", ".data", ".bin", ".pt", ".pth")
+# Folders of a bundle inside each other; bytes of a manifest in which its version is looked for.
+_DEEPEST, _MOST_READ = 3, 1 << 20
 # A model's name on a hub, as Qwen/Qwen3-0.6B.
 _HUB_NAME = re.compile(r"([A-Za-z][\w.-]*)/([A-Za-z][\w.-]*)")
 _MOST_FILES = 10_000
@@ -93,10 +100,14 @@ def not_a_bundle(root: Path) -> str:
     name = str(root)
     if is_hub_name(name):
         return how_to_fetch(name, "`edgedec export {} --out DIR`, or give a GGUF file in it")
+    if part := part_of_model(root):
+        return part
     if not root.is_dir():
         kind = "a file" if root.exists() else "not a folder"
+        near = nearest(root)
+        meant = f" (did you mean {near}?)" if near else ""
         return (
-            f"{root} is {kind}{_meant(root)}: give a bundle that `edgedec export` wrote, a {GGUF}"
+            f"{root} is {kind}{meant}: give a bundle that `edgedec export` wrote, a {GGUF}"
             f" file, or {DEMO}"
         )
     if (root / _CHECKPOINT).is_file():
@@ -107,12 +118,60 @@ def not_a_bundle(root: Path) -> str:
     if files:
         more = f" or {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         return f"{root} is a folder with GGUF files: give a file, {', '.join(files[:_NAMED])}{more}"
-    return f"{root} has no {_MANIFEST}: give a bundle that `edgedec export` wrote, all of it"
+    return (
+        f"{root} has no {_MANIFEST}, as a bundle has, and no {_CHECKPOINT}, as a Hugging Face"
+        " folder has: give a folder with a model"
+    )
 
 
-def _meant(path: Path) -> str:
-    """Return a suggestion for a misspelt path: a model next to it, or the shipped pair."""
-    names = [DEMO] if str(path) == path.name else []
+def part_of_model(path: Path) -> str | None:
+    """Return what to give instead of a part of a model, or of a folder without one; else None."""
+    try:
+        if path.is_file():
+            return _file_of_model(path)
+        if not path.is_dir() or any((path / name).exists() for name in _HOLDS):
+            return None
+        if (root := _bundle_around(path)) is not None:
+            return f"{path} is a part of the bundle {root}: give {root}"
+        if not any(path.iterdir()):
+            return (
+                f"{path} is an empty folder: give a bundle, a Hugging Face folder or a {GGUF} file"
+            )
+    except (OSError, ValueError):  # unreadable, longer than a path may be, or with a null byte
+        return None
+    if (path / _ADAPTER).is_file():
+        return (
+            f"{path} is a LoRA adapter, which only changes a model: merge it into its base model"
+            " (merge_and_unload() and save_pretrained() of the package peft), and give that folder"
+        )
+    return None
+
+
+def _file_of_model(path: Path) -> str | None:
+    if path.name not in _FILES and path.suffix not in _WEIGHTS:
+        return None
+    folder = _bundle_around(path)
+    kind = "checkpoint" if folder is None else "bundle"
+    whole = path.parent if folder is None else folder
+    return f"{path} is a file of a {kind}: give the folder, {whole}"
+
+
+def _bundle_around(path: Path) -> Path | None:
+    """Return the bundle of which a path is a part, as the user would write it."""
+    place = Path(os.path.abspath(path))  # noqa: PTH100 - a link keeps its own place
+    for root in [*place.parents][:_DEEPEST]:
+        manifest = root / _MANIFEST
+        if not manifest.is_file():
+            continue
+        with manifest.open("rb") as file:  # other programs have files of this name, too
+            if b'"schema_version"' in file.read(_MOST_READ):
+                return root if path.is_absolute() else Path(os.path.relpath(root))
+    return None
+
+
+def nearest(path: Path, more: Iterable[str] = ()) -> str | None:
+    """Return what a misspelt path may mean: a model next to it, the shipped pair, or one more."""
+    names = [DEMO, *more] if str(path) == path.name else []
     try:
         beside = islice(path.parent.iterdir(), _MOST_FILES)
         names += [one.name for one in beside if names_model(str(one))]
@@ -120,8 +179,6 @@ def _meant(path: Path) -> str:
         pass
     close = difflib.get_close_matches(path.name, names, 1)
     if not close:
-        return ""
-    meant = (
-        DEMO if close[0] == DEMO and not path.with_name(DEMO).exists() else path.with_name(*close)
-    )
-    return f" (did you mean {one_line(str(meant))}?)"
+        return None
+    sibling = path.with_name(*close)
+    return one_line(str(sibling if sibling.exists() else close[0]))

@@ -73,7 +73,7 @@ def check_version(manifest: Fields) -> None:
     if version > SCHEMA_VERSION:
         raise BundleError(
             f"{manifest.where} has schema {version}, this edgedec reads {SCHEMA_VERSION}:"
-            f" upgrade with `{installation.upgrade()}`"
+            f" upgrade with {installation.upgrade()}"
         )
     if version < SCHEMA_VERSION:
         raise BundleError(

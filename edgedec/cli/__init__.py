@@ -14,13 +14,13 @@ from edgedec.cli._group import FolderGroup, current_name
     cls=FolderGroup,
     context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": current_name},
 )
-@click.version_option(__version__, prog_name="edgedec")
+@click.version_option(__version__, "-V", "--version", prog_name="edgedec")
 def main() -> None:
     """Decode with a large language model and a small draft, losslessly.
 
     \b
     edgedec demo                                   see what it does
-    edgedec generate "def fibonacci(n):"           write some code
+    edgedec generate "def __lt__(self, other):"    write some code
     edgedec export TARGET --draft DRAFT --out DIR  make a bundle of your own pair
 
     EDGEDEC_DEBUG=1 shows where an error comes from.

@@ -12,6 +12,8 @@ from click.core import ParameterSource
 
 COMMANDS = ("chat", "generate", "run")
 _MAX_BYTES = 1 << 16
+# A smaller number of bytes is a slip: of gigabytes, or of megabytes.
+FEW_BYTES = 1_000_000
 
 
 def _text(value: Any) -> bool:
@@ -23,7 +25,7 @@ def _threads(value: Any) -> bool:
 
 
 def _memory(value: Any) -> bool:
-    return _text(value) or (type(value) is int and value > 0)
+    return _text(value) or (type(value) is int and value >= FEW_BYTES)
 
 
 # Settings by name: a description, and a check of the value.

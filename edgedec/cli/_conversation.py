@@ -62,6 +62,13 @@ class Conversation:
             found.append(_message("user", self.waiting))
         return found
 
+    @property
+    def without_turns(self) -> list[Message]:
+        """Return the messages that dropping turns would leave."""
+        return [message for message in self.messages if message["role"] == "system"] + (
+            [] if self.waiting is None else [_message("user", self.waiting)]
+        )
+
     def answer(self, text: str) -> None:
         """Add the answer to the waiting message."""
         assert self.waiting is not None, "answer() without a waiting message"

@@ -132,10 +132,10 @@ _ELSEWHERE = {
     "--max-tokens": "--max-new-tokens", "--max-length": "--max-new-tokens",
     "--n-predict": "--max-new-tokens", "--num-predict": "--max-new-tokens",
     "--new": "--max-new-tokens", "--ctx-size": "--max-context", "--num-ctx": "--max-context",
-    "-c": "--max-context", "--temp": "--temperature", "-t": "--threads", "-s": "--seed",
+    "-c": "--max-context", "--temp": "--temperature",
     "--model-draft": "--draft", "-md": "--draft", "--draft-model": "--draft",
     "--draft-max": "--draft-length", "--quantize": "--weights", "--output": "--out",
-    "-o": "--out", "--sys": "--system", "--stop-sequence": "--stop", "-ngl": "--gpu-layers",
+    "--sys": "--system", "--stop-sequence": "--stop", "-ngl": "--gpu-layers",
     "--n-gpu-layers": "--gpu-layers",
 }  # fmt: skip
 # Former names of options, which are still accepted.

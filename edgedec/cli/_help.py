@@ -58,7 +58,7 @@ class LoadCommand(OpenCommand):
         own = super().get_params(ctx)
         names = {name for parameter in own for name in parameter.opts}
         runtimes = [option for option in _options.runtime_flags() if not names & {*option.opts}]
-        here = next(index for index, one in enumerate(own) if one.name == "verbose")
+        here = next(index for index, one in enumerate(own) if one.name in ("verbose", "verbosity"))
         return [*own[:here], *runtimes, *own[here:]]
 
 

@@ -5,7 +5,7 @@
     edgedec generate PROMPT                  the demo pair continues it
     edgedec generate MODEL PROMPT
     edgedec generate MODEL                   the prompt comes from standard input
-    edgedec generate --bundle MODEL PROMPT   the same; no word is taken for a model
+    edgedec generate -m MODEL PROMPT         the same; no word is taken for a model
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from edgedec._support import user_folders
 from edgedec._support.model_path import DEMO, how_to_fetch, is_hub_name, names_model
 from edgedec.cli import _config
 from edgedec.cli._library import MODEL
+from edgedec.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
+_TYPED = "edgedec.typed"
 _WHAT = f"a folder that `edgedec export` wrote, a .gguf file, a model of the library, or {DEMO}"
-_option = click.option(
-    "--bundle", "--target", "named",
+option = click.option(
+    "-m", "--model", "--bundle", "--target", "named",
     metavar="MODEL",
     help=f"The same as MODEL: {_WHAT}.",
 )  # fmt: skip
@@ -39,9 +41,10 @@ def model(command: Callable[..., None]) -> Callable[..., None]:
     def with_model(model: str | None, named: str | None, **values: Any) -> None:
         if model is not None and named is not None:
             raise _twice(model, named)
-        command(bundle=in_library(named or model or default()), **values)
+        word = click.get_current_context().meta[_TYPED] = named or model or default()
+        command(bundle=there(word), **values)
 
-    return click.argument("model", required=False, type=MODEL)(_option(with_model))
+    return click.argument("model", required=False, type=MODEL)(option(with_model))
 
 
 def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,9 +59,9 @@ def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
         bundle, prompt = meant(words, named)
         if prompt is not None and elsewhere:
             raise click.UsageError("give one of PROMPT, --messages and --prompts")
-        command(bundle=in_library(bundle), prompt=prompt, **values)
+        command(bundle=there(bundle), prompt=prompt, **values)
 
-    decorated = _option(with_both)
+    decorated = option(with_both)
     words = click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", type=MODEL)
     return words(decorated)
 
@@ -78,7 +81,7 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
         if len(words) == 2 and names_model(words[0]):
             raise _twice(words[0], named)
         if len(words) > 1:
-            raise unquoted("generate", ["--bundle", named], words)
+            raise unquoted("generate", ["-m", named], words)
         return named, next(iter(words), None)
     if not words:
         return default(), None
@@ -94,11 +97,17 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
                 + f"; if it is the prompt: edgedec generate {DEMO} {first}"
             )
         return default(), first
-    if len(words) == 2 and (a_model or _like_a_path(first) or _in_quotes(words[1])):
+    like_one = a_model or _like_a_path(first) or _on_disk(first)
+    if len(words) == 2 and (like_one or _in_quotes(words[1])):
         return first, words[1]
     if a_model:
         raise unquoted("generate", [first], words[1:])
     raise unquoted("generate", [], words)
+
+
+def typed() -> str:
+    """Return the model as the user typed it, for a command that ``model`` decorates."""
+    return str(click.get_current_context().meta[_TYPED])
 
 
 def default() -> str:
@@ -113,7 +122,7 @@ def in_library(word: str) -> str:
     """Return the path of the library's model of this name or id; any other word as it is."""
     if word == DEMO or word.startswith(("./", "../", "/")):
         return word
-    if not user_folders.library().is_dir() or _exists(word):
+    if not user_folders.library().is_dir() or _on_disk(word):
         return word
     from edgedec.library import Library
 
@@ -121,11 +130,22 @@ def in_library(word: str) -> str:
     return word if found is None else str(found.path)
 
 
-def _exists(word: str) -> bool:
+def there(word: str) -> str:
+    """Return the path of a model, as ``in_library`` does; InputError if there is none."""
+    found = in_library(word)
+    if found == word != DEMO and not _on_disk(word) and not is_hub_name(word):
+        from edgedec.library import Library
+        from edgedec.library.locate import unknown
+
+        raise InputError(unknown(word, Library()))
+    return found
+
+
+def _on_disk(word: str) -> bool:
     try:
-        return not word or Path(word).exists()
+        return word != "" and Path(word).exists()
     except (OSError, ValueError):  # longer than a path may be, or with a null byte
-        return True
+        return False
 
 
 def _like_a_path(word: str) -> bool:

@@ -56,7 +56,7 @@ DRAFT = click.option("--draft", type=_values.draft, metavar="FILE",
 DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="FILE",
                            help="A draft model's GGUF file, or a bundle whose target drafts; "
                            "default: the draft that comes with MODEL.")  # fmt: skip
-THREADS = click.option("--threads", type=click.IntRange(1, 1024),
+THREADS = click.option("-t", "--threads", type=_values.THREADS,
                        help="CPU threads; default: one per core, fewer for a small "
                        "model.")  # fmt: skip
 
@@ -98,6 +98,11 @@ SETTINGS = [
 
 OPEN = [DRAFT, *SETTINGS]
 
+LOG = click.option("-v", "--verbose", is_flag=True, help="Show the runtime's own log.")
+DETAILS = click.option("-v", "--verbose", "verbosity", count=True,
+                       help="Show all figures of a text; -vv shows the runtime's own log "
+                       "as well.")  # fmt: skip
+
 LOAD = [
     click.option("--format", type=_values.formats("auto"), default="auto", show_default=True,
                  help="Format of the model files; auto takes the fastest one that can run here."),
@@ -109,8 +114,11 @@ LOAD = [
     click.option("--draft-device", metavar="NAME", help="A device for the draft only."),
     click.option("--runtime-option", cls=_RuntimeOption, multiple=True,
                  metavar="NAME=VALUE"),
-    click.option("-v", "--verbose", is_flag=True, help="Show the runtime's own log."),
+    LOG,
 ]  # fmt: skip
+
+# For commands that write a text, instead of ``LOAD``.
+LOAD_AND_WRITE = [*LOAD[:-1], DETAILS]
 
 WORKLOAD = [
     click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True,
@@ -255,7 +263,7 @@ def load_options(chosen: dict[str, Any], **more: Any) -> OpenOptions:
     """Return ``OpenOptions`` from the values of a command that have the names of its options."""
     from edgedec.loading.options import OpenOptions
 
-    if chosen.get("verbose"):
+    if chosen.get("verbose") or chosen.get("verbosity", 0) > 1:
         logging.basicConfig(format="%(message)s")  # standard error
         logging.getLogger("edgedec").setLevel(logging.DEBUG)
     chosen = {**chosen, **dict(chosen.get("runtime_option", ())), **more}

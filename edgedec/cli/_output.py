@@ -10,22 +10,17 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli._terminal import INTERRUPTED, wrapped
+from edgedec.cli import _figures
+from edgedec.cli._terminal import INTERRUPTED, note, wrapped
 from edgedec.cli._terminal import width as width_of
-from edgedec.decoding.drafting import PLAIN
-
-# A wait for a core is reported above this share of the time, since it slows passes noticeably; so
-# are passes slower by more than this factor than at opening.
-_BUSY, _SLOWER = 0.15, 1.5
 
 if TYPE_CHECKING:
-    from edgedec.decoding.metrics import Metrics
-    from edgedec.pipeline import Generation, Stream
+    from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 
 def tolerant_output() -> None:
@@ -58,8 +53,8 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Generation, bool]:
-    """Print the text as it comes and figures after it; also return whether Ctrl-C ended it.
+def show(stream: Stream, *, coloured: bool = False) -> tuple[Generation, bool]:
+    """Print the text as it comes; return its result and whether Ctrl-C ended it.
 
     ``coloured`` shows accepted draft tokens in green, in a terminal.
     """
@@ -78,26 +73,34 @@ def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Gene
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    show_figures(result, sampled=sampled)
     return result, stopped.is_set()
 
 
-def answer(stream: Stream, *, sampled: bool, as_json: bool) -> None:
-    """Print a text, or one JSON object about it; end the program if Ctrl-C ended the text."""
+def answer(pipeline: Pipeline, stream: Stream, options: GenerateOptions, *, as_json: bool) -> None:
+    """Print a text, its figures and how to go on where it was cut, or one JSON object about it.
+
+    Ends the program if Ctrl-C ended the text.
+    """
     if as_json:
         from edgedec.batch import run
 
         result, stopped = collect(stream)
         print_json(run.record(result))
     else:
-        _, stopped = show(stream, sampled=sampled)
+        result, stopped = show(stream)
+        show_figures(result, sampled=not options.sampling.greedy)
+        if hint := _figures.cut(result, options, pipeline.target.info.max_context):
+            note(hint)
     if stopped:
         raise click.exceptions.Exit(INTERRUPTED)
 
 
 def show_figures(result: Generation, *, sampled: bool) -> None:
-    """Print the line of figures on stderr; in a terminal, as many lines as needed."""
-    for line in _packed(_figures(result, sampled=sampled), width_of(sys.stderr)):
+    """Print the figures on stderr, all of them with -v; in a terminal, as many lines as needed."""
+    context = click.get_current_context(silent=True)
+    details = context is not None and context.params.get("verbosity")
+    parts = (_figures.details if details else _figures.short)(result, sampled=sampled)
+    for line in _figures.packed(parts, width_of(sys.stderr)):
         click.secho(line, err=True, dim=True)
 
 
@@ -115,96 +118,6 @@ def finished(stream: Stream) -> Generation:
     if result is None:
         raise RuntimeError("the stream ended without a result")
     return result
-
-
-def _figures(result: Generation, *, sampled: bool) -> list[str]:
-    """Return short clauses on how the text was decoded, with the seed if it had an effect."""
-    metrics, plan = result.metrics, result.plan
-    plain = plan.get("drafter") == PLAIN
-    tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
-    parts = [f"{tokens} ({result.finish_reason})"]
-    if metrics.tokens_per_second:
-        parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
-    if metrics.speedup_estimate is not None and not plain:
-        parts.append(f"about {metrics.speedup_estimate:.2f}x plain decoding")
-    if metrics.emitted:
-        known = metrics.reused_tokens
-        kept = f" ({known} prompt tokens kept from before)" if known else ""
-        parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms{kept}")
-        parts.append(f"{metrics.block_efficiency:.2f} tokens per target pass")
-    parts += [] if plain else _accepted(metrics)
-    parts += _busy(metrics)
-    parts += _memory(metrics)
-    if "shared_of_sample" in plan:
-        parts.append(f"vocabularies: {plan['vocabulary']}")
-    if metrics.emitted and "drafter" in plan:
-        drafted_by = "plain decoding" if plain else f"drafter {plan['drafter']}"
-        parts.append(drafted_by + _place(plan))
-    parts += _exact(plan)
-    if metrics.emitted and plan.get("plan"):
-        parts.append(f"plan {plan['plan']}")
-    elif metrics.emitted and plan.get("no_plan"):
-        parts.append(f"no plan ({plan['no_plan']})")
-    if sampled:
-        parts.append(f"seed {result.seed}")
-    return parts
-
-
-def _place(plan: Mapping[str, Any]) -> str:
-    """Return where the target ran, such as `` on onnx (openvino)``."""
-    if "format" not in plan:
-        return ""
-    named = plan.get("provider") or plan.get("device")
-    return f" on {plan['format']} ({named})" if named else f" on {plan['format']}"
-
-
-def _accepted(metrics: Metrics) -> list[str]:
-    """Describe the share of drafted tokens that the target accepted."""
-    drafted = metrics.drafted_tokens
-    if drafted:
-        return [f"{metrics.acceptance_rate:.0%} of {drafted} drafted tokens accepted"]
-    return ["nothing drafted"] if metrics.emitted else []
-
-
-def _busy(metrics: Metrics) -> list[str]:
-    """Describe the effect of other load on the machine; empty if it is small."""
-    if metrics.waited_share < _BUSY:
-        return []
-    if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
-        return [f"busy machine: {metrics.slowdown:.1f}x slower passes"]
-    return [f"busy machine: {min(metrics.waited_share, 1):.0%} of the time waiting for a core"]
-
-
-def _memory(metrics: Metrics) -> list[str]:
-    """Describe the last retreat or return due to the memory limit; empty if there was none."""
-    if metrics.memory is None or not metrics.memory.events:
-        return []
-    last = metrics.memory.events[-1]
-    return [f"memory: {last.after} after {last.emitted} tokens, of {size(metrics.memory.granted)}"]
-
-
-def _exact(plan: Mapping[str, object]) -> list[str]:
-    """Return a clause if the text is guaranteed to equal plain decoding's, including near-ties."""
-    from edgedec.decoding.acceptance import RULES
-
-    rule = RULES.get(str(plan.get("accept")))
-    drafts = plan.get("drafter") != PLAIN
-    exact = plan.get("batch_invariant") and rule is not None and rule.seeds_text
-    return ["its text exactly that of plain decoding"] if exact and drafts else []
-
-
-def _packed(parts: Iterable[str], room: int) -> list[str]:
-    """Pack clauses into lines of at most ``room`` characters, broken after a comma if possible."""
-    lines = [""]
-    for part in parts:
-        longer = f"{lines[-1]}, {part}" if lines[-1] else part
-        # Plus one for the comma after it.
-        if len(longer) < room or not lines[-1]:
-            lines[-1] = longer
-        else:
-            lines[-1] += ","
-            lines.append(part)
-    return [piece for line in lines for piece in wrapped(line, room)]
 
 
 def table(rows: Iterable[tuple[str, str]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli._values import FILE
+from edgedec.cli._values import FILE, SEED
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
@@ -68,13 +68,22 @@ STOP = click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
                     help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a "
                     "backslash.")  # fmt: skip
 
+# Most tokens of a text by default; and of an answer, which the end of the context limits.
+TEXT, ANSWER = 128, 1 << 24
+
+LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=TEXT,
+                      show_default=True, metavar="N",
+                      help="Most tokens to generate.")  # fmt: skip
+ANSWER_LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=ANSWER,
+                             metavar="N", help="Most tokens to generate. By default an answer of a "
+                             "chat template goes on to its end, or to that of the context; other "
+                             f"texts have {TEXT} tokens.")  # fmt: skip
+
 SAMPLE = [
-    click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128,
-                 show_default=True, metavar="N", help="Most tokens to generate."),
     click.option("--temperature", type=float, default=0.0, show_default=True,
                  help="0 is greedy."),
     *SHAPE,
-    click.option("--seed", type=int,
+    click.option("-s", "--seed", type=SEED,
                  help="Random seed; default: one is drawn and reported."),
     STOP,
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
@@ -93,6 +102,25 @@ FORM = [
     click.option("--grammar", type=FILE, metavar="FILE",
                  help="Generate text of this grammar, in Lark's notation or llama.cpp's (GBNF)."),
 ]  # fmt: skip
+
+
+def note_system(model: str, system: str | None) -> None:
+    """Say what a system message does to the demo, which is no assistant."""
+    from edgedec._support.model_path import DEMO
+    from edgedec.cli._terminal import note
+
+    if model == DEMO and system is not None:
+        note(
+            f"note: {DEMO} was trained on code alone: with --system it continues a chat template"
+            " and gives another text, but follows no instructions"
+        )
+
+
+def as_text(options: GenerateOptions) -> GenerateOptions:
+    """Return options for a text without a chat template, which may have no end of its own."""
+    from dataclasses import replace
+
+    return replace(options, max_new_tokens=TEXT) if options.max_new_tokens == ANSWER else options
 
 
 def generate_options(chosen: dict[str, Any]) -> GenerateOptions:

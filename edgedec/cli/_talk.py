@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedec.cli import _conversation
+from edgedec.cli import _conversation, _figures
 from edgedec.cli._conversation import Conversation, SessionFile, turns
 from edgedec.cli._terminal import note
 from edgedec.decoding.drafting import PLAIN
@@ -15,7 +15,7 @@ from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.errors import PromptTooLong
-    from edgedec.pipeline import GenerateOptions, Pipeline, Stream
+    from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 _HELP = """\
 /system TEXT        set the system message, or remove it without TEXT
@@ -112,11 +112,9 @@ class Talk:
         from edgedec.cli import _output
         from edgedec.errors import BundleError, PassFailed, PromptTooLong, SessionError
 
-        talk, sampled = self._conversation, not self._options.sampling.greedy
+        talk, options = self._conversation, self._options
         try:
-            result, self.stopped = _output.show(
-                self._stream(), sampled=sampled, coloured=self._coloured
-            )
+            result, self.stopped = _output.show(self._stream(), coloured=self._coloured)
         except PromptTooLong as error:
             self._too_long(error)
         except PassFailed:  # no pipeline is left to answer with
@@ -125,11 +123,19 @@ class Talk:
             talk.waiting = None
             note(str(error))
         else:
+            _output.show_figures(result, sampled=not options.sampling.greedy)
+            self._cut(result)
             if result.events and not self._completes:
                 talk.answer(result.text)
                 self._write()
             else:  # Ctrl-C or the timeout came before the first word
                 talk.waiting = None
+
+    def _cut(self, result: Generation) -> None:
+        """Say how to go on where a limit cut the answer."""
+        trained = self._pipeline.target.info.max_context
+        if hint := _figures.cut(result, self._options, trained, turns=len(self._conversation)):
+            note(hint)
 
     def _write(self) -> None:
         """Save the conversation so far; a full disk does not end it."""
@@ -146,10 +152,16 @@ class Talk:
             talk.waiting = None
             note(str(error))
             return
+        holds = f"tokens and the context holds {pipeline.engine.target.capacity}"
+        alone = len(pipeline.tokenizer.encode_chat(talk.without_turns))
+        if alone > pipeline.engine.target.capacity:
+            talk.waiting = None
+            advice = str(error).rpartition(": ")[2]
+            note(f"this message alone has {alone} {holds}: {advice}")
+            return
         tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
         note(
-            f"the conversation has {tokens} tokens and the context holds"
-            f" {pipeline.engine.target.capacity}: /drop drops the oldest turn and answers,"
+            f"the conversation has {tokens} {holds}: /drop drops the oldest turn and answers,"
             " /drop 3 the oldest three, /reset starts a new conversation"
         )
 

@@ -6,23 +6,32 @@ import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
+from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
 
 AUTO_MEMORY = "auto"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+# A number without a unit means gigabytes up to this, else megabytes, if it is too small for bytes.
+_MANY_GB = 128
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
 def size(value: str | int) -> int:
-    """Parse a size in bytes, such as 512MB, 1.5GiB or 300000."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", str(value).strip().upper())
+    """Parse a size in bytes, such as 512MB, 1.5GiB, 300000B or 2000000000."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)(B?)", str(value).strip().upper())
     if match is None:
         raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    number, unit, b = match.groups()
+    # Nobody means so few bytes, and a type is also called with what it has returned.
+    if isinstance(value, str) and not unit + b and float(number) < FEW_BYTES:
+        meant = f"{number}{'GB' if float(number) < _MANY_GB else 'MB'}"
+        raise click.BadParameter(f"{value!r} is a number of bytes: did you mean {meant}?")
+    return int(float(number) * _UNITS[unit])
 
 
 def memory(value: str | int) -> int | str:
@@ -86,6 +95,39 @@ def draft_model(value: str | Path) -> Path:
     if is_hub_name(text):
         raise click.BadParameter(how_to_fetch(text, "`edgedec export {} --out DIR`"))
     raise click.BadParameter(f"{text!r}: no such file or folder")
+
+
+class Whole(click.IntRange):
+    """A whole number of an option whose letter means something else to another program.
+
+    Args:
+        least, most: limits of the number, if any.
+        other: a regular expression of what is meant for the other option.
+        option: that other option, and what it is.
+
+    """
+
+    def __init__(
+        self,
+        least: int | None = None,
+        most: int | None = None,
+        *,
+        other: str,
+        option: tuple[str, str],
+    ) -> None:
+        super().__init__(least, most)
+        self._other, self._option = other, option
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; BadParameter names the other option where that was meant."""
+        if re.fullmatch(self._other, str(value)):
+            name, what = self._option
+            raise click.BadParameter(f"{value!r}: expected a whole number; {what} is {name}")
+        return int(super().convert(value, param, ctx))
+
+
+THREADS = Whole(1, 1024, other=r"\d*\.\d+", option=("--temperature", "the temperature"))
+SEED = Whole(other=r".*[A-Za-z].*", option=("--system", "a system message"))
 
 
 class Listed(click.Choice):  # type: ignore[type-arg]

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 @_model.model
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("-s", "--seed", type=int, default=0, show_default=True, help="Random seed.")
 @_options.DRAFT_MODEL
 @_options.THREADS
 @click.option(
+    "-o",
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default="bench-out",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.model_path import DEMO
 from edgedec.cli import _conversation, _help, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk
@@ -37,7 +38,9 @@ SESSION = click.option(
     help="System message: instructions given before the first turn.",
 )
 @SESSION
-@_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
+@_options.options(
+    [_sampling.ANSWER_LENGTH, *_sampling.SAMPLE], _options.OPEN, _options.LOAD_AND_WRITE
+)
 def command(bundle: str, system: str | None, session: Path | None, **chosen: Any) -> None:
     """Chat with a model in the terminal.
 
@@ -61,7 +64,8 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     edgedec chat ./qwen --session monday.chat
     """  # fmt: skip
     options = _sampling.generate_options(chosen)
-    converse(bundle, bundle, _options.open_options(chosen), options, system, session)
+    _sampling.note_system(bundle, system)
+    converse(_model.typed(), bundle, _options.open_options(chosen), options, system, session)
 
 
 def converse(
@@ -90,6 +94,8 @@ def converse(
             if not sys.stdin.isatty() or session is not None or system is not None:
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
             note(f"{title} has no chat template")
+        if completes or path == DEMO:  # which was trained on code and ends no answer
+            options = _sampling.as_text(options)
         conversation = Conversation(system)
         with _conversation.opened(session, pipeline, conversation) as file:
             talk = Talk(pipeline, options, conversation, file, completes=completes)
@@ -151,8 +157,8 @@ def _banner(title: str, pipeline: Pipeline) -> list[tuple[str, str]]:
         plan["schedule"],
         f"{plan['threads']} threads" if plan["threads"] else "threads by default",
         f"rule {plan['accept']}{rule}",
-        f"as planned: {plan['plan']}" if plan.get("plan") else "no plan",
     ]
+    how += [f"as planned: {plan['plan']}"] if plan.get("plan") else []
     context = f"{plan['max_context']} tokens"
     return [
         ("model", f"{title}, {_named(pair.target)}"),

@@ -51,6 +51,7 @@ _LOOKED_AT = 8
 )
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option(
+    "-s",
     "--seed",
     type=int,
     default=0,

@@ -30,6 +30,7 @@ _STATIC = ("static_context", "static_activations")
     help="A smaller model, best with the same tokenizer.",
 )
 @click.option(
+    "-o",
     "--out",
     type=FOLDER,
     required=True,

@@ -22,7 +22,12 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 
 @click.command(cls=_help.LoadCommand)
 @_model.model_and_prompt
-@_options.options(_sampling.SAMPLE, _sampling.FORM, _options.OPEN, _options.LOAD)
+@_options.options(
+    [_sampling.LENGTH, *_sampling.SAMPLE],
+    _sampling.FORM,
+    _options.OPEN,
+    _options.LOAD_AND_WRITE,
+)
 @_sampling.SYSTEM
 @click.option(
     "--logprobs",
@@ -43,6 +48,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
     help='Many prompts: lines such as {"id": "a", "prompt": "Hello"}.',
 )
 @click.option(
+    "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -67,7 +73,7 @@ def command(
     a message to a chat model; otherwise the model continues the prompt without a template.
 
     \b
-    edgedec generate "def fibonacci(n):"
+    edgedec generate "def __lt__(self, other):"
     edgedec generate ./my-bundle "import os" --temperature 0.8 --seed 7 --json
     edgedec generate large.gguf "Once upon a time" --draft small.gguf
     cat script.py | edgedec generate demo -n 64 --stop '\\ndef '
@@ -81,6 +87,7 @@ def command(
         _run_all(bundle, prompts, out, chosen)
         return
     asked = _prompt(prompt, messages, system)
+    _sampling.note_system(bundle, system)
     options = _sampling.generate_options(chosen)
     from edgedec.cli import _output
     from edgedec.loading.capacity import check_prompt
@@ -94,7 +101,7 @@ def command(
             if isinstance(asked, str)
             else pipeline.chat(asked, options)
         )
-        _output.answer(stream, sampled=not options.sampling.greedy, as_json=as_json)
+        _output.answer(pipeline, stream, options, as_json=as_json)
 
 
 def _check(

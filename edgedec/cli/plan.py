@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 )
 @_options.options(_options.WORKLOAD)
 @click.option(
+    "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.json",

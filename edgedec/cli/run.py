@@ -16,11 +16,12 @@ from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
     from edgedec.loading.build import OpenOptions
-    from edgedec.pipeline import GenerateOptions, Pipeline, Stream
+    from edgedec.pipeline import GenerateOptions
 
 
 @click.command(cls=_help.LoadCommand)
 @click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", type=_library.MODEL)
+@_model.option
 @click.option(
     "--draft",
     default="auto",
@@ -31,10 +32,16 @@ if TYPE_CHECKING:
 @_sampling.SYSTEM
 @SESSION
 @click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
-@_options.options(_library.FORM, _sampling.SAMPLE, _sampling.FORM, _options.SETTINGS, _options.LOAD)
+@_options.options(
+    [*_library.FORM, _sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
+    _sampling.FORM,
+    _options.SETTINGS,
+    _options.LOAD_AND_WRITE,
+)
 @_options.as_json
 def command(
     words: Sequence[str],
+    named: str | None,
     draft: str,
     system: str | None,
     session: Path | None,
@@ -54,7 +61,7 @@ def command(
     as `edgedec chat`; if standard input is not a terminal, or with -, the prompt is read from it.
 
     \b
-    edgedec run demo "def fibonacci(n):"
+    edgedec run demo "def __lt__(self, other):"
     edgedec run ./Qwen3-0.6B "Why is the sky blue?"
     edgedec run ./Qwen3-8B "Why is the sky blue?" --draft ./Qwen3-0.6B
     edgedec run Qwen/Qwen3-0.6B "Why is the sky blue?"
@@ -63,11 +70,12 @@ def command(
     edgedec run ./Qwen3-0.6B
     cat script.py | edgedec run demo
     """  # fmt: skip
-    model, prompt = _meant(words)
+    model, prompt = _meant(words, named)
     wanted = _library.settings(chosen)
     options = _sampling.generate_options(chosen)
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
     _check(system, session, options, raw=raw, chats=text is None)
+    _sampling.note_system(model, system)
     target = _library.located(model, wanted).path
     wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
     chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wanted)
@@ -91,17 +99,26 @@ def _answer(
 ) -> None:
     """Open the model, and print what it writes after a text."""
     from edgedec.cli import _output
+    from edgedec.cli.generate import user, with_system
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
 
     check_prompt(target, opening, text)
     with Pipeline.open(target, opening) as pipeline:
-        stream = _stream(pipeline, text, system, plain, options)
-        _output.answer(stream, sampled=not options.sampling.greedy, as_json=as_json)
+        raw = plain or (system is None and pipeline.tokenizer.chat_template is None)
+        if raw or target == DEMO:  # which was trained on code and ends no answer
+            options = _sampling.as_text(options)
+        if raw:
+            stream = pipeline.stream(text, options)
+        else:
+            stream = pipeline.chat(with_system(user(text), system), options)
+        _output.answer(pipeline, stream, options, as_json=as_json)
 
 
-def _meant(words: Sequence[str]) -> tuple[str, str | None]:
-    """Return the model and the prompt."""
+def _meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
+    """Return the model, which an option may name, and the prompt."""
+    if named is not None:
+        words = (named, *words)
     if len(words) > 2:
         raise _model.unquoted("run", words[:1], words[1:])
     model, prompt = (*words, None, None)[:2]
@@ -130,13 +147,3 @@ def _text(prompt: str | None) -> str:
     from edgedec.cli.generate import read_text
 
     return read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
-
-
-def _stream(
-    pipeline: Pipeline, text: str, system: str | None, plain: bool, options: GenerateOptions
-) -> Stream:
-    from edgedec.cli.generate import user, with_system
-
-    if plain or (system is None and pipeline.tokenizer.chat_template is None):
-        return pipeline.stream(text, options)
-    return pipeline.chat(with_system(user(text), system), options)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 
+from edgedec._support.model_path import is_gguf
 from edgedec.cli import _help, _model, _options
 
+# Options that have the names of the server's settings.
+_SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
 _SERVER = [
     click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
                  help="Address to listen on; one that other machines can reach needs an API key."),
-    click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
+    click.option("-p", "--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
                  help="Port to listen on; 0 takes a free one."),
     click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True,
                  metavar="N", help="Requests decoded at a time, by turns, round by round."),
     click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, metavar="N",
                  help="Further requests that may wait; more are answered with status 429."),
-    click.option("--name", metavar="ID", help="The model's id in the API; default: its file name."),
+    click.option("--name", metavar="ID", help="The model's id in the API; default: its name."),
+    click.option("--strict-model", "strict", is_flag=True,
+                 help="Refuse requests for a model of another name, with status 404. By default "
+                 "this model answers them, and the header X-Edgedec-Model says so."),
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
                  show_default=True, metavar="SECONDS",
                  help="Time limit of a request, from its arrival to the end of its text."),
@@ -54,8 +61,9 @@ def command(
 ) -> None:
     """Serve a model to programs and browsers.
 
-    MODEL is a bundle's folder, a GGUF file or demo. Programs use OpenAI's API at
-    http://127.0.0.1:8080/v1; http://127.0.0.1:8080 is a page for browsers. Needs the extra serve.
+    MODEL is a bundle's folder, a GGUF file, a model of the library or demo. Programs use OpenAI's
+    API at http://127.0.0.1:8080/v1; http://127.0.0.1:8080 is a page for browsers. Needs the extra
+    serve.
 
     Only this machine can connect unless --host says otherwise, and then a key is required. Requests
     of several clients are decoded by turns, round by round, each with the text it would have alone;
@@ -72,19 +80,34 @@ def command(
 
     key = run.read_key(api_key_file)
     run.check_exposed(host, key)
+    known = _names(_model.typed(), bundle)
     settings = Settings(
-        name=name or Path(bundle).resolve().stem,
+        name=name or known[0],
+        aliases=known,
         host=host,
         key=key,
         limits=Limits(text_s=timeout),
         grace_s=grace,
-        **{field: chosen[field] for field in ("hosts", "origins", "parallel", "queue", "private")},
+        **{field: chosen[field] for field in _SETTINGS},
     )
     options = _options.open_options(chosen)
     with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
         sock.listen()
         click.echo(f"{settings.name} at {run.url(sock)}/v1, a page at {run.url(sock)}")
         run.serve(pipeline, settings, sock, memory=options.memory)
+
+
+def _names(word: str, path: str) -> tuple[str, ...]:
+    """Return what the model is called, the usual name first, and what the user typed."""
+    if path == word:
+        place = Path(os.path.abspath(word))  # noqa: PTH100 - a link keeps its own name
+        return (place.stem if is_gguf(place) else place.name, word)
+    from edgedec.library import Library
+
+    model = Library().find(word)
+    assert model is not None, "in_library() found it"
+    named = not model.id.startswith(word)
+    return (word if named else model.name, model.name, model.id, word)
 
 
 def _server() -> ModuleType:
@@ -95,6 +118,7 @@ def _server() -> ModuleType:
         from edgedec._support import installation
         from edgedec.errors import RuntimeUnavailable
 
-        how = installation.install("starlette", "uvicorn", "prometheus_client", extra="serve")
-        raise RuntimeUnavailable(f"edgedec serve needs {error.name}: {how}") from None
+        raise RuntimeUnavailable(
+            installation.needs("edgedec serve", "serve", error.name or "starlette")
+        ) from None
     return run

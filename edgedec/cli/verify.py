@@ -52,7 +52,9 @@ _VALUE = 20
     show_default=True,
     help="Temperature of the sampled texts; 0 is greedy.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts.")
+@click.option(
+    "-s", "--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts."
+)
 @_options.options(_sampling.SHAPE, [_sampling.STOP])
 @click.option(
     "--logprobs",

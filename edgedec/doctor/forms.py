@@ -102,8 +102,7 @@ def load_probe(device: Device) -> str | None:
         try:
             _WRITERS[device.runtime](spec, _Random(spec), Path(name))
         except ModuleNotFoundError as error:
-            hint = installation.install(extra="export")
-            return f"not tried, which needs {error.name}: {hint}"
+            return installation.needs("not tried: this", "export", error.name or "onnx")
         try:
             options = LoadOptions(threads=1, device=device.name)
             registry.adapter(device.runtime).load(Path(name), options).close()

@@ -144,7 +144,7 @@ def kept_bytes() -> dict[str, int]:
 
 def _problems(facts: dict[str, Any]) -> list[str]:
     found = [
-        f"{name} is not installed: {installation.install(name)}"
+        f"{name} is not installed: `{installation.install(name)}`"
         for name, version in facts["packages"].items()
         if version is None
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgedec._support.installation import install
+from edgedec._support.installation import needs
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.text.spelling import Encoder
 
@@ -71,7 +71,6 @@ def library() -> Any:
         import llguidance
     except ImportError:
         raise RuntimeUnavailable(
-            "JSON, schemas, regular expressions and grammars need llguidance, which is not"
-            f" installed: {install(extra='grammar')}"
+            needs("a text of a JSON schema, expression or grammar", "grammar", "llguidance")
         ) from None
     return llguidance

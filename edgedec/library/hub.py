@@ -86,8 +86,7 @@ def _client() -> ModuleType:
         )
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
-            f"fetching models needs {error.name}: install it with"
-            f" `{installation.install(extra='hub')}`"
+            installation.needs("fetching a model", "hub,export", error.name or "huggingface_hub")
         ) from None
     if not sys.stderr.isatty():
         disable_progress_bars()

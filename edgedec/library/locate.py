@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedec._support.model_path import DEMO, gguf_files, is_gguf, not_a_bundle
+from edgedec._support.model_path import DEMO, gguf_files, is_gguf, nearest, not_a_bundle
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import BundleError, InputError
 from edgedec.library import making
@@ -56,7 +55,7 @@ def locate(
     if word == DEMO:
         return Located(DEMO)
     path = Path(word)
-    if _exists(path):
+    if word and _exists(path):
         return _on_disk(path, form, library, listener)
     reference = parse(word)
     if reference is None or not refresh:
@@ -66,12 +65,12 @@ def locate(
             return _again(found, form, library, listener)
     if reference is not None:
         return _fetched(reference, form, library, listener)
-    raise InputError(_unknown(word, library))
+    raise InputError(unknown(word, library))
 
 
 def _exists(path: Path) -> bool:
     try:
-        return bool(path.parts) and path.exists()
+        return path.exists()
     except (OSError, ValueError):  # longer than a path may be, or with a null byte
         return False
 
@@ -119,11 +118,10 @@ def _fetched(
     return Located(made.path, made)
 
 
-def _unknown(word: str, library: Library) -> str:
+def unknown(word: str, library: Library) -> str:
     """Return the error line for a word that names no model."""
-    names = [model.name for model in library.models()]
-    near = difflib.get_close_matches(word, [DEMO, *names], 1)
-    meant = f": did you mean {near[0]}?" if near else ""
+    near = nearest(Path(word), [model.name for model in library.models()])
+    meant = f": did you mean {near}?" if near else ""
     if is_gguf(word):
         return f"{word}: no such file{meant}"
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -126,7 +127,8 @@ def _origin(folder: Path) -> Origin:
             f"{error.filename or folder} cannot be read: {error.strerror}"
         ) from None
     known.save()
-    return Origin(str(folder.resolve()), None, digests, size)
+    where = os.path.abspath(folder)  # noqa: PTH100 - a link keeps its own name
+    return Origin(where, None, digests, size)
 
 
 def of_gguf(library: Library, file: Path, label: str, origin: Origin) -> Model:

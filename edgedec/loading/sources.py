@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from edgedec._support.model_path import GGUF, is_gguf
+from edgedec._support.model_path import GGUF, is_gguf, part_of_model
 from edgedec.bundle import Bundle, Role
 from edgedec.bundle.manifest import sha256_of
 from edgedec.errors import InputError
@@ -157,7 +157,9 @@ def _variants(path: str | Path, role: str) -> dict[str, list[Source]]:
 
 def _bundle(path: str | Path) -> Bundle:
     if Path(path).is_file():
-        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
+        raise InputError(
+            part_of_model(Path(path)) or f"{path}: expected a bundle's folder or a {GGUF} file"
+        )
     return Bundle.open(path)
 
 

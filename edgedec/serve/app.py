@@ -23,7 +23,7 @@ from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.events import EventStream, all_of, unless_left
 from edgedec.serve.guard import Guard
 from edgedec.serve.metrics import CONTENT_TYPE
-from edgedec.serve.model import Served
+from edgedec.serve.model import ANSWERED_BY, Served
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import SHORT
 from edgedec.serve.ticket import Ticket
@@ -61,6 +61,7 @@ class Routes:
                     allow_origins=self._settings.origins,
                     allow_methods=["GET", "POST"],
                     allow_headers=["authorization", "content-type"],
+                    expose_headers=[ANSWERED_BY],
                 )
             )
 
@@ -141,7 +142,7 @@ class Routes:
         self, request: Request, read: Callable[..., ParsedRequest], *, chat: bool
     ) -> Response:
         # Templates take a moment: the other clients' tokens go on meanwhile.
-        parsed = await self._read(request, partial(self._texts, read), threaded=chat)
+        parsed, asked = await self._read(request, partial(self._texts, read), threaded=chat)
         await self._served.compiler.prepare(parsed.works)
         writer = Writer(parsed, self._served.tokenizer, self._settings.name, chat=chat)
         ticket = Ticket(
@@ -150,25 +151,30 @@ class Routes:
             most_unread=self._limits.unread_tokens if parsed.stream else None,
         )
         self._served.turns.submit(ticket)
+        headers = self._served.says_who(asked)
         if not parsed.stream:
-            return Answer(writer.whole(await all_of(request, ticket)))
+            return Answer(writer.whole(await all_of(request, ticket)), headers=headers)
         try:
             first = await unless_left(request, ticket)
         except BaseException:
             ticket.cancel()
             raise
-        return EventStream(writer, ticket, first)
+        return EventStream(writer, ticket, first, headers)
 
-    def _texts(self, read: Callable[..., ParsedRequest], fields: dict[str, Any]) -> ParsedRequest:
-        name = fields.get("model")
+    def _texts(
+        self, read: Callable[..., ParsedRequest], fields: dict[str, Any]
+    ) -> tuple[ParsedRequest, str]:
+        """Return the texts of a request, and the name of the model that it asks for; "" if none."""
+        name = fields.get("model") or ""
         if not isinstance(name, str):
-            raise ApiError(400, "model: expected the model's id", param="model")
-        self._served.check_name(name)
+            raise ApiError(400, "model: expected a name", param="model")
+        if self._settings.strict:
+            self._served.check_name(name)
         self._served.turns.check()  # before its prompt is read in vain
         found = read(fields, self._served.prompts, self._limits)
         for work in found.works:
             self._served.prompts.check(work.prompt)
-        return found
+        return found, name
 
     async def _read(
         self, request: Request, use: Callable[[dict[str, Any]], T], *, threaded: bool

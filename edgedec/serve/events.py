@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -25,11 +25,14 @@ class EventStream(Response):
         writer: writes them.
         ticket: the texts.
         first: news that have come already.
+        headers: of the response, besides those of a stream.
 
     """
 
-    def __init__(self, writer: Writer, ticket: Ticket, first: list[News]) -> None:
-        super().__init__(media_type="text/event-stream")
+    def __init__(
+        self, writer: Writer, ticket: Ticket, first: list[News], headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(media_type="text/event-stream", headers=headers)
         del self.headers["content-length"]
         self._writer, self._ticket, self._first = writer, ticket, first
 

@@ -22,6 +22,7 @@ from edgedec.serve.settings import Settings
 from edgedec.serve.turns import Turns
 
 T = TypeVar("T")
+ANSWERED_BY = "X-Edgedec-Model"
 # Most memory that a byte of JSON becomes: text twice, of up to four bytes a character, and parts.
 _PARSED = 12
 # Bytes of all bodies, where --memory does not say how many there may be.
@@ -46,6 +47,7 @@ class Served:
         self, pipeline: Pipeline, settings: Settings, granted: Callable[[], int] | None = None
     ) -> None:
         self.settings = settings
+        self._names = (settings.name, *settings.aliases)
         self.tokenizer = pipeline.tokenizer
         self.max_context = pipeline.engine.target.capacity
         self.metrics = ServerMetrics(granted)
@@ -115,14 +117,20 @@ class Served:
                 retry_s=5,
             )
 
+    def says_who(self, asked: str) -> dict[str, str]:
+        """Return the header that names the model, for a request that asked for another one."""
+        if asked in self._names:
+            return {}
+        return {ANSWERED_BY: self.settings.name.encode("ascii", "backslashreplace").decode()}
+
     def check_name(self, name: str) -> None:
-        """Refuse requests for another model: none is loaded for a request.
+        """Refuse a name that is not the model's.
 
         Raises:
             ApiError: it is another name.
 
         """
-        if name != self.settings.name:
+        if name not in self._names:
             raise ApiError(
                 404,
                 f"model {one_line(name)}: this server has {self.settings.name!r}",

@@ -36,7 +36,8 @@ class Settings:
     """Settings of a server.
 
     Attributes:
-        name: the model's id in the API.
+        name: the model's id in the API; ``aliases`` are other names for it.
+        strict: whether requests for any other name are refused; else the model answers them.
         host: the address it listens on.
         key: required with every request but ``/health`` and the page; None requires none.
         hosts: names, besides addresses and ``localhost``, by which the server may be called.
@@ -50,6 +51,8 @@ class Settings:
     """
 
     name: str
+    aliases: tuple[str, ...] = ()
+    strict: bool = False
     host: str = "127.0.0.1"
     key: str | None = None
     hosts: tuple[str, ...] = ()

@@ -81,8 +81,7 @@ def exporter(name: str) -> Exporter:
         module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
-            f"exporting to {name} needs {error.name}: install it with"
-            f" `{installation.install(extra='export')}`"
+            installation.needs(f"exporting to {name}", "export", error.name or "a package")
         ) from None
     return cast(Exporter, module)
 

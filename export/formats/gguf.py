@@ -51,8 +51,7 @@ def check(options: ExportOptions) -> None:
         read_text(options.imatrix_text)
     if importlib.util.find_spec("llama_cpp") is None:
         raise RuntimeUnavailable(
-            "exporting to gguf needs llama.cpp to quantise and to compare: install it with"
-            f" `{installation.install(extra='gguf')}`"
+            installation.needs("exporting to gguf", "gguf", "llama-cpp-python")
         )
 
 

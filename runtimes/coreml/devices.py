@@ -63,5 +63,5 @@ def missing() -> str | None:
     if int(version.split(".")[0] or 0) < _OLDEST:
         return f"CoreML needs macOS {_OLDEST} for programs with states, this is {version}"
     if importlib.util.find_spec("coremltools") is None:
-        return f"CoreML needs coremltools: {installation.install(extra='coreml')}"
+        return installation.needs("CoreML", "coreml", "coremltools")
     return None

@@ -70,9 +70,7 @@ def _version() -> str:
     try:
         return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        raise RuntimeUnavailable(
-            f"GGUF files need the package {PACKAGE}: {installation.install(extra=INFO.extra)}"
-        ) from None
+        raise RuntimeUnavailable(installation.needs("a GGUF file", INFO.extra, PACKAGE)) from None
 
 
 def _open_in_child(path: Path, timeout_s: float) -> None:

@@ -295,7 +295,7 @@ def test_a_page_without_its_package_is_refused_before_decoding(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = ask("demo", "--html", tmp_path / "page.html", "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert "needs the package 'matplotlib'" in result.output
+    assert "needs matplotlib, which is not installed" in result.output
     assert not (tmp_path / "out").exists()
 
 

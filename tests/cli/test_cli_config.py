@@ -93,6 +93,7 @@ def test_two_ways_of_drafting_that_were_typed_are_refused(
         ("threads = true", "threads is True, expected"),
         ("model = ''", "model is '', expected"),
         ("memory = -1", "memory is -1, expected"),
+        ("memory = 8", "memory is 8, expected"),
         ("memory = 'plenty'", "expected a size such as 512MB"),
         ("draft = 'none'\ndrafter = 'text'", "draft = 'none' names a drafter as drafter = 'text'"),
         ("draft = 'demo'\ndrafter = 'text'", "the drafter text takes no draft model"),

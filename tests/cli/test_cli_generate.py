@@ -1,6 +1,7 @@
 """``edgedec generate``: one prompt."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ def test_text_streams_to_stdout_and_figures_to_stderr(run, bundle, generate) -> 
     result = run("generate", "--bundle", bundle, PROMPT, "--max-new-tokens", 24)
     assert result.exit_code == 0
     assert result.stdout == generate(PROMPT, "--max-new-tokens", 24)["text"]
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("24 tokens (length), ")
+    line, hint = result.stderr.splitlines()
+    assert re.match(r"24 tokens in [\d.]+ m?s(, busy machine)? \(details: -v\)$", line)
+    assert hint == "the text was cut at 24 tokens: -n 48 for more"
 
 
 @pytest.mark.parametrize("draft", ["model", "tree", "lookup", "recycle", "hybrid", "auto"])
@@ -191,6 +193,9 @@ def test_a_lossy_rule_is_noted_when_named(run, bundle) -> None:
         (["a", "--provider", "NoSuchProvider"], "NoSuchProvider"),
         (["a", "--kv-memory", "3 bananas"], "expected a size such as 512MB"),
         (["a", "--kv-memory", "1KB"], "--kv-memory 1000 bytes holds"),
+        (["a", "--memory", "8"], "'8' is a number of bytes: did you mean 8GB?"),
+        (["a", "--memory", "1.5"], "did you mean 1.5GB?"),
+        (["a", "--kv-memory", "4096"], "did you mean 4096MB?"),
         (["a", "--max-context", "999999"], "999999"),
         (["a " * 600, "--max-context", "64"], "--max-context"),
         (["a " * 6000], "the context holds"),
@@ -276,4 +281,5 @@ def test_damaged_bundles(run, bundle, one_line, tmp_path, name, change, expected
 
 
 def test_no_bundle(run, one_line, tmp_path: Path) -> None:
-    assert "is not a folder" in one_line(run("generate", "--bundle", tmp_path / "none", "a"))
+    line = one_line(run("generate", "--bundle", tmp_path / "none", "a"))
+    assert "none is not a file or folder here" in line

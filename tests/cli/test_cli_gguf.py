@@ -114,8 +114,10 @@ def test_inspect(run: Run, files: dict[str, Path]) -> None:
 def test_llamacpp_is_silent_unless_asked(start: Callable[..., Any], files: dict[str, Path]) -> None:
     ask = ["generate", "--target", files["target"], "--max-new-tokens", 2, "a"]
     _, stderr = start(*ask).communicate(timeout=120)
-    assert len(stderr.splitlines()) == 1, stderr  # the line of figures
-    _, loud = start(*ask, "-v").communicate(timeout=120)
+    assert len(stderr.splitlines()) == 2, stderr  # the figures, and that the text was cut
+    _, detailed = start(*ask, "-v").communicate(timeout=120)
+    assert len(detailed.splitlines()) == 2, detailed
+    _, loud = start(*ask, "-vv").communicate(timeout=120)
     assert b"llama" in loud
 
 

@@ -75,7 +75,7 @@ def test_every_combination_ends_in_a_text_or_in_one_line(
         ask: list[object] = ["generate", bundle, text, "--max-new-tokens", new, "--json"]
         ask += ["--logit-bias", "0=-100000"]
         ask += [] if context is None else ["--max-context", context]
-        ask += [] if held is None else ["--kv-memory", held * token_bytes]
+        ask += [] if held is None else ["--kv-memory", f"{held * token_bytes}B"]
         named, fits = expected(context, held, tokens[text])
         del loaded[:]
         result = run(*ask)

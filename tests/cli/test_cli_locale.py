@@ -60,7 +60,7 @@ def test_generate_and_inspect(ask: Callable, named: str, run: Callable, bundle: 
         assert ask(*command)[0] == 0
     code, _, err = ask("inspect", "nicht-名")
     assert code == 2
-    assert "is not a folder" in err
+    assert "is not a file or folder here" in err
 
 
 def test_verify(ask: Callable, named: str) -> None:

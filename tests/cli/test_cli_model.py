@@ -79,7 +79,7 @@ def test_after_an_option_for_the_model_every_word_is_the_prompt(folder: Path, wo
         (["Once", "upon"], None, "edgedec generate 'Once upon'"),
         (["Once", "upon", "a"], None, "edgedec generate 'Once upon a'"),
         (["demo", "Once", "upon"], None, "edgedec generate demo 'Once upon'"),
-        (["Once", "upon"], "demo", "edgedec generate --bundle demo 'Once upon'"),
+        (["Once", "upon"], "demo", "edgedec generate -m demo 'Once upon'"),
         (["model.gguf", "x"], "demo", "given twice, model.gguf and demo"),
         (["Qwen/Qwen3-0.6B"], None, "`edgedec run Qwen/Qwen3-0.6B` fetches and runs it"),
         (["missing.gguf"], None, "missing.gguf: no such file"),
@@ -223,15 +223,31 @@ def test_a_line_end_stops_the_text(run) -> None:
         (["zzz"], "No such command 'zzz' (see edgedec --help)"),
         (["generate", "--temprature", "1"], "'--temprature': did you mean --temperature"),
         (["generate", "--max-tokens", "1"], "did you mean --max-new-tokens?"),
-        (["generate", "-o", "x"], "did you mean --out?"),
+        (["generate", "--output", "x"], "did you mean --out?"),
         (["doctor", "-o", "x"], "No such option '-o' (see"),
-        (["generate", "-m", "x"], "the model is the first argument"),
+        (["show", "-m", "x"], "the model is the first argument"),
+        (["generate", "x", "-t", "0.7"], "whole number; the temperature is --temperature"),
+        (["run", "demo", "x", "-s", "Be brief."], "whole number; a system message is --system"),
+        (["serve", "-p", "99999"], "'-p' / '--port'"),
+        (["generate", "-m", "./nothing", "x"], "./nothing is not a file or folder here"),
+        (["export", "x", "-o", "bundle"], "x is not a folder"),
         (["generate", "- one"], "goes after --"),
         (["plan", "--jso"], "did you mean --json"),
     ],
 )
 def test_misspelt_names_are_told_what_was_meant(folder, run, one_line, words, expected) -> None:
     assert expected in one_line(run(*words))
+
+
+def test_short_options_are_the_customary_ones(run, bundle) -> None:
+    ask = ["x", "--temperature", 1, "--json", *LENGTH]
+    long = run("generate", "--model", bundle, "--seed", 5, "--threads", 1, *ask).stdout
+    short = run("generate", "-m", bundle, "-s", 5, "-t", 1, *ask).stdout
+    also = run("run", "-m", bundle, "-s", 5, "-t", 1, "--raw", *ask).stdout
+    told = [json.loads(found) for found in (long, short, also)]
+    assert len({one["text"] for one in told}) == 1
+    assert {(one["seed"], one["plan"]["threads"]) for one in told} == {(5, 1)}
+    assert run("-V").stdout == run("--version").stdout
 
 
 def test_nothing_near_is_suggested_for_nothing_near() -> None:
@@ -246,15 +262,46 @@ def test_nothing_near_is_suggested_for_nothing_near() -> None:
         ("downloads", "give a file, downloads/a-00001-of-00002.gguf, downloads/b.gguf"),
         ("checkpoint", "make one with `edgedec export checkpoint --out DIR`"),
         ("notes", "has no manifest.json"),
+        ("empty", "empty is an empty folder: give a bundle, a Hugging Face folder or a .gguf"),
+        ("lora", "lora is a LoRA adapter, which only changes a model: merge it into"),
+        ("whole/target", "whole/target is a part of the bundle whole: give whole"),
+        ("whole/target/model.onnx", "is a file of a bundle: give the folder, whole"),
+        ("checkpoint/config.json", "is a file of a checkpoint: give the folder, checkpoint"),
+        ("app/static", "app/static is an empty folder"),  # beside another program's manifest
         ("notes/notes.txt", "is a file: give a bundle"),
         ("missing", "is not a folder"),
         ("Qwen/Qwen3-0.6B", "then `edgedec export ./Qwen3-0.6B --out DIR`"),
     ],
 )
 def test_what_is_no_bundle(folder: Path, name: str, expected: str) -> None:
+    for place in ("empty", "lora", "whole/target", "app/static"):
+        (folder / place).mkdir(parents=True)
+    (folder / "lora" / "adapter_config.json").write_text("{}")
+    (folder / "whole" / "manifest.json").write_text('{"schema_version": 2}')
+    (folder / "whole" / "target" / "model.onnx").touch()
+    (folder / "app" / "manifest.json").write_text('{"name": "app"}')
     with pytest.raises(BundleError) as caught:
         read_manifest(Path(name))
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["generate", "run", "chat", "inspect"])
+def test_a_file_of_a_checkpoint_leads_to_its_folder(folder: Path, run, one_line, command) -> None:
+    for name in ("config.json", "model.safetensors"):
+        file = folder / "checkpoint" / name
+        file.touch()
+        prompt = ["Hi"] if command in ("generate", "run") else []
+        line = one_line(run(command, file, *prompt))
+        assert line.endswith(f"is a file of a checkpoint: give the folder, {file.parent}")
+
+
+def test_inside_a_bundle_the_present_folder_is_a_part_of_it(
+    folder: Path, run, one_line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "bundle" / "manifest.json").write_text('{"schema_version": 2}')
+    (folder / "bundle" / "target").mkdir()
+    monkeypatch.chdir(folder / "bundle" / "target")
+    assert one_line(run("chat", ".")).endswith(". is a part of the bundle ..: give ..")
 
 
 def test_a_hub_name_is_no_checkpoint(folder: Path) -> None:

@@ -1,9 +1,8 @@
-"""What stands where on the terminal: columns, long lines, the line of figures."""
+"""What stands where on the terminal: columns and long lines."""
 
 import io
 import shutil
 from types import SimpleNamespace
-from typing import Any
 
 import click
 import pytest
@@ -13,15 +12,9 @@ from edgedec.cli._group import _end
 from edgedec.cli._terminal import width
 from edgedec.cli.demo import _totals
 from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import RoundRecord
 
 LONG = "one two three " * 20
 ROWS = [("first", LONG.strip()), ("the second", "short"), ("path", "/" + "x" * 90), ("none", "")]
-
-
-def summary(result: Any, *, sampled: bool) -> str:
-    """The figures in one line."""
-    return ", ".join(_output._figures(result, sampled=sampled))
 
 
 def test_a_table_fits_the_terminal(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,69 +46,6 @@ def test_what_moves_a_terminal_is_not_shown(capsys) -> None:
     with pytest.raises(click.exceptions.Exit):
         _end("the bundle has gguf\x1b[2J,\nonnx", 2)
     assert capsys.readouterr().err == "edgedec: error: the bundle has gguf?[2J, onnx\n"
-
-
-def test_the_line_of_figures_says_what_decoded() -> None:
-    plan = {"drafter": "hybrid", "format": "gguf"}
-    done = SimpleNamespace(metrics=Metrics(emitted=3), finish_reason="length", plan=plan, seed=7)
-    assert summary(done, sampled=True).endswith(", drafter hybrid on gguf, seed 7")
-    assert summary(done, sampled=False).endswith(", drafter hybrid on gguf")
-
-
-def told(metrics: Metrics, **plan: object) -> SimpleNamespace:
-    plan = {"drafter": "hybrid", "format": "onnx", **plan}
-    return SimpleNamespace(metrics=metrics, finish_reason="length", plan=plan, seed=7)
-
-
-def gained(lone: int = 6) -> Metrics:
-    """Rounds of one row and of four: the latter emit three tokens in twice the time."""
-    metrics = Metrics()
-    for place in range(2 * lone + 1):
-        rows, emitted, seconds = (4, 3, 0.2) if place % 2 else (1, 1, 0.1)
-        record = RoundRecord(
-            rows - 1, rows - 1, emitted - 1, emitted, rows, 0.0, seconds, seconds, "model"
-        )
-        metrics.observe(record, seconds)
-    return metrics
-
-
-@pytest.mark.parametrize(
-    ("count", "said"), [(0, "0 tokens ("), (1, "1 token ("), (2, "2 tokens (")]
-)
-def test_one_token_is_one(count: int, said: str) -> None:
-    assert summary(told(Metrics(emitted=count)), sampled=False).startswith(said)
-
-
-def test_the_line_of_figures_says_how_much_faster_it_was() -> None:
-    assert ", about 1.33x plain decoding, " in summary(told(gained()), sampled=False)
-    assert "plain decoding" not in summary(told(gained(lone=1)), sampled=False)
-    plain = summary(told(gained(), drafter="none"), sampled=False)
-    assert plain.endswith(", plain decoding on onnx")
-    assert "about" not in plain
-
-
-def test_the_line_of_figures_says_where_the_text_is_plain_decodings() -> None:
-    exact = ", its text exactly that of plain decoding"
-    sure = {"batch_invariant": True, "accept": "coupling"}
-    assert exact in summary(told(gained(), **sure), sampled=False)
-    for other in ({"batch_invariant": False}, {"accept": "speculative"}, {"drafter": "none"}):
-        assert exact not in summary(told(gained(), **{**sure, **other}), sampled=False)
-
-
-def test_the_line_of_figures_names_the_plan_or_says_why_there_is_none() -> None:
-    planned = told(gained(), plan="lookup 4, onnx on 2 threads", no_plan=None)
-    assert ", plan lookup 4, onnx on 2 threads" in summary(planned, sampled=False)
-    without = told(gained(), plan=None, no_plan="threads given")
-    assert summary(without, sampled=False).endswith(", no plan (threads given)")
-
-
-@pytest.mark.parametrize("room", [40, 80, 120])
-def test_the_figures_break_after_commas(room: int) -> None:
-    parts = _output._figures(told(gained(), no_plan="none was made"), sampled=True)
-    lines = _output._packed(parts, room)
-    assert " ".join(lines) == ", ".join(parts)
-    assert max(map(len, lines)) <= room
-    assert all(line.endswith(",") for line in lines[:-1])
 
 
 def test_the_names_of_a_demo_stay_whole_at_80_columns() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -286,7 +287,7 @@ def test_ctrl_c_prints_what_there_is(start, bundle) -> None:
     assert process.returncode == 130, errors
     assert first + output
     (line,) = errors.decode().splitlines()
-    assert "(cancelled)" in line
+    assert ", stopped" in line
 
 
 @pytest.fixture
@@ -331,8 +332,7 @@ def test_ctrl_c_while_the_prompt_is_read(run, bundle, monkeypatch) -> None:
     monkeypatch.setattr(OnnxSession, "prefill", prefill)
     result = run("generate", "--bundle", bundle, "a few tokens", "--drafter", "none")
     assert (result.exit_code, result.stdout) == (130, "")
-    # On a busy machine the line says so.
-    assert result.stderr.partition(",")[0].strip() == "0 tokens (cancelled)"
+    assert re.match(r"0 tokens in \d+ m?s, stopped", result.stderr)
 
 
 def test_ctrl_c_while_the_bundle_is_loaded(run, bundle, one_line, monkeypatch) -> None:
@@ -348,8 +348,8 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(run, bundle, ctrl_c_in_roun
     result = run(*ask, stdin="Hello\nAgain\n")
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
-    assert first.startswith("3 tokens (cancelled)")
-    assert second.startswith("3 tokens (cancelled)")
+    assert re.match(r"3 tokens in [\d.]+ m?s, stopped", first)
+    assert re.match(r"3 tokens in [\d.]+ m?s, stopped", second)
 
 
 def test_ids_that_are_null_are_line_numbers(tmp_path: Path) -> None:
@@ -405,10 +405,11 @@ def test_a_line_with_an_unknown_drafter_says_which_there_are(run, bundle, tmp_pa
 
 
 def test_chat_can_switch_the_draft_off_and_on(run, bundle) -> None:
-    ask = ["chat", "--bundle", bundle, "--drafter", "lookup", "--max-new-tokens", 24]
+    ask = ["chat", "--bundle", bundle, "--drafter", "lookup", "--max-new-tokens", 24, "-v"]
     result = run(*ask, stdin="/draft none\naaaa\n/reset\n/draft auto\naaaa\n/draft x\n")
     assert result.exit_code == 0, result.output
-    off, plain, anew, on, drafted, mistake = result.stderr.splitlines()
+    lines = [line for line in result.stderr.splitlines() if "was cut at" not in line]
+    off, plain, anew, on, drafted, mistake = lines
     assert off == "plain decoding from here on"
     assert anew == "new conversation"
     assert on == "drafter auto from here on"

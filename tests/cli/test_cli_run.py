@@ -71,6 +71,68 @@ def test_a_chat_template_is_used_unless_raw(run: Run, bundle: Path, plain_bundle
     assert code["text"] == json.loads(run("generate", "def f(x):", *ask).stdout)["text"]
 
 
+def test_the_present_folder_is_a_model(
+    run: Run, demo: Path, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is a link: the model has the link's name."""
+    (tmp_path / "mine").symlink_to(demo / "draft")
+    monkeypatch.chdir(tmp_path / "mine")
+    monkeypatch.setenv("PWD", str(tmp_path / "mine"))
+    found = run("run", ".", "def f(x):", "--raw", *LENGTH)
+    assert found.exit_code == 0, found.output
+    assert run("run", tmp_path / "mine", "def f(x):", "--raw", *LENGTH).stdout == found.stdout
+
+
+def test_a_linked_checkpoint_has_the_name_of_the_link(
+    run: Run, demo: Path, library: Library, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").symlink_to(demo / "draft")
+    assert run("pull", tmp_path / "mine").exit_code == 0
+    assert [model.name for model in library.models()] == ["mine"]
+    assert run("run", "mine", "def f(x):", "--raw", *LENGTH).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["chat", "serve", "generate", "inspect", "run"])
+def test_a_word_that_names_nothing_is_compared_with_the_library(
+    run: Run, one_line: Callable[..., str], demo: Path, command: str
+) -> None:
+    prompt = ["two words"] if command in ("generate", "run") else []
+    line = one_line(run(command, "drafd", *prompt))
+    assert "nor a model of the library (`edgedec list` shows them)" in line
+    run("pull", demo / "draft")
+    line = one_line(run(command, "drafd", *prompt))
+    assert line.endswith("nor a model of the library: did you mean draft?")
+
+
+def test_a_checkpoint_without_a_tokenizer_is_refused_before_it_is_read(
+    run: Run, one_line: Callable[..., str], demo: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from edgedec._support.opened_before import OpenedBefore
+
+    def hashed(*_: object) -> str:
+        raise AssertionError("the weights were read")
+
+    monkeypatch.setattr(OpenedBefore, "digest", hashed)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes((demo / "draft" / name).read_bytes())
+    assert "has no tokenizer.json: get it from" in one_line(run("run", folder, "x", *LENGTH))
+    (folder / "tokenizer.json").write_bytes((demo / "draft" / "tokenizer.json").read_bytes())
+    assert isinstance(run("run", folder, "x", *LENGTH).exception, AssertionError)
+
+
+@pytest.mark.parametrize("command", ["run", "generate", "chat"])
+def test_a_system_message_for_the_demo_is_remarked_on(run: Run, bundle: Path, command: str) -> None:
+    words = [] if command == "chat" else ["Hi"]
+    asked = run(command, "demo", *words, "--system", "Be brief.", *LENGTH, stdin="Hi\n")
+    assert asked.exit_code == 0, asked.output
+    assert "note: demo was trained on code alone: with --system" in asked.stderr
+    other = run(command, bundle, *words, "--system", "Be brief.", *LENGTH, stdin="Hi\n")
+    assert "trained on code" not in other.stderr
+
+
 def test_the_prompt_comes_from_standard_input(run: Run) -> None:
     given = run("run", "demo", "def f(x):", *LENGTH).stdout
     assert run("run", "demo", *LENGTH, stdin="def f(x):").stdout == given
@@ -122,6 +184,29 @@ def test_other_commands_take_a_model_of_the_library(run: Run, demo: Path) -> Non
     assert run("generate", "draft", *LENGTH, stdin="def f(x):").stdout == written
     assert run("inspect", "draft", "--quick").stdout.startswith("bundle")
     assert run("generate", "drafts", *LENGTH).exit_code == 0  # a prompt, for the demo
+
+
+def test_a_served_model_has_the_name_that_was_typed(
+    run: Run, demo: Path, library: Library, tmp_path: Path
+) -> None:
+    """And not "bundle", the folder in which the library keeps it."""
+    from edgedec.cli import _model, serve
+
+    run("pull", demo / "draft")
+    (model,) = library.models()
+    for typed in ("draft", model.id[:8]):
+        name, *others = serve._names(typed, _model.in_library(typed))
+        assert name == "draft"
+        assert {typed, model.id} <= {*others}
+    (tmp_path / "mine").symlink_to(model.path)
+    for path, name in (
+        (f"{tmp_path}/mine", "mine"),
+        ("./Qwen3-0.6B", "Qwen3-0.6B"),
+        ("large.Q4_0.gguf", "large.Q4_0"),
+        (".", Path.cwd().name),
+        ("demo", "demo"),
+    ):
+        assert serve._names(path, path) == (name, path)
 
 
 def test_a_full_disk_leaves_nothing(

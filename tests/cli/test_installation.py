@@ -27,6 +27,8 @@ TEXTS = ("*.py", "*.md", "*.toml", "Makefile", "run", "*.yml")
 # A distribution's name with its extras; not edgedec.egg-info or a folder's path.
 OLD_NAME = re.compile(r"(?<![\w./-])edgedec\[")
 OWN = re.compile(r"(edgedec-runtime|(?<!\\)\.)\[([\w,-]+)\]")
+# An install line: what follows, up to the end of the code or of the line.
+INSTALL = re.compile(r"(?<!un)install((?: +[-\w.'\"\[\],=<>]+)+)")
 
 
 def texts(repository: Path) -> Iterator[tuple[Path, str]]:
@@ -53,10 +55,14 @@ def wrong_hints(path: Path, text: str, extras: set[str]) -> list[str]:
         for extra in match[2].split(",")
         if extra not in extras
     ]
+    lines = [match[1] for match in INSTALL.finditer(text)]
     found += [
-        f"{path}: the bare name"
-        for _ in re.finditer(r"(?<!un)install [-\w ]*\bedgedec\b(?!-)", text)
+        f"{path}: not on the package index" for line in lines if re.search(r"\bedgedec\b", line)
     ]
+    if path.suffix == ".md" and "clone" not in text:
+        found += [
+            f"{path}: does not say where" for line in lines if re.search(r" '?\.(\W|$)", line)
+        ]
     if path.parts[0] in CODE and path.suffix == ".py" and path.name != "installation.py":
         found += [f"{path}: by hand" for _ in re.finditer(r"pip3? +install", text)]
     return found
@@ -81,15 +87,19 @@ def test_every_hint_names_this_distribution(repository: Path) -> None:
         ("README.md", "`pip install 'edgedec[gguf]'`"),
         ("docs/cli.md", "pip install --upgrade edgedec"),
         ("docs/cli.md", "uv pip install edgedec"),
-        ("README.md", "pip install 'edgedec-runtime[tpu]'"),
-        ("README.md", "pip install '.[gguf,tpu]'"),
+        ("README.md", "pip install 'edgedec-runtime[gguf]'"),
+        ("docs/errors.md", "`pip install --upgrade edgedec-runtime`"),
+        ("README.md", "in a clone, pip install '.[gguf,tpu]'"),
+        ("docs/gguf.md", "pip install '.[gguf]'"),
+        ("docs/guides/raspberry-pi.md", "pip install . && edgedec demo"),
         ("edgedec/doctor/report.py", '"pip install edgedec-runtime"'),
         ("runtimes/registry.py", '"pip install coremltools"'),
     ],
 )
 def test_a_wrong_hint_would_be_seen(path: str, text: str) -> None:
     assert wrong_hints(Path(path), text, {"gguf"})
-    assert not wrong_hints(Path("README.md"), "pip install 'edgedec-runtime[gguf]'", {"gguf"})
+    right = "in a clone, pip install --editable '.[gguf]' and pip install onnx"
+    assert not wrong_hints(Path("README.md"), right, {"gguf"})
 
 
 @pytest.fixture
@@ -107,13 +117,12 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_hints_in_a_clone_name_its_folder(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert installation.install(extra="gguf") == f"pip install '{clone}[gguf]'"
-    assert installation.upgrade() == f"git -C '{clone}' pull"
-    monkeypatch.chdir(clone)
-    assert installation.install(extra="gguf") == "pip install '.[gguf]'"
-    assert installation.upgrade() == "git pull"
+    for folder in (clone, clone.parent):  # a hint that is kept works from any folder
+        monkeypatch.chdir(folder)
+        assert installation.install(extra="gguf") == f"pip install '{clone}[gguf]'"
+        assert installation.upgrade() == f"`git -C '{clone}' pull`"
     monkeypatch.setattr(installation, "_editable", lambda: ["--editable"])
-    assert installation.install(extra="gguf") == "pip install --editable '.[gguf]'"
+    assert installation.install(extra="gguf") == f"pip install --editable '{clone}[gguf]'"
 
 
 def test_hints_where_the_current_folder_was_removed(
@@ -127,13 +136,66 @@ def test_hints_where_the_current_folder_was_removed(
     assert installation.upgrade()
 
 
-def test_hints_from_a_wheel_name_the_distribution(
-    clone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def distribution(folder: Path, *lines: str, origin: str | None = None) -> None:
+    """The metadata of this distribution, with requirements, and pip's note on its source."""
+    info = folder / "edgedec_runtime-0.1.0.dist-info"
+    info.mkdir(exist_ok=True)
+    about = ["Metadata-Version: 2.1", "Name: edgedec-runtime", "Version: 0.1.0"]
+    required = [f"Requires-Dist: {line}" for line in lines]
+    (info / "METADATA").write_text("\n".join([*about, *required, ""]), "utf-8")
+    if origin is not None:
+        (info / "direct_url.json").write_text(origin, "utf-8")
+
+
+REQUIRED = (
+    "numpy>=1.26",
+    "onnx>=1.17; extra == 'export'",
+    "no-such-thing>=2; extra == 'export'",
+    'absent; extra == "hub"',
+    "edgedec-runtime[export,hub]; extra == 'dev'",
+)
+
+
+def test_hints_without_a_source_name_the_packages(only: Path, clone: Path) -> None:
+    """No package index has edgedec: a wheel that is gone leaves the packages of the extra."""
     (clone / "pyproject.toml").unlink()
-    assert installation.install(extra="export") == "pip install 'edgedec-runtime[export]'"
+    distribution(only, *REQUIRED)
+    packages = "pip install 'onnx>=1.17' 'no-such-thing>=2'"
+    assert installation.install(extra="export") == packages
+    assert installation.install(extra="dev") == f"{packages} absent"
     assert installation.install("rich", "click") == "pip install rich click"
-    assert installation.upgrade() == "pip install --upgrade edgedec-runtime"
+    assert installation.upgrade() == installation.UPGRADE
+
+
+def test_a_hint_names_every_missing_package(
+    only: Path, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distribution(only, *REQUIRED)
+    how = f"pip install '{clone}[export]'"
+    needs = installation.needs("exporting", "export", "onnx")
+    assert needs == (
+        f"exporting needs onnx and no-such-thing, which are not installed: `{how}`"
+    )  # onnx itself is not in the folder that `only` leaves
+    both = installation.needs("fetching", "hub,export", "absent")
+    assert "needs onnx, no-such-thing and absent, which are" in both
+    assert "[hub,export]" in both
+    unknown = installation.needs("a plot", "report", "matplotlib")
+    assert unknown == (
+        f"a plot needs matplotlib, which is not installed: `pip install '{clone}[report]'`"
+    )
+    (clone / "pyproject.toml").unlink()
+    assert installation.needs("a plot", "report", "matplotlib").endswith("`pip install matplotlib`")
+
+
+def test_what_makes_the_demo_brings_what_readme_runs(repository: Path, tmp_path: Path) -> None:
+    """`edgedec run ./Qwen3-8B`, `run org/name` and `serve` work after `make demo`."""
+    command = ["make", "-n", "demo", f"VENV={tmp_path}"]
+    shown = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    (brought,) = re.findall(r"--editable '\.\[([\w,]+)\]'", shown.stdout)
+    use = (repository / "README.md").read_text("utf-8").split("## Use")[1].split("## ")[0]
+    for words, extra in (("edgedec run ./Q", "export"), ("on a hub", "hub"), ("serve", "serve")):
+        assert words in use
+        assert extra in brought.split(",")
 
 
 def test_another_pip_is_not_asked(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,17 +203,18 @@ def test_another_pip_is_not_asked(clone: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/pip" if name == "pip" else None)
     monkeypatch.chdir(clone)
     monkeypatch.setattr(sys, "executable", str(clone / ".venv" / "bin" / "python"))
-    assert installation.install("rich") == ".venv/bin/python -m pip install rich"
+    python = f"'{clone}/.venv/bin/python'"
+    assert installation.install("rich") == f"{python} -m pip install rich"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/uv" if name == "uv" else None)
-    assert installation.install("rich") == "uv pip install --python .venv/bin/python rich"
+    assert installation.install("rich") == f"uv pip install --python {python} rich"
 
 
 def test_a_newer_bundle_asks_for_this_distribution() -> None:
     newer = Fields({"schema_version": SCHEMA_VERSION + 1}, "manifest.json")
     with pytest.raises(BundleError) as caught:
         check_version(newer)
-    assert f"`{installation.upgrade()}`" in str(caught.value)
+    assert f"upgrade with {installation.upgrade()}" in str(caught.value)
 
 
 def foreign(folder: Path, *, summary: str = "UNKNOWN", record: bool = True) -> None:
@@ -196,14 +259,12 @@ def test_what_was_installed_from_a_file_is_installed_from_it_again(
     foreign(only)
     wheel = tmp_path / "a wheel.whl"
     wheel.touch()
-    info = only / "edgedec_runtime-0.1.0.dist-info"
-    info.mkdir()
-    about = "Metadata-Version: 2.1\nName: edgedec-runtime\nVersion: 0.1.0\n"
-    (info / "METADATA").write_text(about, "utf-8")
-    for noted in (json.dumps({"url": wheel.as_uri(), "archive_info": {}}), "[", "[]"):
-        (info / "direct_url.json").write_text(noted, "utf-8")
-        source = f"'{wheel}'" if noted.startswith("{") else "edgedec-runtime"
-        assert f"--no-deps {source}`" in str(installation.stranger())
+    for noted in ("[", "[]", json.dumps({"url": wheel.as_uri(), "archive_info": {}})):
+        distribution(only, origin=noted)
+        known = noted.startswith("{")
+        source = f"--no-deps '{wheel}'`" if known else "its folder or wheel once more"
+        assert source in str(installation.stranger())
+    assert installation.install(extra="export") == f"pip install '{wheel}[export]'"
 
 
 def test_what_a_build_left_in_a_folder_is_no_stranger(only: Path) -> None:

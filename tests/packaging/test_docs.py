@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -45,3 +46,31 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(repository: Path, tmp_
     assert len(pages) > 12
     for page in pages:
         assert LOADED.findall(page.read_text("utf-8")) == [], page
+
+
+def tokens_per_pass(prompt: str) -> float:
+    from edgedec import Pipeline
+
+    with Pipeline.open("demo", plan="none") as pipeline:
+        return pipeline.generate(prompt, draft_length=4).metrics.block_efficiency
+
+
+def test_the_first_command_of_the_pages_wins_visibly(repository: Path) -> None:
+    """It is the first thing that a newcomer sees of edgedec: the picture shows the same command."""
+    first = r'^edgedec generate "(.+)"$'
+    prompts = {
+        re.findall(first, (repository / page).read_text("utf-8"), re.MULTILINE)[0]
+        for page in ("README.md", "docs/index.md")
+    }
+    (prompt,) = prompts
+    assert f'PROMPT = "{prompt}"' in (repository / "tools" / "captures.py").read_text("utf-8")
+    drawn = (repository / "docs" / "captures" / "generate-80.svg").read_text("utf-8")
+    words = html.unescape(drawn).replace("\xa0", " ")
+    assert prompt in words
+    (factor,) = re.findall(r"([\d.]+)x plain decoding", words)
+    assert float(factor) >= 1.3
+    assert tokens_per_pass(prompt) >= 4
+
+
+def test_a_first_command_that_hardly_wins_would_be_seen() -> None:
+    assert tokens_per_pass("def format_date(value):") < 4

@@ -294,6 +294,8 @@ def test_all_is_what_is_exported() -> None:
         if not name.startswith("_") and not isinstance(value, type(sys)) and name not in own_use
     }
     assert public <= set(edgedec.__all__)
+    # Completion in a shell or a notebook shows what is there before it is imported.
+    assert set(edgedec.__all__) <= set(dir(edgedec))
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = edgedec.no_such_name
 

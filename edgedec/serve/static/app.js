@@ -2,6 +2,7 @@
 // Talks to the server it came from, and to nothing else. Text is only ever set as text.
 
 const $ = (id) => document.getElementById(id);
+const TEXT_TOKENS = 256;
 const view = { model: null, talk: [], running: null, away: false };
 
 function headers() {
@@ -96,11 +97,17 @@ function turn(role, name) {
   return text;
 }
 
-function options() {
+// An answer goes on to its end; a text without a chat template may have none.
+function limit(chat) {
+  const tokens = Number($("tokens").value) || (chat ? 0 : TEXT_TOKENS);
+  return tokens ? { max_tokens: tokens } : {};
+}
+
+function options(chat) {
   const seed = $("seed").value;
   return {
     temperature: Number($("temperature").value),
-    max_tokens: Number($("tokens").value),
+    ...limit(chat),
     ...(seed !== "" && { seed: Number(seed) }),
     ...($("draft").value && { edgedec: { draft: $("draft").value } }),
   };
@@ -140,11 +147,12 @@ async function ask(text) {
   const messages = system ? [{ role: "system", content: system }, ...talk] : talk;
   try {
     const request = chat ? { messages } : { prompt: text };
-    const figures = await decode({ ...request, ...options() }, take, controller.signal);
+    const figures = await decode({ ...request, ...options(chat) }, take, controller.signal);
     if (figures) {
       $("speed").textContent = figures.tokens_per_second.toFixed(1);
       $("accepted").textContent = `${figures.accepted} of ${figures.drafted} drafted`;
       $("efficiency").textContent = figures.block_efficiency.toFixed(2);
+      if (figures.finish_reason === "length") sayCut(place, count, limit(chat).max_tokens);
     }
   } catch (error) {
     if (error.name !== "AbortError") complain(error);
@@ -154,6 +162,15 @@ async function ask(text) {
     busy(null);
     $("prompt").focus();
   }
+}
+
+function sayCut(place, count, most) {
+  const note = document.createElement("small");
+  note.className = "cut";
+  note.textContent = count >= most
+    ? `Cut at ${count} tokens: Settings has a larger number of tokens.`
+    : "Cut where the context ends: New begins another conversation.";
+  place.parentElement.append(note);
 }
 
 function complain(error) {
@@ -171,7 +188,7 @@ async function measured(prompt, draft, signal) {
   const rounds = [];
   const began = performance.now();
   const figures = await decode(
-    { ...request, temperature: 0, max_tokens: Number($("tokens").value), ...(draft && { edgedec: { draft } }) },
+    { ...request, temperature: 0, max_tokens: TEXT_TOKENS, ...limit(chat), ...(draft && { edgedec: { draft } }) },
     (pieces) => rounds.push({ at: performance.now() - began, pieces }), signal,
   );
   const text = rounds.map((round) => round.pieces.map(([piece]) => piece).join("")).join("");

@@ -59,7 +59,5 @@ def wanted(options: LoadOptions) -> bool:
     if not find_devices():
         from edgedec._support import installation
 
-        raise RuntimeUnavailable(
-            f"the device {DEVICE!r} needs the package openvino: {installation.install(extra=EXTRA)}"
-        )
+        raise RuntimeUnavailable(installation.needs(f"the device {DEVICE!r}", EXTRA, "openvino"))
     return True

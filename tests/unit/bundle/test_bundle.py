@@ -117,6 +117,8 @@ def test_a_manifest_that_is_a_folder(tmp_path):
 
 def test_no_bundle(tmp_path):
     refused(tmp_path / "nothing", "is not a folder")
+    refused(tmp_path, "is an empty folder: give a bundle")
+    (tmp_path / "notes.txt").touch()
     refused(tmp_path, "has no manifest.json")
     (tmp_path / "config.json").write_text("{}", "utf-8")
     refused(tmp_path, "is a checkpoint, not a bundle: make one with `edgedec export")

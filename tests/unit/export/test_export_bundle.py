@@ -199,8 +199,40 @@ def test_an_onnxruntime_too_old_for_int8_caches(target, out, monkeypatch):
 def test_without_the_extra_it_says_what_to_install(target, out, monkeypatch, forget):
     forget(lambda name: name.startswith("edgedec.export."))
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(RuntimeUnavailable, match=r"needs onnx: .*\[export\]"):
+    with pytest.raises(RuntimeUnavailable, match=r"needs onnx, which .*\[export\]"):
         export_bundle(ExportOptions(target, out))
+
+
+def test_a_draft_that_is_the_target_is_warned_of(target, draft, out, tmp_path, caplog):
+    (tmp_path / "again").symlink_to(target)
+    for given, warned in ((target, True), (tmp_path / "again", True), (draft, False)):
+        caplog.clear()
+        options = ExportOptions(target, out, given, weights="fp32", parity=False, overwrite=True)
+        export_bundle(options)
+        assert ("the draft is the target itself" in caplog.text) is warned
+
+
+def test_a_draft_with_a_foreign_tokenizer_is_warned_of_before_work_begins(
+    target, draft, out, tmp_path, caplog, monkeypatch
+):
+    from edgedec.export import bundling
+
+    class Began(Exception):
+        pass
+
+    def begin(*_, **__):
+        raise Began
+
+    foreign = tmp_path / "foreign"
+    shutil.copytree(draft, foreign)
+    file = foreign / "tokenizer.json"
+    file.write_text(file.read_text("utf-8").replace('"!"', '"¿"', 1), "utf-8")
+    monkeypatch.setattr(bundling, "appearing", begin)
+    for given, warned in ((foreign, True), (draft, False)):
+        caplog.clear()
+        with pytest.raises(Began):
+            export_bundle(ExportOptions(target, out, given, weights="fp32", parity=False))
+        assert ("another tokenizer, which lowers acceptance" in caplog.text) is warned
 
 
 def test_the_checkpoint_is_left_as_it_was(target, out):

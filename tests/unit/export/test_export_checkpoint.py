@@ -88,7 +88,32 @@ def test_missing_files(folder, tmp_path):
     (folder / "model.safetensors").unlink()
     refused(folder, "no model.safetensors")
     (folder / "config.json").unlink()
+    (folder / "notes.txt").touch()
     refused(folder, "cannot be read")
+    (tmp_path / "nothing").mkdir()
+    refused(tmp_path / "nothing", "is an empty folder: give a bundle, a Hugging Face folder or")
+
+
+def test_parts_of_a_model_lead_to_the_whole(folder, tmp_path):
+    refused(folder / "config.json", f"is a file of a checkpoint: give the folder, {folder}$")
+    refused(folder / "model.safetensors", "is a file of a checkpoint: give the folder, ")
+    adapter = tmp_path / "lora"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    refused(adapter, r"is a LoRA adapter.*: merge it into its base model \(merge_and_unload")
+
+
+def test_a_checkpoint_in_a_folder_with_another_manifest_is_read(folder):
+    """Web projects have a manifest.json: what is below it is no part of a bundle."""
+    (folder.parent / "manifest.json").write_text('{"name": "app"}')
+    assert Checkpoint.open(folder).name == folder.name
+    (folder.parent / "manifest.json").write_text('{"schema_version": 2}')
+    assert Checkpoint.open(folder).name == folder.name
+
+
+def test_a_linked_checkpoint_has_the_name_of_the_link(folder, tmp_path):
+    (tmp_path / "mine").symlink_to(folder)
+    assert Checkpoint.open(tmp_path / "mine").name == "mine"
 
 
 def test_a_missing_tensor(folder, tensors):

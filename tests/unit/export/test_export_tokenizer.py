@@ -106,7 +106,10 @@ def test_a_special_token_that_is_not(folders):
 
 
 def test_no_tokenizer(tmp_path):
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\.json: get it from where"):
+        TokenizerContent(tmp_path)
+    (tmp_path / "tokenizer.model").touch()
+    with pytest.raises(CheckpointError, match=r"or make it of tokenizer\.model .*AutoTokenizer"):
         TokenizerContent(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(CheckpointError, match=r"expected a Hugging Face tokenizer\.json"):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgedec.cli import _output
+from edgedec.cli import _figures
 from edgedec.decoding.metrics import Metrics
 from edgedec.hardware import contention
 from edgedec.hardware.contention import least_share, longest_wait, waiting_times
@@ -91,7 +91,7 @@ def told(**figures: float) -> str:
     metrics = Metrics(emitted=9, target_passes=9, decode_s=9, ttft_s=1, **figures)  # type: ignore[arg-type]
     plan = {"drafter": "hybrid", "format": "gguf"}
     done = SimpleNamespace(metrics=metrics, finish_reason="length", plan=plan, seed=7)
-    return ", ".join(_output._figures(done, sampled=False))  # type: ignore[arg-type]
+    return ", ".join(_figures.details(done, sampled=False))  # type: ignore[arg-type]
 
 
 def test_the_figures_say_that_the_machine_is_busy() -> None:

@@ -199,8 +199,10 @@ def test_batch_invariance_that_it_does_not_give_is_refused(install: Install, bun
 def test_one_whose_library_is_missing_harms_no_other(install: Install) -> None:
     files = {"tiny_runtime/__init__.py": INFO, "tiny_runtime/adapter.py": "import tiny_library"}
     install("tiny-runtime", files, edgedec_runtimes={"tiny": "tiny_runtime:INFO"})
-    with pytest.raises(RuntimeUnavailable, match="'tiny' needs the package 'tiny_library'"):
+    with pytest.raises(
+        RuntimeUnavailable, match="'tiny' needs tiny_library, which is not installed"
+    ):
         registry.load("tiny", Path("model.tiny"), LoadOptions())
     shown = call("devices", "--no-try").stdout
-    assert "tiny: the runtime 'tiny' needs the package 'tiny_library'" in shown
+    assert "tiny: the runtime 'tiny' needs tiny_library, which is not installed" in shown
     assert "onnx" in shown

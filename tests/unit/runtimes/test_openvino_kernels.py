@@ -72,7 +72,7 @@ def test_without_the_package_it_says_what_to_install(
         lambda name: None if name == "openvino" else find(name),
     )
     assert places.find_devices() == []
-    with pytest.raises(RuntimeUnavailable, match=r"needs the package openvino: .*\[openvino\]"):
+    with pytest.raises(RuntimeUnavailable, match=r"needs openvino, which .*\[openvino\]"):
         load(folder, device="openvino")
 
 

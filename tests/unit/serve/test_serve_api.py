@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +168,7 @@ def test_pieces_say_who_wrote_them(server: Server) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"model": "gpt-4"}, "this server has 'tiny'"),
-    ({"model": None}, "model: expected the model's id"),
+    ({"model": 4}, "model: expected a name"),
     ({"messages": []}, "messages: expected a list"),
     ({"messages": [{"content": "x"}]}, r"messages\[0\]: expected an object with a role"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text alone"),
@@ -206,6 +205,35 @@ def test_wrong_requests_are_refused_in_the_apis_shape(
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert re.search(message, error["message"]), error
+
+
+@pytest.mark.parametrize("asked", ["gpt-4", "", None])
+@pytest.mark.parametrize("stream", [False, True])
+def test_another_name_is_answered_by_the_model_there_is(
+    server: Server, asked: str | None, stream: bool
+) -> None:
+    body = {"model": "tiny", "messages": GREETING, "max_tokens": 4, "stream": stream}
+    own = server.post("/v1/chat/completions", body)
+    assert "x-edgedec-model" not in own.headers
+    answer = server.post("/v1/chat/completions", {**body, "model": asked})
+    assert answer.status_code == 200
+    assert answer.headers["x-edgedec-model"] == "tiny"
+    if not stream:
+        assert answer.json()["model"] == "tiny"
+
+
+def test_another_name_is_refused_where_names_count(start: Callable[..., Any], bundle: Path) -> None:
+    with start("--strict-model", "--name", "mine") as server:
+        assert [one.id for one in server.client().models.list()] == ["mine"]
+        body = {"prompt": "x", "max_tokens": 2}
+        for name in ("mine", "tiny", str(bundle)):  # the folder's name, and what was typed
+            answer = server.post("/v1/completions", {**body, "model": name})
+            assert answer.status_code == 200, answer.text
+            assert "x-edgedec-model" not in answer.headers
+        for name in ("gpt-4", "", None):
+            refused = server.post("/v1/completions", {**body, "model": name})
+            assert refused.status_code == 404
+            assert "this server has 'mine'" in refused.json()["error"]["message"]
 
 
 def test_tokenize_health_and_metrics(server: Server, alone: Pipeline) -> None:

@@ -210,7 +210,7 @@ def test_what_an_error_repeats_is_short_and_printable(
         chat = {"messages", "tools", "response_format"} & set(change)
         path = "/v1/chat/completions" if chat else "/v1/completions"
         plain = {} if chat else {"prompt": "x"}
-        async with serving_here(pipeline) as (_, client):
+        async with serving_here(pipeline, strict=True) as (_, client):
             content = json.dumps({**ASKED, **plain, **change})
             found = await client.post(
                 path, content=content, headers={"Content-Type": "application/json"}

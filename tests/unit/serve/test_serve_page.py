@@ -34,7 +34,7 @@ def opened(window: Browser, server: Server) -> Browser:
     return window
 
 
-def say(window: Browser, text: str, tokens: int) -> None:
+def say(window: Browser, text: str, tokens: int | str) -> None:
     window.run(f"document.getElementById('tokens').value = {tokens}")
     window.run("document.getElementById('prompt').focus()")
     window.type(text)
@@ -80,6 +80,26 @@ def test_stop_ends_the_text_on_the_server_too(window: Browser, server: Server) -
         if server.figure("edgedec_running_requests") == 0:
             break
     assert server.figure("edgedec_running_requests") == 0
+
+
+def test_an_answer_goes_on_and_a_cut_one_says_how(window: Browser, server: Server) -> None:
+    """Without a number of tokens only the context ends it; both cuts are told."""
+    page = opened(window, server)
+    assert page.run("document.getElementById('tokens').value") == ""
+    cut = "document.querySelector('.turn.assistant:last-of-type .cut')?.textContent"
+    say(page, "Hello", 8)
+    page.wait(IDLE)
+    told = page.wait(cut)
+    assert told == "Cut at 8 tokens: Settings has a larger number of tokens."
+    page.run("document.getElementById('reset').click()")
+    page.run("""window.sent = []; const send = window.fetch; window.fetch = (path, options) => {
+        if (options?.body) window.sent.push(JSON.parse(options.body));
+        return send(path, options); }; 1""")
+    say(page, "Hello", "''")
+    page.wait("window.sent.length > 0")
+    assert page.run("'max_tokens' in window.sent[0]") is False
+    page.run("document.getElementById('stop').click()")
+    page.wait(IDLE)
 
 
 def test_it_races(window: Browser, server: Server) -> None:
