@@ -1,6 +1,16 @@
-"""Formats bytes for people, rounded up so that the amount named is enough, and speeds."""
+"""Reads and formats bytes, rounded up so that the amount named is enough, and speeds."""
 
 from __future__ import annotations
+
+import re
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+def in_bytes(text: str) -> int | None:
+    """Return the bytes of a size such as 512MB, 1.5GiB or 300000; None if it is not one."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", text.strip().upper())
+    return None if match is None else int(float(match[1]) * _UNITS[match[2]])
 
 
 def megabytes(count: int) -> str:

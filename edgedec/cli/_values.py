@@ -9,20 +9,20 @@ from pathlib import Path
 
 import click
 
+from edgedec._support.amounts import in_bytes
 from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
 from edgedec.decoding import drafting
 
 AUTO_MEMORY = "auto"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
 def size(value: str | int) -> int:
     """Parse a size in bytes, such as 512MB, 1.5GiB or 300000."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", str(value).strip().upper())
-    if match is None:
+    count = in_bytes(str(value))
+    if count is None:
         raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return count
 
 
 def memory(value: str | int) -> int | str:
