@@ -1,4 +1,4 @@
-"""Signatures that list the options of ``**options: Unpack[...]`` one by one, for help and editors."""
+"""Signatures that list options one by one, where a function takes ``**options: Unpack[...]``."""
 
 from __future__ import annotations
 

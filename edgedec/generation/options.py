@@ -74,14 +74,16 @@ class GenerateOptions:
     draft: InitVar[str | None] = field(default=None, kw_only=True)
 
     def __post_init__(self, timeout: float | None, draft: str | None) -> None:
-        given = {"drafter": self.drafter, "draft": draft}
+        given: dict[str, Any] = {"drafter": self.drafter, "draft": draft}
         given |= {"timeout_s": self.timeout_s, "timeout": timeout}
-        settled = present_names(given, FORMER) | {"stop": _texts("stop", self.stop)}
-        for name in ("json_schema", "grammar"):
-            if isinstance(path := getattr(self, name), Path):
-                settled[name] = spec.read(path)
-        for name, value in settled.items():
+        for name, value in present_names(given, FORMER).items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "stop", _texts("stop", self.stop))
+        object.__setattr__(self, "json_schema", _contents(self.json_schema))
+        object.__setattr__(self, "grammar", _contents(self.grammar))
+        self._check()
+
+    def _check(self) -> None:
         for name in ("max_new_tokens", "logprobs", "draft_length"):
             check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
         if not isinstance(self.sampling, SamplingParams):
@@ -121,6 +123,11 @@ class GenerateOptions:
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)}: expected one of them")
         return _GRAMMARS[given[0]](asked[given[0]]) if given else None
+
+
+def _contents(given: Any) -> Any:
+    """Return a file's text if its path is given."""
+    return spec.read(given) if isinstance(given, Path) else given
 
 
 def token_ids(prompt: Sequence[int]) -> list[int]:

@@ -28,17 +28,17 @@ def tokens_of(
         InputError: not one of prompt and messages, no chat template, or messages that do not fit.
 
     """
-    if prompt is None and messages is None:
+    if messages is not None:
+        if prompt is not None:
+            raise InputError("the prompt and messages exclude each other: leave one of them out")
+        return tokenizer.encode_chat(_with(system, messages))
+    if prompt is None:
         raise InputError("no prompt: expected text or a sequence of token ids, or messages")
-    if messages is None and system is None:
+    if system is None:
         return tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)
-    if messages is None:
-        if not isinstance(prompt, str):
-            raise InputError("system goes with messages, or with a prompt that is a text")
-        messages = [{"role": "user", "content": prompt}]
-    elif prompt is not None:
-        raise InputError("the prompt and messages exclude each other: leave one of them out")
-    return tokenizer.encode_chat(_with(system, messages))
+    if not isinstance(prompt, str):
+        raise InputError("system goes with messages, or with a prompt that is a text")
+    return tokenizer.encode_chat(_with(system, [{"role": "user", "content": prompt}]))
 
 
 def _with(system: str | None, messages: Any) -> Any:

@@ -73,9 +73,9 @@ class OpenOptions:
             set; without a plan, the target runs on the device that computes its rounds fastest,
             unless an option places it.
         memory: most bytes that the process may hold, also as ``"2GB"``, or ``auto`` for what it
-            holds and what is free, less a margin. Unless ``plan`` is ``none``, a plan that fits is made, after
-            measuring the models if needed; the limit is enforced while decoding. None sets no
-            limit.
+            holds and what is free, less a margin. Unless ``plan`` is ``none``, a plan that fits is
+            made, after measuring the models if needed; the limit is enforced while decoding. None
+            sets no limit.
 
     Load options are also given by name, ``threads=2``, ``kv="q8_0"`` or any other that
     ``LoadOptions`` has or a runtime declares; ``draft_`` in front gives one to the draft alone, as

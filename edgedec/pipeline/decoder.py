@@ -1,4 +1,4 @@
-"""Decodes the texts of a pipeline: requests, rounds in turns, and what happens if a device fails."""
+"""Decodes the texts of a pipeline: in turns, and elsewhere if a device fails."""
 
 from __future__ import annotations
 

@@ -179,9 +179,7 @@ class Pipeline(Decoder):
             InputError: the model has no chat template, or the messages do not fit it.
 
         """
-        return self.stream(
-            None, options, messages=messages, system=system, wait=wait, **changes
-        )
+        return self.stream(None, options, messages=messages, system=system, wait=wait, **changes)
 
     @lists_text_options
     def astream(
