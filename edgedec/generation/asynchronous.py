@@ -73,8 +73,10 @@ class AsyncStream(AsyncIterator[Emission]):
     async def __aenter__(self) -> AsyncStream:
         return self
 
-    async def __aexit__(self, *details: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        self._text.leave()
+        if kind is not GeneratorExit:  # of a task whose loop is gone, which can wait for nothing
+            await self._text.left()
 
     def __del__(self) -> None:
         self._text.leave()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ class Decoder:
         self._ways = ways
         self._use(ways.open())
         self._queue = Queue(1 + len(self._parts.parallel_engines))
-        self._due = False  # whether the models are to be closed
+        self._due = False  # whether the models are still to be closed
 
     @property
     def notes(self) -> list[str]:
@@ -91,15 +91,18 @@ class Decoder:
         end of that text.
         """
         self._queue.close()
-        self._due = True
         self._release()
 
     def _release(self) -> None:
-        """Close the models if that is due; not in the middle of a round of this thread."""
-        with suppress(StateError), self._queue.round(closing=True):
-            if self._due:
-                self._due = False
-                self._parts.close()
+        """Close the models; note that it is due if this thread is in the middle of a round."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._queue.round(closing=True))
+            except StateError:
+                self._due = True
+                return
+            self._due = False
+            self._parts.close()
 
     def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
         """Return the engine's request to continue these tokens."""
