@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.amounts import in_bytes
+from edgedec._support.amounts import given_bytes
 from edgedec._support.model_path import is_gguf
 from edgedec._support.option_names import present_names
 from edgedec.decoding import drafting
@@ -56,10 +56,7 @@ def values(options: Mapping[str, Any]) -> dict[str, Any]:
     sizes = [name for name, option in registry.options().items() if option.in_bytes]
     for name in ("memory", "kv_memory", *sizes, *(f"draft_{size}" for size in sizes)):
         if isinstance(text := found.get(name), str) and (name, text) != ("memory", AUTO):
-            found[name] = in_bytes(text)
-            if found[name] is None:
-                also = ", or auto" if name == "memory" else ""
-                raise InputError(f"{name} is {text!r:.60}: expected a size such as 2GB{also}")
+            found[name] = given_bytes(name, text, ", or auto" if name == "memory" else "")
     for name in ("providers", "draft_providers"):
         if isinstance(one := found.get(name), str):
             found[name] = (one,)

@@ -274,7 +274,7 @@ def test_a_ticket_may_leave_at_any_line_of_another_thread_s_or_its_own() -> None
     seen = 0
     for place in range(200):
         line, told, steps = Line(1), list[int](), 0
-        tickets = [Ticket(lambda number=n: told.append(number)) for n in range(4)]
+        tickets = [Ticket(lambda number=n, told=told: told.append(number)) for n in range(4)]
         for ticket in tickets[:3]:
             line.join(ticket)
 
