@@ -33,9 +33,6 @@ class AsyncStream(AsyncIterator[Emission]):
     for an event is cancelled, if the ``async with`` block ends, by ``aclose``, and when nothing
     refers to the stream any more. The pipeline is then ready for the next text.
 
-    Attributes:
-        result: the whole generation, once the last event was delivered; None if it ended early.
-
     """
 
     def __init__(self, begin: Begin, queue: Queue, *, wait: bool) -> None:
@@ -43,7 +40,7 @@ class AsyncStream(AsyncIterator[Emission]):
 
     @property
     def result(self) -> Generation | None:
-        """The generation, or None before its end and if it was left early."""
+        """The generation; None before its end, and if it was left early."""
         return self._text.result
 
     @property

@@ -174,9 +174,7 @@ class TestPull:
 
 class TestPlan:
     @pytest.fixture(autouse=True)
-    def quick(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, each_place_once: None
-    ) -> None:
+    def quick(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, each_place_once: None) -> None:
         """A store of its own, and short measurements."""
         monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
         monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
