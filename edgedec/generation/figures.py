@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
 from edgedec.decoding.drafting import PLAIN
@@ -30,6 +29,8 @@ def line(result: Generation) -> str:
 
 def as_html(result: Generation) -> str:
     """Return the text and its figures as HTML, in which nothing of the text is markup."""
+    import html
+
     text, figures = html.escape(result.text), html.escape(line(result))
     return f'<pre style="white-space: pre-wrap">{text}</pre><small>{figures}</small>'
 

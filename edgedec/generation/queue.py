@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from edgedec.decoding.engine import Request
 from edgedec.errors import StateError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 
 class Ticket:
@@ -142,6 +145,8 @@ class Queue:
         with self._lock:
             self.check_open()
             if self._worker is None:
+                from concurrent.futures import ThreadPoolExecutor  # only asyncio's texts need it
+
                 self._worker = ThreadPoolExecutor(1, thread_name_prefix="edgedec-async")
         try:
             self._worker.submit(job)

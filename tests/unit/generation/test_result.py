@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from typing import Any
@@ -10,7 +11,6 @@ import pytest
 
 from edgedec import Emission, Generation, Metrics, Pipeline
 from edgedec.decoding.speedup import RoundTimes
-from edgedec.generation import figures
 
 HOSTILE = "</pre><script>alert('1')</script>&amp; \"x\" \u202e"
 
@@ -85,7 +85,7 @@ def test_nothing_of_the_text_is_markup() -> None:
 
 def test_markup_in_the_text_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin: the text is not escaped."""
-    monkeypatch.setattr(figures.html, "escape", lambda text: text)
+    monkeypatch.setattr(html, "escape", lambda text: text)
     page = generation(HOSTILE)._repr_html_()
     assert markup(page) != markup(generation("harmless")._repr_html_())
 

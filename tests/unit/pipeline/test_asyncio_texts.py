@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -475,6 +477,11 @@ def test_closing_ends_all_texts(one: Pipeline, held: Held) -> None:
     assert {str(error) for error in found} == {"the pipeline is closed: open a new one"}
     names = [thread.name for thread in threading.enumerate()]
     assert not any(name.startswith("edgedec-async") for name in names)
+
+
+def test_programs_without_asyncio_do_not_import_it() -> None:
+    code = "import sys, edgedec.pipeline; sys.exit('asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_threads_and_loops_share_a_pipeline(pipeline: Pipeline, expected: list[list[int]]) -> None:
