@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import random
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -231,10 +231,9 @@ class TestQueue:
             queue.close()
             with pytest.raises(StateError, match="the pipeline is closed"):
                 waits.result()
-        with pytest.raises(StateError, match="the pipeline is closed"), queue.round():
-            pass
-        with pytest.raises(StateError, match="the pipeline is closed"):
-            queue.submit(lambda: None)
+        for call in (lambda: queue.round().__enter__(), lambda: queue.submit(print)):
+            with pytest.raises(StateError, match="the pipeline is closed"):
+                call()
         with queue.round(closing=True):
             pass
 
@@ -269,8 +268,6 @@ class TestQueue:
 
 def test_a_ticket_may_leave_at_any_line_of_another_thread_s_or_its_own() -> None:
     """Finalisers and signal handlers run between two instructions, also of the line itself."""
-    import sys
-
     seen = 0
     for place in range(200):
         line, told, steps = Line(1), list[int](), 0
@@ -302,4 +299,3 @@ def test_a_ticket_may_leave_at_any_line_of_another_thread_s_or_its_own() -> None
         if steps <= place:
             break
     assert 8 < seen < 199
-    gc.collect()

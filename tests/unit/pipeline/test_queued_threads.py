@@ -3,64 +3,25 @@
 from __future__ import annotations
 
 import gc
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import queued_texts
 import test_pipeline
 import test_turns
+from queued_texts import OPTIONS, PROMPT, Held, tell_nobody, waiting
 from waiting import LIMIT_S, Apart, until
 
 from edgedec import Pipeline
 from edgedec.errors import StateError
 from edgedec.generation import queue
-from edgedec.generation.queue import Line, Queue, Ticket
+from edgedec.generation.queue import Line, Ticket
 from edgedec.runtimes.onnx.session import OnnxSession
 
-bundle = test_pipeline.bundle
-alone = test_turns.alone
-PROMPT, LONG, OPTIONS = test_pipeline.PROMPT, test_pipeline.LONG, test_pipeline.OPTIONS
-CLOSED = "^the pipeline is closed"
-
-
-@pytest.fixture(params=[1, 3], ids="parallel {}".format)
-def pipeline(bundle: Path, request: pytest.FixtureRequest) -> Iterator[Pipeline]:
-    with Pipeline.open(bundle, drafter="hybrid", threads=1, parallel=request.param) as opened:
-        yield opened
-
-
-@pytest.fixture
-def one(bundle: Path) -> Iterator[Pipeline]:
-    with Pipeline.open(bundle, drafter="none", threads=1) as opened:
-        yield opened
-
-
-class Held:
-    """The first pass waits until it may go on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.inside, self.go_on = threading.Event(), threading.Event()
-        honest = OnnxSession.forward
-
-        def forward(session: OnnxSession, *args: Any, **named: Any) -> Any:
-            self.inside.set()
-            assert self.go_on.wait(LIMIT_S)
-            return honest(session, *args, **named)
-
-        monkeypatch.setattr(OnnxSession, "forward", forward)
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    found = Held(monkeypatch)
-    yield found
-    found.go_on.set()
-
-
-def waiting(pipeline: Pipeline) -> int:
-    return len(pipeline._queue.places) - 1
+bundle, alone = test_pipeline.bundle, test_turns.alone
+pipeline, one, held = queued_texts.pipeline, queued_texts.one, queued_texts.held
 
 
 def test_texts_of_many_threads_are_those_of_texts_alone(
@@ -157,10 +118,7 @@ def test_threads_are_served_in_the_order_in_which_they_came(
 def test_a_queue_that_loses_one_is_noticed(one: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin: who leaves tells nobody."""
 
-    def leave(line: Line, ticket: Ticket) -> None:
-        line._tickets.pop(ticket, None)
-
-    monkeypatch.setattr(Line, "leave", leave)
+    monkeypatch.setattr(Line, "leave", tell_nobody)
     assert begun_in_order(one, monkeypatch) is None
 
 
@@ -284,6 +242,10 @@ class TestTextsThatEndWhileTheyWait:
         goes_on()
 
 
+def raised(error: type[BaseException]) -> Any:
+    raise error
+
+
 @pytest.mark.parametrize("end", ["close", "collect", "fail", "interrupt"])
 def test_a_text_that_ends_early_lets_the_next_one_in(
     one: Pipeline, monkeypatch: pytest.MonkeyPatch, end: str
@@ -306,89 +268,6 @@ def test_a_text_that_ends_early_lets_the_next_one_in(
     assert len(waits.result().token_ids) == 24
 
 
-def raised(error: type[BaseException]) -> Any:
-    raise error
-
-
-@pytest.fixture(scope="module")
-def closed(bundle: Path) -> Pipeline:
-    found = Pipeline.open(bundle, drafter="none", threads=1)
-    found.close()
-    return found
-
-
-class TestClosing:
-    def test_texts_that_wait_and_that_are_read_end(self, one: Pipeline, held: Held) -> None:
-        stream = one.stream(PROMPT, OPTIONS)
-        reader = Apart(lambda: list(stream))
-        assert held.inside.wait(LIMIT_S)
-        waits = Apart(lambda: one.generate([5, 6], OPTIONS))
-        until(lambda: waiting(one) == 1)
-        closes = Apart(one.close)
-        with pytest.raises(StateError, match=CLOSED):
-            waits.result()
-        assert closes.running, "it waits for the pass"
-        held.go_on.set()
-        closes.result()
-        with pytest.raises(StateError, match=CLOSED):
-            reader.result()
-        assert stream.result is None
-
-    def test_in_the_middle_of_a_round_of_its_own_thread(
-        self, one: Pipeline, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """As a signal handler may."""
-        honest = OnnxSession.forward
-
-        def forward(session: OnnxSession, *args: Any, **named: Any) -> Any:
-            one.close()
-            return honest(session, *args, **named)
-
-        stream = one.stream(PROMPT, OPTIONS)
-        next(stream)
-        monkeypatch.setattr(OnnxSession, "forward", forward)
-        next(stream)
-        assert one._due
-        with pytest.raises(StateError, match=CLOSED):
-            next(stream)
-        assert not one._due
-
-    def test_twice_and_at_the_end_of_a_block(self, bundle: Path) -> None:
-        with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
-            stream = pipeline.stream(PROMPT, OPTIONS)
-            next(stream)
-            pipeline.close()
-        pipeline.close()
-        with pytest.raises(StateError, match=CLOSED):
-            next(stream)
-        assert list(stream) == []
-
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda p: p.generate(PROMPT),
-            lambda p: p.stream(PROMPT),
-            lambda p: p.chat([{"role": "user", "content": "Hi"}]),
-            lambda p: p.astream(PROMPT),
-            lambda p: p.agenerate(PROMPT).send(None),
-            lambda p: p.save("file"),
-            lambda p: p.restore("file"),
-            lambda p: p.forget(),
-            lambda p: p.free_bytes(),
-            lambda p: p.__enter__(),
-        ],
-    )
-    def test_later_calls_say_so(self, closed: Pipeline, call: Callable[[Pipeline], Any]) -> None:
-        with pytest.raises(StateError, match=CLOSED):
-            call(closed)
-
-    def test_a_stream_that_was_not_read_yet_says_so(self, bundle: Path) -> None:
-        with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
-            stream = pipeline.stream(PROMPT, OPTIONS)
-        with pytest.raises(StateError, match=CLOSED):
-            next(stream)
-
-
 def test_what_needs_a_pipeline_at_rest_is_refused_meanwhile(
     one: Pipeline, held: Held, tmp_path: Path
 ) -> None:
@@ -399,7 +278,3 @@ def test_what_needs_a_pipeline_at_rest_is_refused_meanwhile(
         one.save(tmp_path / "text")
     list(stream)
     one.save(tmp_path / "text")
-
-
-def test_the_queue_of_a_pipeline_has_as_many_places_as_it_decodes_at_a_time() -> None:
-    assert Queue(3).places._count == 3
