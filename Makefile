@@ -9,7 +9,7 @@
 #   make peers       compare with other runtimes, each in an environment of its own (hours; resumes)
 #   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
-#   make help-pages  write docs/cli.md from the commands, docs/errors.md from wrong uses
+#   make help-pages  write docs/cli.md from the commands, docs/api.md from docstrings, docs/errors.md
 #   make android-core  build the phone demo's decoder for this machine: android_demo/decode (Java, Maven)
 #   make android-vectors  write android_demo/vectors: what edgedec computes, for ports of it
 #   make captures    draw what the commands show in a terminal, as SVG under docs/captures

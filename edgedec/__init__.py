@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from edgedec.decoding.metrics import Metrics
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.errors import EdgedecError
+    from edgedec.functions import convert, plan, pull
+    from edgedec.generation.asynchronous import AsyncStream
     from edgedec.generation.result import Generation
+    from edgedec.library import Library
     from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
@@ -30,30 +33,40 @@ _switch_off()  # before any library that would report is imported
 
 # Imported when first used: `edgedec --help` needs none of them.
 _HOMES = {
+    "AsyncStream": "edgedec.generation.asynchronous",
     "Bundle": "edgedec.bundle",
     "EdgedecError": "edgedec.errors",
     "Emission": "edgedec.decoding.emission",
     "GenerateOptions": "edgedec.pipeline",
     "Generation": "edgedec.generation.result",
+    "Library": "edgedec.library",
     "Metrics": "edgedec.decoding.metrics",
     "OpenOptions": "edgedec.loading.build",
     "Pipeline": "edgedec.pipeline",
     "SamplingParams": "edgedec.decoding.sampling",
     "Stream": "edgedec.pipeline",
+    "convert": "edgedec.functions",
+    "plan": "edgedec.functions",
+    "pull": "edgedec.functions",
 }
 
 __all__ = [
+    "AsyncStream",
     "Bundle",
     "EdgedecError",
     "Emission",
     "GenerateOptions",
     "Generation",
+    "Library",
     "Metrics",
     "OpenOptions",
     "Pipeline",
     "SamplingParams",
     "Stream",
     "__version__",
+    "convert",
+    "plan",
+    "pull",
 ]
 
 
@@ -68,3 +81,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -41,7 +41,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),
     ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
     ("edgedec/generation/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
-    ("edgedec/pipeline.py", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
+    ("edgedec/pipeline/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/loading/*", ("tests/unit/pipeline/*",)),
     ("edgedec/cli/*", ("tests/cli/*", "tests/packaging/*")),
     ("edgedec/errors.py", ("tests/cli/*",)),

@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands themselves, and docs/errors.md from what wrong uses print.
+"""Write docs/cli.md from the commands, docs/api.md from the docstrings, docs/errors.md from uses.
 
 --check compares instead of writing.
 """
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import api_page
 import click
 import wrong_uses_page
 
@@ -78,5 +79,5 @@ def run(name: str, fresh: str, check: bool) -> int:
 
 
 if __name__ == "__main__":
-    pages = {"cli.md": page(), "errors.md": wrong_uses_page.page()}
+    pages = {"cli.md": page(), "api.md": api_page.page(), "errors.md": wrong_uses_page.page()}
     sys.exit(max(run(name, fresh, "--check" in sys.argv[1:]) for name, fresh in pages.items()))

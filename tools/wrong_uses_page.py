@@ -79,11 +79,13 @@ def python_rows() -> Iterator[tuple[str, ...]]:
     """An expression, the exception that it raises, and what that says."""
     from edgedec import GenerateOptions, Pipeline, SamplingParams
 
-    with Pipeline.open("demo", threads=1) as pipeline:
+    with Pipeline.open("demo", threads=1) as pipeline, Pipeline.open("demo", threads=1) as closed:
+        closed.close()
         names = {
             "GenerateOptions": GenerateOptions,
             "Pipeline": Pipeline,
             "SamplingParams": SamplingParams,
+            "closed": closed,
             "pipeline": pipeline,
         }
         for line in PYTHON.strip().splitlines():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -134,29 +133,10 @@ def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
         logprobs=chosen.get("logprobs"),
         timeout_s=chosen["timeout"],
         json_mode=chosen.get("json_mode", False),
-        json_schema=_contents(chosen.get("json_schema")),
+        json_schema=chosen.get("json_schema"),
         regex=chosen.get("regex"),
-        grammar=_contents(chosen.get("grammar")),
+        grammar=chosen.get("grammar"),
     )
-
-
-def _contents(path: Path | None) -> str | None:
-    """Return a file's text; InputError if it is too large for a grammar, or not UTF-8."""
-    from edgedec._support.files import open_regular
-    from edgedec.errors import InputError
-    from edgedec.grammar.spec import MAX_BYTES
-
-    if path is None:
-        return None
-    most = max(MAX_BYTES.values())
-    with open_regular(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise InputError(f"{path}: expected at most {most >> 10} KiB")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
 
 
 def sampling_params(chosen: dict[str, Any]) -> SamplingParams:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from edgedec._support.amounts import in_bytes
 from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
 from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
@@ -18,20 +18,18 @@ AUTO_MEMORY = "auto"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 # A number without a unit means gigabytes up to this, else megabytes, if it is too small for bytes.
 _MANY_GB = 128
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
 def size(value: str | int) -> int:
     """Parse a size in bytes, such as 512MB, 1.5GiB, 300000B or 2000000000."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)(B?)", str(value).strip().upper())
-    if match is None:
+    count = in_bytes(str(value))
+    if count is None:
         raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")
-    number, unit, b = match.groups()
     # Nobody means so few bytes, and a type is also called with what it has returned.
-    if isinstance(value, str) and not unit + b and float(number) < FEW_BYTES:
-        meant = f"{number}{'GB' if float(number) < _MANY_GB else 'MB'}"
+    if isinstance(value, str) and count < FEW_BYTES and value.strip()[-1:] in "0123456789":
+        meant = f"{value.strip()}{'GB' if count < _MANY_GB else 'MB'}"
         raise click.BadParameter(f"{value!r} is a number of bytes: did you mean {meant}?")
-    return int(float(number) * _UNITS[unit])
+    return count
 
 
 def memory(value: str | int) -> int | str:

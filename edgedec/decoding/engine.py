@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -95,7 +95,7 @@ class Engine:
         self._pooled: PooledSession | None = None
         self._failure: PassFailed | None = None
 
-    def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
+    def run(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
         """Yield rounds of emitted tokens, until the stop rule, the deadline or ``cancelled`` ends
         them.
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict
 
 from edgedec._support.option_names import check_names, present_names
+from edgedec._support.signatures import defaults_of, lists
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.generation.options import FORMER, GenerateOptions
+from edgedec.loading.option_types import OpenChanges
+from edgedec.loading.options import OpenOptions
 
 
 class TextOptions(TypedDict, total=False):
     """The fields of ``GenerateOptions`` and of its ``SamplingParams``, by name."""
 
     max_new_tokens: int
-    sampling: SamplingParams
-    stop: str | Sequence[str]
-    logprobs: int | None
-    timeout_s: float | None
-    ignore_eos: bool
-    drafter: str | None
-    draft_length: int | None
-    json_mode: bool
-    json_schema: str | bool | Mapping[str, Any] | None
-    regex: str | None
-    grammar: str | None
     temperature: float
     top_k: int
     top_p: float
@@ -35,6 +28,25 @@ class TextOptions(TypedDict, total=False):
     frequency_penalty: float
     logit_bias: Mapping[int, float]
     seed: int | None
+    stop: str | Sequence[str]
+    timeout: float | None
+    logprobs: int | None
+    json_mode: bool
+    json_schema: str | Path | bool | Mapping[str, Any] | None
+    regex: str | None
+    grammar: str | Path | None
+    drafter: str | None
+    draft_length: int | None
+    ignore_eos: bool
+    # As the fields are called, and all of those for sampling together.
+    timeout_s: float | None
+    sampling: SamplingParams
+
+
+# For functions that take them; ``timeout`` is the name on the command line, too.
+lists_text_options = lists(
+    TextOptions, defaults_of(GenerateOptions, SamplingParams), without=("timeout_s", "sampling")
+)
 
 
 def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> GenerateOptions:
@@ -55,7 +67,8 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
     changes = present_names(changes, FORMER)
     drawn = _names(options.sampling)
     own = _names(options)
-    check_names(changes, own + drawn)
+    _check_place(changes, TextOptions, OpenOptions.names(), "Pipeline.open")
+    check_names(changes, list(TextOptions.__annotations__))
     changed = {name: value for name, value in changes.items() if name in own}
     sampling = {name: value for name, value in changes.items() if name in drawn}
     if isinstance(bias := sampling.get("logit_bias"), Mapping):
@@ -64,6 +77,17 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
     if sampling and isinstance(chosen, SamplingParams):
         changed["sampling"] = dataclasses.replace(chosen, **sampling)
     return dataclasses.replace(options, **changed)
+
+
+def check_opens(changes: Mapping[str, Any]) -> None:
+    """Raise TypeError for options of a text that are given for opening."""
+    _check_place(changes, OpenChanges, TextOptions.__annotations__, "generate or stream")
+
+
+def _check_place(given: Mapping[str, Any], own: type, others: Collection[str], place: str) -> None:
+    for name in given:
+        if name not in own.__annotations__ and name in others:
+            raise TypeError(f"unknown option {name!r}: give it to {place}")
 
 
 def _names(options: Any) -> list[str]:

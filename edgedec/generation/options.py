@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from edgedec._support.option_names import present_names
@@ -22,8 +23,8 @@ _GRAMMARS: dict[str, Callable[[Any], Grammar]] = {
     "regex": spec.regex,
     "grammar": spec.grammar,
 }
-# Former names of options, which are still accepted.
-FORMER = {"draft": "drafter"}
+# Other names of options: a former one, and that of the command line.
+FORMER = {"draft": "drafter", "timeout": "timeout_s"}
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
 
@@ -40,17 +41,19 @@ class GenerateOptions:
         sampling: how tokens are chosen; the default is greedy.
         stop: one string or several that end the text; they are not part of it.
         logprobs: None for none; 0 for each token's own; n for the n most likely as well.
-        timeout_s: seconds after which the text ends with ``"timeout"``.
+        timeout_s: seconds after which the text ends with ``"timeout"``, those in which it waits for
+            other texts included.
         ignore_eos: continue past an end-of-text token, for measuring.
         drafter: the only drafter that may be used, of those the pipeline was opened with
             (``lookup`` or ``model``, say); ``none`` is plain decoding; None allows all of them.
         draft_length: tokens to draft per round; 0 is plain decoding, None the pipeline's choice.
         json_mode: constrain the text to a JSON object.
-        json_schema: constrain it to JSON of this schema, given as JSON or as the parsed object.
+        json_schema: constrain it to JSON of this schema: JSON, the parsed object, or a file's Path.
         regex: constrain all of it to match this regular expression (Rust's syntax).
-        grammar: constrain it to this grammar, in Lark's notation or GBNF. At most one of these four
-            may be given; they need the extra ``grammar``. ``max_new_tokens`` may cut such a text,
-            and then the reason is ``length``.
+        grammar: constrain it to this grammar, in Lark's notation or GBNF, or a file's Path. At most
+            one of these four may be given; they need the extra ``grammar``. ``max_new_tokens`` may
+            cut such a text, and then the reason is ``length``.
+        timeout: another name of ``timeout_s``, that of the command line.
         draft: the former name of ``drafter``, which is still accepted.
 
     """
@@ -64,15 +67,23 @@ class GenerateOptions:
     drafter: str | None = None
     draft_length: int | None = None
     json_mode: bool = False
-    json_schema: str | bool | Mapping[str, Any] | None = None
+    json_schema: str | Path | bool | Mapping[str, Any] | None = None
     regex: str | None = None
-    grammar: str | None = None
+    grammar: str | Path | None = None
+    timeout: InitVar[float | None] = field(default=None, kw_only=True)
     draft: InitVar[str | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self, draft: str | None) -> None:
-        named = present_names({"drafter": self.drafter, "draft": draft}, FORMER)
-        object.__setattr__(self, "drafter", named["drafter"])
+    def __post_init__(self, timeout: float | None, draft: str | None) -> None:
+        given: dict[str, Any] = {"drafter": self.drafter, "draft": draft}
+        given |= {"timeout_s": self.timeout_s, "timeout": timeout}
+        for name, value in present_names(given, FORMER).items():
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "stop", _texts("stop", self.stop))
+        object.__setattr__(self, "json_schema", _contents(self.json_schema))
+        object.__setattr__(self, "grammar", _contents(self.grammar))
+        self._check()
+
+    def _check(self) -> None:
         for name in ("max_new_tokens", "logprobs", "draft_length"):
             check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
         if not isinstance(self.sampling, SamplingParams):
@@ -112,6 +123,11 @@ class GenerateOptions:
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)}: expected one of them")
         return _GRAMMARS[given[0]](asked[given[0]]) if given else None
+
+
+def _contents(given: Any) -> Any:
+    """Return a file's text if its path is given."""
+    return spec.read(given) if isinstance(given, Path) else given
 
 
 def token_ids(prompt: Sequence[int]) -> list[int]:

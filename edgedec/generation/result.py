@@ -8,14 +8,17 @@ from typing import Any
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics
+from edgedec.generation import figures
 
+# Characters of the text in ``repr``.
+_SHOWN = 60
 # How a text is decoded: drafter, draft length, threads and so on, as ``--json`` prints it.
 Setup = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Generation:
-    """The result of a generation.
+    """The result of a generation. Printed, it is its text and one line of figures.
 
     Attributes:
         text: the generated text, without any stop string.
@@ -39,6 +42,30 @@ class Generation:
     def token_ids(self) -> list[int]:
         """Ids of the emitted tokens."""
         return [event.token for event in self.events]
+
+    @property
+    def logprobs(self) -> list[float] | None:
+        """Log probabilities of the emitted tokens; None unless ``logprobs`` was asked for."""
+        found = [event.logprob for event in self.events if event.logprob is not None]
+        return found if len(found) == len(self.events) else None
+
+    @property
+    def figures(self) -> str:
+        """One line: tokens, time, speed-up over plain decoding if it can be told, and the end."""
+        return figures.line(self)
+
+    def __str__(self) -> str:
+        return f"{self.text}\n[{self.figures}]"
+
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}..."
+        return f"<Generation {shown!r}: {self.figures}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return figures.as_html(self)
 
 
 def setup_of(opened: Setup, drafter: str | None, draft_length: int | None) -> Setup:

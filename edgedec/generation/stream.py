@@ -8,28 +8,31 @@ from collections.abc import Callable, Iterator
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
+from edgedec.generation.queue import Place
 from edgedec.generation.result import Generation, Setup
 
-Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
+Rounds = Callable[[Request, Metrics, Place], Iterator[list[Emission]]]
 
 
 class Stream(Iterator[Emission]):
     """Events of one generation as they come; ``result`` is set when it has ended.
 
-    Decoding starts when the first event is requested; from then on the pipeline is in use until
-    the stream ends. ``close`` (or garbage collection) abandons the stream and leaves the pipeline
-    usable. ``cancel`` and ``close`` may be called from any thread. Text that may be the beginning
-    of a stop string is held back; if a timeout or a cancellation ends the stream, it appears in
-    ``result.text`` only.
+    Decoding starts when the first event is requested, and waits then for the texts that came
+    before; from then on the stream keeps its place in the pipeline until it ends. ``close`` (or
+    garbage collection) abandons the stream and leaves the pipeline usable. ``cancel`` and ``close``
+    may be called from any thread. Text that may be the beginning of a stop string is held back; if
+    a timeout or a cancellation ends the stream, it appears in ``result.text`` only.
     """
 
-    def __init__(self, rounds: Rounds, request: Request, plan: Callable[[], Setup]) -> None:
+    def __init__(
+        self, rounds: Rounds, request: Request, plan: Callable[[], Setup], place: Place
+    ) -> None:
         self.metrics = Metrics()
         self.result: Generation | None = None
         self._request = request
-        self._plan = plan
+        self._plan, self._place = plan, place
         self._events: list[Emission] = []
-        self._rounds = rounds(request, self.metrics)
+        self._rounds = rounds(request, self.metrics, place)
         self._ready: Iterator[Emission] = iter(())
         self._abandoned = False
         # Held by the thread that runs a round; reentrant, since a signal handler may call close().
@@ -43,6 +46,11 @@ class Stream(Iterator[Emission]):
                     self._events.append(event)
                     return event
                 self._ready = iter(self._run_round())
+
+    @property
+    def deadline(self) -> float | None:
+        """The time of ``perf_counter`` at which the text ends with ``timeout``, or None."""
+        return self._request.deadline
 
     def turn(self) -> list[Emission] | None:
         """Run a round; return its events, or None when the generation has ended.
@@ -83,6 +91,7 @@ class Stream(Iterator[Emission]):
     def cancel(self) -> None:
         """End the generation after the current pass, with reason ``cancelled``."""
         self._request.cancelled.set()
+        self._place.wake()
 
     def close(self) -> None:
         """Abandon the stream: no further events, and no result if there is none yet.
@@ -92,7 +101,7 @@ class Stream(Iterator[Emission]):
         round of the same thread, as a signal handler may, it takes effect after that round.
         """
         self._abandoned = True
-        self._request.cancelled.set()
+        self.cancel()
         with self._lock:
             if not self._running:
                 self._drop()

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from edgedec._support.files import open_regular
 from edgedec.errors import InputError
 
 JSON_SCHEMA, REGEX, GRAMMAR = "JSON schema", "regular expression", "grammar"
@@ -88,6 +90,19 @@ def regex(pattern: str) -> Grammar:
 def grammar(source: str) -> Grammar:
     """Return a grammar in Lark's notation, or in GBNF, which has ``::=``."""
     return Grammar(GRAMMAR, _text(GRAMMAR, source))
+
+
+def read(path: Path) -> str:
+    """Return a file's text; InputError if it is too large for any grammar, or not UTF-8."""
+    most = max(MAX_BYTES.values())
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise InputError(f"{path}: expected at most {most >> 10} KiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
 
 
 def _text(kind: str, given: object) -> str:

@@ -143,13 +143,18 @@ def _fetch(
     library: Library,
     listener: Listener,
 ) -> Fetched:
-    digests, folder = {}, library.hub
+    digests, folder, done = {}, library.hub, 0
+    size = sum(found.files[name].size_bytes for name in choice.names)
     for name in choice.names:
+        if listener.fetching is not None:
+            listener.fetching(f"fetching {name}", done, size)
         path = _download(client, reference.repo, found.commit, name, library, listener)
         digests[name] = _checked(path, name, found.files[name])
         listener.say(f"{name}  sha256 {digests[name]}")
         folder = path.parents[name.count("/")]
-    size = sum(found.files[name].size_bytes for name in choice.names)
+        done += found.files[name].size_bytes
+    if listener.fetching is not None:
+        listener.fetching(f"fetched {reference.repo}", done, size)
     origin = Origin(reference.where, found.commit, digests, size, found.licence)
     return Fetched(folder, choice, origin)
 

@@ -34,11 +34,13 @@ class Listener:
     Attributes:
         say: takes a sentence.
         progress: takes the stages of an export; may be None.
+        fetching: takes the bytes of a download, file by file; may be None.
 
     """
 
     say: Callable[[str], None]
     progress: Progress | None = None
+    fetching: Progress | None = None
 
 
 def of_checkpoint(

@@ -1,4 +1,7 @@
-"""Options for opening by their former names and in their former places, accepted for a release."""
+"""Options for opening as they may be given: names and values of the command line, former names.
+
+Former names and places are accepted for a release.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.amounts import given_bytes
 from edgedec._support.model_path import is_gguf
 from edgedec._support.option_names import present_names
 from edgedec.decoding import drafting
 from edgedec.errors import InputError
+from edgedec.memory.grant import AUTO
+from edgedec.runtimes import registry
 
-_FORMER = {"row_invariant": "batch_invariant", "draft_model": "draft"}
+_FORMER = {
+    "row_invariant": "batch_invariant", "draft_model": "draft", "kv_type": "kv",
+    "draft_kv_type": "draft_kv",
+}  # fmt: skip
+# Names on the command line that differ.
+_COMMAND_LINE = {"provider": "providers"}
+OTHER_NAMES = (*_FORMER, *_COMMAND_LINE)
 _PLACE = "runtime_options"
 
 
@@ -30,7 +42,27 @@ def as_now(options: Mapping[str, Any]) -> dict[str, Any]:
         _move_drafter(found)
     if isinstance(model := found.get("draft_model"), str):
         found["draft_model"] = Path(model)
-    return present_names(found, _FORMER)
+    return present_names(found, _FORMER | _COMMAND_LINE)
+
+
+def values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by their present names with sizes in bytes, paths and sequences.
+
+    Raises:
+        InputError: a text is not a size.
+
+    """
+    found = dict(options)
+    sizes = [name for name, option in registry.options().items() if option.in_bytes]
+    for name in ("memory", "kv_memory", *sizes, *(f"draft_{size}" for size in sizes)):
+        if isinstance(text := found.get(name), str) and (name, text) != ("memory", AUTO):
+            found[name] = given_bytes(name, text, ", or auto" if name == "memory" else "")
+    for name in ("providers", "draft_providers"):
+        if isinstance(one := found.get(name), str):
+            found[name] = (one,)
+    if isinstance(draft := found.get("draft"), str):
+        found["draft"] = Path(draft)
+    return found
 
 
 def names_drafter(draft: object) -> bool:

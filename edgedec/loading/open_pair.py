@@ -12,7 +12,6 @@ from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.prefill import shared_length
 from edgedec.decoding.session import Model
-from edgedec.errors import StateError
 from edgedec.loading.sources import Pair
 from edgedec.memory.guard import MemoryGuard, Restrained
 from edgedec.text.tokenizer import Tokenizer
@@ -30,7 +29,6 @@ class OpenPair:
         contexts: most tokens of each engine's last request, by the engine's ``id``.
         bound: the limit on the context; see ``CachePlan``.
         guard: enforces the memory limit; None without one.
-        closed: whether ``close`` was called.
 
     """
 
@@ -44,26 +42,11 @@ class OpenPair:
     guard: MemoryGuard | None = None
     parallel_engines: Sequence[Engine] = ()
     contexts: dict[int, int] = field(default_factory=dict)
-    closed: bool = False
 
     @property
     def notes(self) -> Sequence[str]:
         """One line if the draft model could not be loaded again after it was unloaded."""
         return () if self.guard is None else self.guard.notes
-
-    def check_open(self) -> None:
-        """Raise StateError if the pair is closed."""
-        if self.closed:
-            raise StateError("the pipeline is closed: open a new one")
-
-    def check_alone(self, call: str) -> None:
-        """Raise StateError if a call needs a pipeline for one stream at a time."""
-        self.check_open()
-        if self.parallel_engines:
-            raise StateError(
-                f"{call}(): expected a pipeline for one stream at a time, got one for"
-                f" {1 + len(self.parallel_engines)}: open it without parallel"
-            )
 
     def idle_engine(self, prompt: Sequence[int]) -> Engine:
         """Return the idle engine whose drafter has the longest prefix of a prompt cached.
@@ -105,5 +88,4 @@ class OpenPair:
 
     def close(self) -> None:
         """Close the sessions, then the models."""
-        self.closed = True
         self.stack.close()

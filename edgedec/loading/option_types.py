@@ -12,31 +12,29 @@ from edgedec.records.load import LoadOptions
 class OpenChanges(TypedDict, total=False):
     """Options of ``OpenOptions`` by name: its fields, load options, those of the draft alone."""
 
-    load: LoadOptions
-    draft_load: LoadOptions | None
     drafter: str
     draft: str | Path | None
     draft_length: int | str
     draft_depth: int | None
+    draft_context: int | str | None
+    threads: int | None
+    device: str | None
+    provider: str | Sequence[str]
+    memory: int | str | None
+    max_context: int | None
+    kv_memory: int | str | None
+    plan: str | Path
+    accept: str | None
+    batch_invariant: bool | None
+    parallel: int
+    conversations: int
     format: str
     draft_format: str | None
     schedule: str
-    max_context: int | None
     context_limit: int | None
-    draft_context: int | str | None
-    kv_memory: int | None
-    conversations: int
-    parallel: int
-    accept: str | None
-    plan: str | Path
-    memory: int | str | None
-    # load options
-    threads: int | None
-    batch_invariant: bool | None
-    providers: Sequence[str]
-    device: str | None
     cores: tuple[int, ...] | None
-    weight_memory: int | None
+    # of one runtime
+    weight_memory: int | str | None
     batch_threads: int | None
     kv: str | None
     flash_attention: bool | None
@@ -46,11 +44,11 @@ class OpenChanges(TypedDict, total=False):
     mlock: bool | None
     # the same for the draft alone
     draft_threads: int | None
-    draft_batch_invariant: bool | None
-    draft_providers: Sequence[str]
     draft_device: str | None
+    draft_providers: str | Sequence[str]
+    draft_batch_invariant: bool | None
     draft_cores: tuple[int, ...] | None
-    draft_weight_memory: int | None
+    draft_weight_memory: int | str | None
     draft_batch_threads: int | None
     draft_kv: str | None
     draft_flash_attention: bool | None
@@ -58,3 +56,8 @@ class OpenChanges(TypedDict, total=False):
     draft_mmap: bool | None
     draft_repack: bool | None
     draft_mlock: bool | None
+    # all load options together, other names
+    load: LoadOptions
+    draft_load: LoadOptions | None
+    providers: str | Sequence[str]
+    kv_type: str | None

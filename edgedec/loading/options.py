@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.option_names import check_names
+from edgedec._support.signatures import defaults_of, lists
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_WINDOW
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
 from edgedec.loading import former
+from edgedec.loading.option_types import OpenChanges
 from edgedec.memory.grant import AUTO
 from edgedec.records.load import COMMON, LoadOptions
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
@@ -57,7 +59,7 @@ class OpenOptions:
             is the draft model's own limit, or the target's context. ``auto`` starts with 512 and
             while decoding compares that with 128 and, unless memory is limited, with 2048;
             overlapped drafts and ``parallel`` requests stay at 512.
-        kv_memory: bytes for all key/value caches; None sets no limit.
+        kv_memory: bytes for all key/value caches, also as ``"512MB"``; None sets no limit.
         conversations: most sequences that the target keeps cached, each in a session of its own: a
             prompt that continues one of them, or shares its prefix, computes only its new tokens.
             The least recently used one is replaced. A target with streamed weights keeps one.
@@ -70,14 +72,15 @@ class OpenOptions:
             for the last one. With ``auto``, no plan is followed if an option that plans decide is
             set; without a plan, the target runs on the device that computes its rounds fastest,
             unless an option places it.
-        memory: most bytes that the process may hold, or ``auto`` for what it holds and what is
-            free, less a margin. Unless ``plan`` is ``none``, a plan that fits is made, after
-            measuring the models if needed; the limit is enforced while decoding. None sets no
-            limit.
+        memory: most bytes that the process may hold, also as ``"2GB"``, or ``auto`` for what it
+            holds and what is free, less a margin. Unless ``plan`` is ``none``, a plan that fits is
+            made, after measuring the models if needed; the limit is enforced while decoding. None
+            sets no limit.
 
     Load options are also given by name, ``threads=2``, ``kv="q8_0"`` or any other that
     ``LoadOptions`` has or a runtime declares; ``draft_`` in front gives one to the draft alone, as
-    ``draft_device="cpu"``. They change ``load`` and ``draft_load``.
+    ``draft_device="cpu"``. They change ``load`` and ``draft_load``. ``provider="NAME"`` is one of
+    ``providers``, or several, as on the command line.
 
     ``batch_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
     keeps drafters from branching; where no padding of passes achieves that, opening fails. None
@@ -114,8 +117,7 @@ class OpenOptions:
     def __init__(self, **options: Any) -> None:
         options = former.as_now(options)
         check_names(options, self.names())
-        if isinstance(draft := options.get("draft"), str):
-            options["draft"] = Path(draft)
+        options = former.values(options)
         for field in dataclasses.fields(OpenOptions):
             object.__setattr__(self, field.name, options.pop(field.name, field.default))
         for_draft = {name: options.pop(name) for name in [*options] if name.startswith(_FOR_DRAFT)}
@@ -280,3 +282,12 @@ def _checked(load: LoadOptions, changes: dict[str, Any]) -> LoadOptions:
         if name in registry.options() and value is not None:
             registry.options()[name].check(value)
     return load.changed(**changes)
+
+
+# For functions that take these options.
+lists_open_options = lists(
+    OpenChanges,
+    defaults_of(OpenOptions) | {"provider": (), "draft_providers": ()},
+    without=("load", "draft_load", "providers", "kv_type"),
+)
+lists_open_options(OpenOptions.__init__)

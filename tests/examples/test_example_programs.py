@@ -7,15 +7,17 @@ import asyncio
 import importlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from waiting import until
 
-from edgedec import Pipeline
+from edgedec import Pipeline, Stream
+from edgedec.generation.queue import Queue
 
 TESTED = {
     "speculative_loop.py", "openai_client.py", "asyncio_streams.py", "fastapi_app.py",
@@ -77,8 +79,23 @@ def test_the_openai_client(examples: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_two_texts_at_once(
-    examples: Path, demo: Pipeline, capsys: pytest.CaptureFixture[str]
+    examples: Path,
+    demo: Pipeline,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    submit, turn, begun = Queue.submit, Stream.turn, list[int]()
+
+    def submitted(queue: Queue, job: Callable[[], object]) -> None:
+        submit(queue, job)
+        begun.append(1)
+
+    def both(stream: Stream) -> Any:
+        until(lambda: len(begun) >= 2)
+        return turn(stream)
+
+    monkeypatch.setattr(Queue, "submit", submitted)
+    monkeypatch.setattr(Stream, "turn", both)
     asyncio.run(imported("asyncio_streams").main())
     texts = {"first": "", "second": ""}
     order = []
@@ -91,16 +108,17 @@ def test_two_texts_at_once(
     assert order != sorted(order)
 
 
-def test_leaving_a_loop_ends_the_generation(examples: Path, demo: Pipeline) -> None:
-    async def first_piece(thread: ThreadPoolExecutor) -> None:
-        async for _ in imported("asyncio_streams").pieces(stream, thread):
-            break
+def test_leaving_early_ends_the_generation(examples: Path, demo: Pipeline) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(imported("asyncio_streams").show("one", demo, FIBONACCI))
+        while not len(demo._queue.places):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not len(demo._queue.places)
 
-    stream = demo.stream(FIBONACCI)
-    with ThreadPoolExecutor(1) as thread:
-        asyncio.run(first_piece(thread))
-    assert next(stream, None) is None
-    assert stream.result is None
+    asyncio.run(main())
 
 
 def test_the_web_app(examples: Path, demo: Pipeline) -> None:

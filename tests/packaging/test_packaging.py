@@ -227,7 +227,7 @@ from pathlib import Path
 import edgedec
 from edgedec import GenerateOptions, Generation, Pipeline, SamplingParams, Stream
 
-with Pipeline.open("demo", drafter="lookup") as pipeline:
+with Pipeline.open("demo", drafter="lookup", memory="2GB", provider="X") as pipeline:
     found: Generation = pipeline.generate("x", max_new_tokens=10, temperature=0.8, stop="end")
     stream: Stream = pipeline.stream([1, 2], GenerateOptions(), stop=("a", "b"), seed=3)
     pipeline.chat([{"role": "user", "content": "Hi"}], top_p=0.9, logit_bias={3: 1.5})
@@ -240,7 +240,28 @@ with Pipeline.open("demo", drafter="lookup") as pipeline:
     pipeline.stream("x", stop=3)  # WRONG
     found.no_such_field  # WRONG
     Pipeline.open("demo", n_threads=2)  # WRONG
+    Pipeline.open("demo", memory=1.5)  # WRONG
+    pipeline.generate(messages=[{"role": "user", "content": "Hi"}], timeout=2.5, wait=False)
+    pipeline.generate("x", wait="long")  # WRONG
+    scores: list[float] | None = found.logprobs
 SamplingParams(temperature="hot")  # WRONG
+
+
+async def later(pipeline: Pipeline) -> str:
+    whole: Generation = await pipeline.agenerate("x", max_new_tokens=10)
+    async with pipeline.astream("x", seed=3) as events:
+        async for event in events:
+            kept: str = event.text
+    await pipeline.agenerate("x", max_tokens=10)  # WRONG
+    return whole.text
+
+
+path: Path = edgedec.pull("org/name", progress=print).path
+edgedec.convert(path, "out", weights="int8", format=["onnx", "gguf"], progress=print)
+edgedec.convert(path, "out", weight="int8")  # WRONG
+label: str = edgedec.plan("demo", memory="2GB").chosen.plan.label
+edgedec.plan("demo", memory=[1])  # WRONG
+names: list[str] = [model.name for model in edgedec.Library().models()]
 version: str = edgedec.__version__
 """
 

@@ -30,6 +30,8 @@ def test_every_option_has_its_name_and_its_type() -> None:
     own = typing.get_type_hints(GenerateOptions)
     drawn = typing.get_type_hints(SamplingParams)
     assert own.pop("draft") is not None  # a former name
+    assert own.pop("timeout") is not None
+    assert hints.pop("timeout") == hints["timeout_s"]
     # Wider than what is kept: any mapping, any sequence of texts, one text.
     assert hints.pop("logit_bias") == Mapping[int, float]
     assert hints.pop("stop") == str | Sequence[str]
@@ -153,9 +155,11 @@ def test_the_former_name_of_a_drafter_is_accepted(pipeline: Pipeline) -> None:
     [
         ("max_tokens", "did you mean max_new_tokens?"),
         ("temprature", "did you mean temperature"),
-        ("timeout", "did you mean timeout_s?"),
+        ("max_time", "did you mean timeout?"),
         ("stop_strings", "did you mean stop?"),
-        ("zzz", "expected one of max_new_tokens, sampling, stop"),
+        ("zzz", "expected one of max_new_tokens, temperature, top_k"),
+        ("memory", "give it to Pipeline.open"),
+        ("timout", "did you mean timeout"),
     ],
 )
 def test_a_wrong_name_says_the_right_one(pipeline: Pipeline, name, given, meant) -> None:
@@ -172,6 +176,8 @@ def test_opening_says_the_right_name_as_well() -> None:
     with pytest.raises(TypeError, match=r"unknown option 'n_threads': did you mean threads\?"):
         Pipeline.open("demo", n_threads=2)
     assert OpenOptions().changed(threads=2).load.threads == 2
+    with pytest.raises(TypeError, match="unknown option 'temperature': give it to generate or"):
+        Pipeline.open("demo", temperature=0.8)
 
 
 @pytest.mark.parametrize("wrong", [10, {"temperature": 1}, GenerateOptions, SamplingParams()])
@@ -218,7 +224,7 @@ def test_the_plan_of_a_text_is_what_it_was_decoded_with(pipeline: Pipeline) -> N
 
 def test_every_name_of_another_library_leads_to_an_option() -> None:
     known = {f.name for c in (GenerateOptions, SamplingParams) for f in dataclasses.fields(c)}
-    known |= set(OpenOptions.names())
+    known |= {"timeout", *OpenOptions.names()}
     assert set(ELSEWHERE.values()) <= known
     assert not set(ELSEWHERE) & known
     for name, meant in ELSEWHERE.items():
@@ -234,4 +240,6 @@ def test_a_wrong_draft_length_is_refused_before_anything_is_loaded(length: objec
 
 
 def test_the_types_of_options_for_opening_are_complete() -> None:
-    assert sorted(OpenChanges.__annotations__) == sorted(OpenOptions.names())
+    own = set(OpenChanges.__annotations__)
+    assert own - set(OpenOptions.names()) == {"provider", "kv_type"}  # other names
+    assert own >= set(OpenOptions.names())

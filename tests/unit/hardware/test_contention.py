@@ -75,8 +75,8 @@ def test_a_decoded_text_says_how_long_it_waited() -> None:
 def test_a_slow_reader_makes_no_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that waits a fifth of the time does so while the reader works as well."""
     clock = VirtualClock()
-    monkeypatch.setattr("edgedec.pipeline.perf_counter", clock.now)
-    monkeypatch.setattr("edgedec.pipeline.waiting_times", lambda: {"1": clock.now() / 5})
+    monkeypatch.setattr("edgedec.pipeline.decoder.perf_counter", clock.now)
+    monkeypatch.setattr("edgedec.pipeline.decoder.waiting_times", lambda: {"1": clock.now() / 5})
     with Pipeline.open("demo", plan="none", drafter="none") as pipeline:
         stream = pipeline.stream("def f(", max_new_tokens=24, ignore_eos=True)
         for _ in stream:

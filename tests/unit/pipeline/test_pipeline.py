@@ -544,8 +544,10 @@ def opened_with(**options: Any) -> Callable[[Pipeline], object]:
 WRONG: dict[str, Callable[[Pipeline], object]] = {
     "max_context is '100': expected": opened_with(max_context="100"),
     "max_context is 1.5: expected": opened_with(max_context=1.5),
-    "kv_memory is '1MB': expected": opened_with(kv_memory="1MB"),
-    "memory is '1GB': expected": opened_with(memory="1GB"),
+    "kv_memory is '1MX': expected a size": opened_with(kv_memory="1MX"),
+    "kv_memory is 'auto': expected a size such as 2GB": opened_with(kv_memory="auto"),
+    "memory is '1XB': expected a size such as 2GB, or auto": opened_with(memory="1XB"),
+    "memory is 1.5: expected": opened_with(memory=1.5),
     "threads is '2': expected": opened_with(threads="2"),
     "gpu_layers is '2': expected": opened_with(gpu_layers="2"),
     "drafter is None: expected": opened_with(drafter=None),

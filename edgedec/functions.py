@@ -1,0 +1,265 @@
+"""What precedes a pipeline, as functions: convert a checkpoint, fetch a model, plan where it runs.
+
+::
+
+    import edgedec
+
+    model = edgedec.pull("Qwen/Qwen3-0.6B", progress=print)
+    edgedec.plan(model.path, memory="2GB")
+    pipeline = edgedec.Pipeline.open(model.path)
+
+Each does what the command of its name does (``convert``: ``edgedec export``), with the same names
+and values. ``progress(stage, done, total)`` is called while work goes on, in units of the stage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from edgedec._support.amounts import given_bytes
+from edgedec._support.option_names import check_names
+from edgedec._support.signatures import defaults_of, lists
+from edgedec.errors import InputError
+from edgedec.export import ExportOptions, ExportReport, Progress, export_bundle
+from edgedec.export.options import parse_rows
+from edgedec.library import Form, Library, Model
+from edgedec.records.workload import Workload
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from edgedec.loading.sources import Models
+    from edgedec.profiling.prompts import CalibrationPrompt
+    from edgedec.records.plan import Decision
+
+_log = logging.getLogger("edgedec")
+_PATHS = ("draft", "parity_text", "calibration_text", "imatrix_text")
+_STATIC = ("static_rows", "static_context", "static_activations")
+
+
+class ConvertOptions(TypedDict, total=False):
+    """Options of ``convert``: those of ``ExportOptions`` by the names of ``edgedec export``."""
+
+    draft: str | Path | None
+    format: str | Sequence[str]
+    weights: str | None
+    draft_weights: str | None
+    kv: str
+    block_size: int | None
+    form: str | None
+    rows: str | Sequence[int] | None
+    static_rows: str | Sequence[int] | None
+    static_context: int | None
+    static_activations: str | None
+    batch_invariant: bool
+    max_context: int | None
+    parity: bool
+    parity_text: str | Path | None
+    calibration: str
+    calibration_text: str | Path | None
+    imatrix_text: str | Path | None
+    licence: str | None
+    overwrite: bool
+
+
+class PlanOptions(TypedDict, total=False):
+    """Options of ``plan``, by the names of ``edgedec plan``."""
+
+    memory: int | str | None
+    max_context: int | None
+    temperature: float
+    prompt_tokens: int
+    new_tokens: int
+    prompts: str | Path | Sequence[str] | None
+    refresh: bool
+    out: str | Path | None
+    remember: bool
+    remember_busy: bool
+
+
+_PLAN: dict[str, Any] = {
+    **defaults_of(Workload), "memory": None, "prompts": None, "refresh": False, "out": None,
+    "remember": True, "remember_busy": False,
+}  # fmt: skip
+
+
+@lists(ConvertOptions, defaults_of(ExportOptions) | {"format": "onnx"})
+def convert(
+    target: str | Path,
+    out: str | Path,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
+) -> ExportReport:
+    """Make a bundle from a checkpoint and, if it is given, a draft's, as ``edgedec export`` does.
+
+    Args:
+        target: a Hugging Face folder.
+        out: the bundle's folder, which appears when the bundle is complete.
+        progress: called with each stage's name, work done, and its total.
+        options: those of ``edgedec.export.ExportOptions``. ``format`` is one or several, as
+            ``"onnx,gguf"``; options of static shapes make ``onnx`` ``onnx-static``.
+
+    Raises:
+        TypeError: an option is unknown.
+        InputError: an invalid option, or ``out`` exists.
+        ExportError: see its subclasses in ``edgedec.errors``.
+        RuntimeUnavailable: the extra ``export`` is not installed.
+
+    """
+    check_names(options, list(ConvertOptions.__annotations__))
+    given: dict[str, Any] = dict(options)
+    formats = given.pop("format", "onnx")
+    names = [name.strip() for name in formats.split(",")] if isinstance(formats, str) else formats
+    if any(given.get(name) is not None for name in _STATIC) and "onnx-static" not in names:
+        names = ["onnx-static" if name == "onnx" else name for name in names]
+    for name in ("rows", "static_rows"):
+        if (rows := given.get(name)) is not None:
+            text = rows if isinstance(rows, str) else ",".join(map(str, rows))
+            given[name] = parse_rows(text, name)
+    for name in _PATHS:
+        if given.get(name) is not None:
+            given[name] = Path(given[name])
+    asked = ExportOptions(Path(target), Path(out), formats=tuple(names), **given)
+    return export_bundle(asked, progress)
+
+
+def pull(
+    model: str | Path,
+    *,
+    weights: str | None = None,
+    calibrated: bool = False,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    library: Library | None = None,
+) -> Model:
+    """Add a model to the library, as ``edgedec pull`` does, and return it; see its ``path``.
+
+    Args:
+        model: a name on a hub, such as ``org/name``, or the folder of a checkpoint.
+        weights: how a checkpoint's weights are stored: ``int4``, ``int8``, ``fp16`` or ``fp32``;
+            None is int4, or finer for a model that diverges too far from its source in int4.
+        calibrated: calibrate the rounding of int4 weights, which takes minutes.
+        progress: called with each file's or stage's name, work done, and the total.
+        say: called with sentences on what is fetched and made.
+        library: where it is kept; None is the user's own.
+
+    Raises:
+        InputError: no such model, it cannot be fetched, or it needs no library.
+        BundleError, ExportError: it is damaged, or cannot be made into a bundle.
+        RuntimeUnavailable: the extra ``hub`` or ``export`` is not installed.
+
+    """
+    from edgedec.library.locate import locate
+    from edgedec.library.making import Listener
+
+    form = _form(weights, calibrated=calibrated)
+    listener = Listener(say, progress, progress)
+    found = locate(str(model), form, library or Library(), listener, refresh=True).model
+    if found is None:
+        raise InputError(f"{model} needs no library: open it where it is")
+    return found
+
+
+@lists(PlanOptions, _PLAN)
+def plan(
+    target: str | Path,
+    draft: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> Decision:
+    """Measure a pair where it can run, and decide where it does; as ``edgedec plan`` does.
+
+    From then on ``Pipeline.open`` follows the plan, unless it is told not to. A plan that other
+    programs disturbed, or for which no plan that drafts could be measured, is not stored; the
+    logger ``edgedec`` says so.
+
+    Args:
+        target: as ``Pipeline.open`` takes it.
+        draft: a draft model; None is the one that comes with the target.
+        progress: called with what is measured, steps done, and their number.
+        options: ``memory`` limits weights, caches and buffers together, as ``"2GB"``;
+            ``prompt_tokens``, ``new_tokens``, ``temperature`` and ``max_context`` describe a
+            typical request; ``prompts`` are texts like your own, or the path of a file of them;
+            ``refresh`` measures again; ``out`` is a file for the plan; ``remember=False`` does not
+            store it, ``remember_busy=True`` does so even if other programs disturbed it.
+
+    Raises:
+        TypeError: an option is unknown.
+        BundleError, InputError: no such model, or an option out of range.
+        PlanError, ProfileError, MemoryBudgetError: no place is usable, or nothing fits.
+
+    """
+    from edgedec.loading.sources import Models
+    from edgedec.planning import decisions, plan_files
+    from edgedec.profiling.run import ProfileOptions
+
+    check_names(options, list(PlanOptions.__annotations__))
+    given: dict[str, Any] = {**_PLAN, **options}
+    workload = Workload(**{name: given[name] for name in defaults_of(Workload)})
+    memory, out = given["memory"], given["out"]
+    if memory is not None:
+        memory = given_bytes("memory", memory)
+    if out is not None:
+        plan_files.check_out(Path(out))  # before measuring for a minute
+    models = Models.find(target, draft)
+    prompts, name = _prompts(given["prompts"])
+    measure = ProfileOptions(prompts=prompts, prompts_name=name, refresh=given["refresh"])
+    found = decisions.plan(models, workload, memory=memory, options=measure, on_progress=progress)
+    if out is not None:
+        plan_files.save(found, Path(out))
+    if given["remember"]:
+        _remember(found, models, anyway=given["remember_busy"])
+    return found
+
+
+def _form(weights: str | None, *, calibrated: bool) -> Form | None:
+    """Return the form that is asked for; None if none is."""
+    from edgedec.library.records import CALIBRATED, PLAIN
+
+    if weights is None and not calibrated:
+        return None
+    weights = weights or "int4"
+    if calibrated and weights != "int4":
+        raise InputError(f"calibrated is for int4: leave it or weights={weights!r} out")
+    return Form(weights, CALIBRATED if calibrated else PLAIN)
+
+
+def _prompts(given: Any) -> tuple[tuple[CalibrationPrompt, ...] | None, str | None]:
+    """Return the texts to measure on and their name; None for those that come with edgedec."""
+    from edgedec.batch.jobs import read_jobs
+    from edgedec.profiling.prompts import CalibrationPrompt
+
+    if given is None:
+        return None, None
+    if isinstance(given, (str, Path)):
+        jobs = [(job.id, job.prompt) for job in read_jobs(Path(given))]
+        name = Path(given).name
+    else:
+        jobs, name = [(str(number), text) for number, text in enumerate(given, 1)], "prompts"
+    if not jobs or not all(prompt for _, prompt in jobs):
+        raise InputError("prompts: expected texts that are not empty")
+    return tuple(_calibration(CalibrationPrompt, *job) for job in jobs), name
+
+
+def _calibration(
+    kind: type[CalibrationPrompt], name: str, prompt: str | Sequence[Mapping[str, Any]]
+) -> CalibrationPrompt:
+    return kind(name, prompt) if isinstance(prompt, str) else kind(name, "", tuple(prompt))
+
+
+def _remember(decision: Decision, models: Models, *, anyway: bool) -> None:
+    """Store a decision for the next time its models are opened, or log why not."""
+    from edgedec.planning import remembered
+    from edgedec.profiling.store import identity
+
+    if decision.untried:
+        _log.warning("the plan is not stored: no plan that drafts could be measured")
+    elif decision.disturbed and not anyway:
+        _log.warning("the plan is not stored: the machine was busy (%s)", decision.disturbed)
+    else:
+        remembered.remember(decision, identity(models))

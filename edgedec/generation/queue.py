@@ -1,0 +1,269 @@
+"""The order in which a pipeline decodes its texts: first come, first served, round by round.
+
+Lines are ordered dictionaries, whose single operations are atomic, and turns are announced by
+releasing plain locks. So any of it may run in a signal handler, or when the garbage collector ends
+a text, at whatever point a thread is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from edgedec.decoding.engine import Request
+from edgedec.errors import StateError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+
+class Ticket:
+    """A position in a line.
+
+    Args:
+        on_call: called once, in any thread, when the turn has come or the wait is to end.
+
+    Attributes:
+        owner: the thread that waits or has its turn; None if the text goes on without its reader.
+
+    """
+
+    def __init__(self, on_call: Callable[[], object] = lambda: None) -> None:
+        self.owner: int | None = None
+        self._on_call = on_call
+        self._once, self._gate = threading.Lock(), threading.Lock()
+        self._gate.acquire()
+
+    def call(self) -> None:
+        """End the wait for the turn; called any number of times, before it or after it."""
+        if self._once.acquire(blocking=False):
+            self._gate.release()
+            self._on_call()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the ticket is called, at most this long."""
+        longest = threading.TIMEOUT_MAX
+        self._gate.acquire(timeout=-1 if seconds is None else min(max(seconds, 0), longest))
+
+
+class Line:
+    """Tickets in the order in which they came; the first ``count`` of them have their turn."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._tickets: dict[Ticket, None] = {}
+
+    def __len__(self) -> int:
+        """Return the number of tickets, those that have their turn included."""
+        return len(self._tickets)
+
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._tickets
+
+    def join(self, ticket: Ticket) -> None:
+        """Put a ticket at the end of the line."""
+        self._tickets[ticket] = None
+        self._call_first()
+
+    def leave(self, ticket: Ticket) -> None:
+        """Take a ticket out of the line, if it is there; those after it move up."""
+        self._tickets.pop(ticket, None)
+        self._call_first()
+
+    def has_turn(self, ticket: Ticket) -> bool:
+        """Return whether this is one of the first."""
+        return ticket in list(self._tickets)[: self._count]
+
+    def call_all(self) -> None:
+        """End every wait."""
+        for ticket in list(self._tickets):
+            ticket.call()
+
+    def would_wait_forever(self) -> bool:
+        """Return whether only this thread, and others that wait here, could end a turn."""
+        tickets = list(self._tickets)
+        waiting = {ticket.owner for ticket in tickets[self._count :]} - {None}
+        waiting.add(threading.get_ident())
+        return all(ticket.owner in waiting for ticket in tickets[: self._count])
+
+    def _call_first(self) -> None:
+        # A ticket only ever moves up, so one that was among the first has its turn.
+        for ticket in list(self._tickets)[: self._count]:
+            ticket.call()
+
+
+class Queue:
+    """The lines of a pipeline's texts, and the thread that decodes those of asyncio programs.
+
+    Args:
+        places: texts that may be decoded at the same time, by turns.
+
+    """
+
+    def __init__(self, places: int) -> None:
+        self.places, self.rounds = Line(places), Line(1)
+        self.closed = False
+        self._lock = threading.RLock()
+        self._worker: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def round(self, *, closing: bool = False) -> Iterator[None]:
+        """Wait until no other thread decodes, and keep them waiting meanwhile.
+
+        Args:
+            closing: also if the pipeline is closed, to release what it holds.
+
+        Raises:
+            StateError: this thread decodes already, or the pipeline is closed.
+
+        """
+        ticket = Ticket()
+        ticket.owner = threading.get_ident()
+        try:
+            enter(self.rounds, ticket)
+            if not closing:
+                self.check_open()
+            yield
+        finally:
+            self.rounds.leave(ticket)
+
+    def check_open(self) -> None:
+        """Raise StateError if the pipeline is closed."""
+        if self.closed:
+            raise StateError("the pipeline is closed: open a new one")
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """Have a job done in the thread of asyncio's texts, after those submitted before.
+
+        Raises:
+            StateError: the pipeline is closed, or the interpreter ends.
+
+        """
+        with self._lock:
+            self.check_open()
+            if self._worker is None:
+                from concurrent.futures import ThreadPoolExecutor  # only asyncio's texts need it
+
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="edgedec-async")
+        try:
+            self._worker.submit(job)
+        except RuntimeError:
+            raise StateError("the pipeline is closed: open a new one") from None
+
+    def close(self) -> None:
+        """End every wait with StateError, and the thread after its running job."""
+        with self._lock:
+            first, self.closed = not self.closed, True
+        if first:  # who waits to close is not in line yet
+            self.places.call_all()
+            self.rounds.call_all()
+        if self._worker is not None:
+            self._worker.shutdown()
+
+
+def enter(line: Line, ticket: Ticket, *, wait: bool = True, seconds: float | None = None) -> None:
+    """Join a line and wait for the turn, for at most this long.
+
+    Raises:
+        StateError: there is no turn now and ``wait`` is false, or the wait would never end.
+
+    """
+    try:
+        line.join(ticket)
+        if line.has_turn(ticket):
+            ticket.owner = threading.get_ident()
+            return
+        if not wait or line.would_wait_forever():
+            raise busy()
+        # Others that would wait for this thread see it from here on.
+        ticket.owner = threading.get_ident()
+        if line.would_wait_forever() and not line.has_turn(ticket):
+            raise busy()
+        ticket.wait(seconds)
+    except BaseException:
+        line.leave(ticket)
+        raise
+
+
+def busy() -> StateError:
+    """Return the error for a text that cannot begin while others are being decoded."""
+    return StateError(
+        "another text is being decoded: read its stream to the end or close() it first"
+    )
+
+
+class Place:
+    """One text's place among those that are decoded: taken before its first round.
+
+    Args:
+        queue: of the pipeline.
+        wait: wait for a place; otherwise refuse the text if none is free.
+
+    """
+
+    def __init__(self, queue: Queue, *, wait: bool = True) -> None:
+        self._queue, self._wait = queue, wait
+        self._ticket = Ticket()
+        self._apart = False
+
+    def reserve(self, on_call: Callable[[], object]) -> None:
+        """Stand in the line without waiting, for a text that goes on without its reader.
+
+        Args:
+            on_call: called once, in any thread, when ``take`` would not wait any more.
+
+        Raises:
+            StateError: as ``take`` raises it.
+
+        """
+        self._ticket, self._apart = Ticket(on_call), True
+        line = self._queue.places
+        try:
+            self._queue.check_open()
+            line.join(self._ticket)
+            self._queue.check_open()
+            if not line.has_turn(self._ticket) and (not self._wait or line.would_wait_forever()):
+                raise busy()
+        except BaseException:
+            self.leave()
+            raise
+
+    def take(self, request: Request) -> bool:
+        """Wait for the place; False if the request ended before, for ``request.stop.reason``.
+
+        Raises:
+            StateError: no place is free and the text does not wait, the places are held by streams
+                that only this thread reads, or the pipeline is closed.
+
+        """
+        line, ticket = self._queue.places, self._ticket
+        left = None if request.deadline is None else request.deadline - perf_counter()
+        if self._apart:
+            ticket.wait(left)
+        else:
+            enter(line, ticket, wait=self._wait, seconds=left)
+        self._queue.check_open()
+        if request.cancelled.is_set():
+            request.stop.reason = "cancelled"
+        elif not line.has_turn(ticket):
+            request.stop.reason = "timeout"
+        return request.stop.reason is None
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """See ``Queue.round``; the thread that runs it is the one that reads the text."""
+        if not self._apart:
+            self._ticket.owner = threading.get_ident()
+        with self._queue.round():
+            yield
+
+    def wake(self) -> None:
+        """End the wait of a request that was cancelled."""
+        self._ticket.call()
+
+    def leave(self) -> None:
+        """Give the place to the next text; called any number of times."""
+        self._queue.places.leave(self._ticket)

@@ -1,0 +1,175 @@
+"""Decodes the texts of a pipeline: in turns, and elsewhere if a device fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from edgedec.decoding.emission import Emission
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import for_request
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.stopping import StopRule
+from edgedec.errors import PassFailed, PromptTooLong, RuntimeUnavailable, StateError
+from edgedec.generation.options import GenerateOptions
+from edgedec.generation.queue import Place, Queue
+from edgedec.hardware.contention import longest_wait, waiting_times
+from edgedec.loading.capacity import too_long
+from edgedec.loading.open_pair import OpenPair
+from edgedec.loading.opening import Configurations
+from edgedec.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from edgedec.grammar.grammars import Grammars
+
+
+class Decoder:
+    """Open models, and the queue of the texts that they decode.
+
+    Args:
+        ways: the configurations to open, in order of preference.
+
+    """
+
+    def __init__(self, ways: Configurations) -> None:
+        self._ways = ways
+        self._use(ways.open())
+        self._queue = Queue(1 + len(self._parts.parallel_engines))
+        self._due = False  # whether the models are still to be closed
+
+    @property
+    def notes(self) -> list[str]:
+        """One line for each failure after which the pipeline changed its configuration."""
+        return [*self._ways.notes, *self._parts.notes]
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that decodes; the first one if there are several (``parallel``)."""
+        return self._parts.engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        self._parts.engine = engine
+
+    def _use(self, parts: OpenPair) -> None:
+        self.pair = parts.pair
+        self.tokenizer: Tokenizer = parts.tokenizer
+        self.plan = parts.plan
+        self.target = parts.target
+        self._parts = parts
+        self._grammars: Grammars | None = None
+
+    @property
+    def grammars(self) -> Grammars:
+        """Compiler of grammars for this model."""
+        if self._grammars is None:
+            from edgedec.grammar.grammars import Grammars
+
+            info = self.target.info
+            self._grammars = Grammars(self.tokenizer, info.vocab_size, info.eos_ids)
+        return self._grammars
+
+    def free_bytes(self) -> int | None:
+        """Return the bytes of ``memory`` that no text may need; None without a limit."""
+        self._queue.check_open()
+        return self._parts.free_bytes()
+
+    def forget(self) -> None:
+        """Discard the cached tokens, so that the next prompt is computed from its first token."""
+        with self._queue.round():
+            self.engine.pool.forget()
+
+    def close(self) -> None:
+        """Release sessions, caches and weights, after the round that is running.
+
+        Texts that have not ended, those that wait and all later calls raise StateError. Called in
+        the middle of a round of the same thread, as a signal handler may, it takes effect at the
+        end of that text.
+        """
+        self._queue.close()
+        self._release()
+
+    def _release(self) -> None:
+        """Close the models; note that it is due if this thread is in the middle of a round."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._queue.round(closing=True))
+            except StateError:
+                self._due = True
+                return
+            self._due = False
+            self._parts.close()
+
+    def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
+        """Return the engine's request to continue these tokens."""
+        try:
+            room = self.engine.room(tokens)
+        except PromptTooLong:
+            capacity = self.engine.target.capacity
+            raise too_long(len(tokens), capacity, self._parts.bound) from None
+        asked = options.constraint
+        constraint = None if asked is None else self.grammars.constraint(asked)
+        sampler = Sampler(
+            options.sampling, self.target.info.vocab_size, tokens,
+            coupled=self.engine.rule.coupled, constraint=constraint,
+        )  # fmt: skip
+        stop = StopRule(
+            eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
+            # The end of the context is an ordinary limit, at which held-back text is emitted.
+            max_new_tokens=min(options.max_new_tokens, room),
+            stop_strings=options.stop,
+            stream=self.tokenizer.stream(tokens),
+        )
+        deadline = perf_counter() + options.timeout_s if options.timeout_s else None
+        by_turns = bool(self._parts.parallel_engines)
+        request = Request(tokens, sampler, stop, options.logprobs, deadline, by_turns=by_turns)
+        if options.drafter is not None or options.draft_length is not None:
+            # A composite drafter's name allows all of its parts.
+            only = None if options.drafter == self.engine.drafter.name else options.drafter
+            length = options.draft_length
+            request.policy = for_request(self.engine.policy, drafter=only, draft_length=length)
+        return request
+
+    def _rounds(self, request: Request, metrics: Metrics, place: Place) -> Iterator[list[Emission]]:
+        """Yield a text's rounds, once it has its place."""
+        try:
+            if place.take(request):
+                yield from self._decoded(request, metrics, place)
+        finally:
+            place.leave()
+            if self._due:
+                self._release()
+
+    def _decoded(
+        self, request: Request, metrics: Metrics, place: Place
+    ) -> Iterator[list[Emission]]:
+        """Yield an engine's rounds; after a device failure, go on with another engine."""
+        before, began, asked = waiting_times(), perf_counter(), request
+        parts, rounds = self._parts, None
+        try:
+            while True:
+                with place.round():
+                    try:
+                        if rounds is None or self._parts is not parts:
+                            parts = self._parts  # others after a parallel stream's device failed
+                            asked = replace(asked, prompt=list(request.sampler.history))
+                            engine = parts.idle_engine(asked.prompt)
+                            request = parts.within_memory(asked, metrics, engine)
+                            rounds = engine.run(request, metrics)
+                        emitted = next(rounds, None)
+                    except (PassFailed, RuntimeUnavailable) as error:
+                        self._use(self._ways.reopen(parts, error))
+                        continue
+                if emitted is None:
+                    break
+                yield emitted
+        finally:
+            if rounds is not None:
+                rounds.close()
+        metrics.waited_s = longest_wait(before, waiting_times())
+        metrics.watched_s = perf_counter() - began
+        metrics.slowdown = (request.policy or engine.policy).slowdown

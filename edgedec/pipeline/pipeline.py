@@ -1,0 +1,297 @@
+r"""The Python interface of a model that is open.
+
+::
+
+    with Pipeline.open("demo") as pipeline:
+        for event in pipeline.stream("def fibonacci(n):\n", max_new_tokens=64):
+            print(event.text, end="")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgedec._support.atomic import replacing
+from edgedec._support.files import open_regular
+from edgedec.errors import StateError
+from edgedec.generation import saved
+from edgedec.generation.keywords import (
+    TextOptions,
+    check_opens,
+    lists_text_options,
+    with_changes,
+)
+from edgedec.generation.options import GenerateOptions, Message, Prompt
+from edgedec.generation.prompts import tokens_of
+from edgedec.generation.queue import Place
+from edgedec.generation.result import Generation, setup_of
+from edgedec.generation.stream import Stream
+from edgedec.loading.opening import configurations
+from edgedec.loading.option_types import OpenChanges
+from edgedec.loading.options import OpenOptions, lists_open_options
+from edgedec.pipeline.decoder import Decoder
+from edgedec.planning.follow import plan_to_follow
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from edgedec.generation.asynchronous import AsyncStream
+
+
+class Pipeline(Decoder):
+    """A target, a drafter and a tokenizer, ready to decode.
+
+    It decodes one text at a time, or up to ``parallel`` of them by turns, one round each; further
+    ones wait until another has ended, in the order in which they came. Any thread may use it, and
+    any number of asyncio's tasks. A thread that only waits for streams which it reads itself would
+    wait forever: it gets StateError.
+
+    The prefix that a prompt shares with an earlier generation stays cached, so that the next turn
+    of a conversation computes only its new tokens.
+
+    If a device fails during a generation, the pipeline opens its models elsewhere, or decodes
+    without the draft, logs one warning (logger ``edgedec``), and continues the text. Another device
+    may round differently, so the continuation can diverge from the first device's at a near-tie.
+
+    Attributes:
+        notes: those warnings, one line each.
+        plan: how texts are decoded: drafter, draft length, threads, device and so on.
+        tokenizer: of the target.
+
+    """
+
+    @classmethod
+    @lists_open_options
+    def open(
+        cls,
+        bundle: str | Path,
+        options: OpenOptions | None = None,
+        **changes: Unpack[OpenChanges],
+    ) -> Pipeline:
+        """Load a target and, if there is one, a draft.
+
+        Args:
+            bundle: a bundle's folder, ``"demo"`` for the pair that ships, or a GGUF file.
+            options: how to open it; ``changes`` overrides single options by name, including load
+                options, as in ``Pipeline.open("demo", drafter="lookup", memory="2GB")``.
+
+        Raises:
+            BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
+            TypeError: ``options`` is something else, or an option is unknown.
+
+        """
+        options = OpenOptions() if options is None else options
+        if not isinstance(options, OpenOptions):
+            raise TypeError(
+                f"options is {options!r:.60}: expected OpenOptions, or single options by name, as"
+                " threads=2"
+            )
+        check_opens(changes)
+        return cls(configurations(bundle, options.changed(**changes), plan_to_follow))
+
+    @lists_text_options
+    def generate(
+        self,
+        prompt: Prompt | None = None,
+        options: GenerateOptions | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
+        wait: bool = True,
+        **changes: Unpack[TextOptions],
+    ) -> Generation:
+        """Generate to the end and return the result; see ``stream``."""
+        stream = self.stream(
+            prompt, options, messages=messages, system=system, wait=wait, **changes
+        )
+        for _ in stream:
+            pass
+        assert stream.result is not None
+        return stream.result
+
+    @lists_text_options
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        options: GenerateOptions | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
+        wait: bool = True,
+        **changes: Unpack[TextOptions],
+    ) -> Stream:
+        """Return a stream that continues a prompt, or answers messages, and yields events.
+
+        The first event waits for the texts that came before, if they take all places.
+
+        Args:
+            prompt: the text to continue, or its token ids. A chat model continues it as text, too,
+                unless there is a system message.
+            options: how to generate; ``changes`` overrides single options by name, including those
+                of ``options.sampling``, as in ``max_new_tokens=10, temperature=0.8``.
+            messages: a conversation to answer by the model's chat template, instead of a prompt: a
+                list such as ``[{"role": "user", "content": "Hi"}]``.
+            system: a system message, which precedes the messages, or the prompt as a message.
+            wait: False raises StateError at the first event if the text would have to wait.
+
+        Raises:
+            TypeError: an option is unknown.
+            InputError: an empty prompt, an option or a token id out of range, a grammar that cannot
+                be used, messages that the template refuses, or no template.
+            RuntimeUnavailable: the extra that a grammar needs is not installed.
+            PromptTooLong: the prompt does not fit the context.
+            StateError: the pipeline is closed.
+
+        """
+        changed = with_changes(options or GenerateOptions(), changes)
+        place = Place(self._queue, wait=wait)
+        return self._begun(prompt, messages, system, changed, place)
+
+    @lists_text_options
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: GenerateOptions | None = None,
+        *,
+        system: str | None = None,
+        wait: bool = True,
+        **changes: Unpack[TextOptions],
+    ) -> Stream:
+        """Stream the assistant's next message: ``stream(messages=messages)``.
+
+        The pipeline keeps no conversation. Add the answer to the messages, and the next question,
+        and call it again; the keys and values of what they share are still cached.
+
+        ::
+
+            messages = [{"role": "user", "content": "Why is the sky blue?"}]
+            stream = pipeline.chat(messages)
+            for event in stream:
+                print(event.text, end="")
+            messages += [{"role": "assistant", "content": stream.result.text}]
+
+        ``generate(messages=messages)`` returns the answer in one piece.
+
+        Raises:
+            InputError: the model has no chat template, or the messages do not fit it.
+
+        """
+        return self.stream(None, options, messages=messages, system=system, wait=wait, **changes)
+
+    @lists_text_options
+    def astream(
+        self,
+        prompt: Prompt | None = None,
+        options: GenerateOptions | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
+        wait: bool = True,
+        **changes: Unpack[TextOptions],
+    ) -> AsyncStream:
+        """Return a stream for ``async for``; see ``stream`` and ``AsyncStream``.
+
+        The texts of all tasks are decoded in one thread of the pipeline, in turns. Unlike with
+        ``stream``, a text goes on whether or not its events are read. Errors of the request are
+        raised by the first event.
+
+        """
+        from edgedec.generation.asynchronous import AsyncStream
+
+        self._queue.check_open()
+        changed = with_changes(options or GenerateOptions(), changes)
+        begin = partial(self._begun, prompt, messages, system, changed)
+        return AsyncStream(begin, self._queue, wait=wait)
+
+    @lists_text_options
+    async def agenerate(
+        self,
+        prompt: Prompt | None = None,
+        options: GenerateOptions | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
+        wait: bool = True,
+        **changes: Unpack[TextOptions],
+    ) -> Generation:
+        """Generate to the end without keeping the event loop waiting; see ``astream``.
+
+        A task that is cancelled ends its text, and only that.
+        """
+        async with self.astream(
+            prompt, options, messages=messages, system=system, wait=wait, **changes
+        ) as stream:
+            async for _ in stream:
+                pass
+        assert stream.result is not None
+        return stream.result
+
+    def _begun(
+        self,
+        prompt: Prompt | None,
+        messages: Sequence[Message] | None,
+        system: str | None,
+        options: GenerateOptions,
+        place: Place,
+    ) -> Stream:
+        """Return the stream of a text that has this place."""
+        self._queue.check_open()
+        tokens = tokens_of(self.tokenizer, prompt, messages, system)
+        request = self._request(tokens, options)
+        drafter, length = options.drafter, options.draft_length
+        return Stream(self._rounds, request, lambda: setup_of(self.plan, drafter, length), place)
+
+    def save(self, path: str | Path, note: Mapping[str, Any] | None = None) -> None:
+        """Save the state of the last generation, prompt and output, to a file, atomically.
+
+        It contains the keys and values of both models, the drafter's state and its acceptance
+        statistics, so that after ``restore`` a later process continues without prefill.
+
+        Args:
+            path: replaced if it exists.
+            note: the caller's own data, as JSON; ``restore`` returns it.
+
+        Raises:
+            StateError: a generation is in progress, or the pipeline was opened with ``parallel``.
+            OSError: the file cannot be written; an existing one is unchanged.
+
+        """
+        self._check_alone("save")
+        with self._queue.round(), replacing(Path(path)) as file:
+            saved.save(self.engine, file, note or {})
+
+    def restore(self, path: str | Path) -> dict[str, Any]:
+        """Load the state that ``save`` wrote to a file; return its note.
+
+        The next prompt that begins with the saved text computes only the tokens after it. The file
+        is untrusted: its bytes are hashed before any reaches a model. The hash detects damage but
+        not forgery: a forged file can hold the keys and values of another text than it states.
+
+        Raises:
+            SnapshotError: damaged, or of another model, runtime or draft; the cache is then empty.
+            CapacityExceeded: the saved text is longer than the context; the cache is then empty.
+            StateError: a generation is in progress, or the pipeline was opened with ``parallel``.
+            OSError: the file cannot be read.
+
+        """
+        self._check_alone("restore")
+        with self._queue.round(), open_regular(Path(path)) as file:
+            return saved.restore(self.engine, file)
+
+    def _check_alone(self, call: str) -> None:
+        self._queue.check_open()
+        if self._parts.parallel_engines:
+            raise StateError(
+                f"{call}(): expected a pipeline for one stream at a time, got one for"
+                f" {1 + len(self._parts.parallel_engines)}: open it without parallel"
+            )
+
+    def __enter__(self) -> Pipeline:
+        self._queue.check_open()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()

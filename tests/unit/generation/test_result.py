@@ -1,0 +1,100 @@
+"""A generation shows its text and one line of figures, wherever it is printed."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from edgedec import Emission, Generation, Metrics, Pipeline
+from edgedec.decoding.speedup import RoundTimes
+
+HOSTILE = "</pre><script>alert('1')</script>&amp; \"x\" \u202e"
+
+
+class Timed(RoundTimes):
+    """Rounds that were this much faster."""
+
+    speedup = 1.43
+
+
+def generation(text: str = "a b", tokens: int = 128, **changes: Any) -> Generation:
+    given: dict[str, Any] = {
+        "ttft_s": 0.1, "decode_s": 0.32, "emitted": tokens, "target_passes": tokens // 2,
+        "drafted_tokens": 90, "round_times": Timed(), "accepted_lengths": Counter(),
+    }  # fmt: skip
+    plan = {"drafter": changes.pop("drafter", "hybrid")}
+    metrics = Metrics(**{**given, **changes})
+    return Generation(text, [Emission(1, text, "target")], 3, "length", metrics, 0, plan)
+
+
+def test_the_line_of_figures() -> None:
+    assert generation().figures == "128 tokens in 0.4 s, 1.4x plain decoding (length)"
+    assert generation(tokens=1).figures == "1 token in 0.4 s (length)"
+    assert generation(decode_s=-0.09).figures.startswith("128 tokens in 10 ms, ")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"tokens": 63}, {"drafted_tokens": 0}, {"drafter": "none"}, {"waited_s": 0.2}, {"ahead_s": 1}],
+    ids=str,
+)
+def test_no_speedup_where_it_cannot_be_told(changes: dict[str, Any]) -> None:
+    found = generation(**changes).figures
+    assert "plain decoding" not in found
+    assert ("busy machine" in found) == ("waited_s" in changes)
+
+
+def test_printing_and_repr() -> None:
+    one = generation("def f():\n    pass" + "." * 80)
+    assert str(one) == f"{one.text}\n[{one.figures}]"
+    assert "\n" not in repr(one)
+    assert len(repr(one)) < 200
+    assert repr(one).startswith("<Generation 'def f():\\n    pass....")
+
+
+class Printer:
+    """As IPython's, which passes itself."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+
+    def text(self, text: str) -> None:
+        self.shown += text
+
+
+def test_a_notebook_shows_the_same() -> None:
+    printer, one = Printer(), generation()
+    one._repr_pretty_(printer, False)
+    assert printer.shown == str(one)
+
+
+def markup(page: str) -> list[str]:
+    return re.findall(r"<[^>]*>", page)
+
+
+def test_nothing_of_the_text_is_markup() -> None:
+    page = generation(HOSTILE)._repr_html_()
+    assert markup(page) == markup(generation("harmless")._repr_html_())
+    assert "&lt;script&gt;alert(&#x27;1&#x27;)" in page
+    assert "&amp;amp; &quot;x&quot;" in page
+
+
+def test_markup_in_the_text_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken twin: the text is not escaped."""
+    monkeypatch.setattr(html, "escape", lambda text: text)
+    page = generation(HOSTILE)._repr_html_()
+    assert markup(page) != markup(generation("harmless")._repr_html_())
+
+
+def test_ids_and_logprobs() -> None:
+    with Pipeline.open("demo", threads=1, plan="none") as pipeline:
+        without = pipeline.generate("def f(", max_new_tokens=6)
+        found = pipeline.generate("def f(", max_new_tokens=6, logprobs=2)
+    assert without.logprobs is None
+    assert found.logprobs == [event.logprob for event in found.events]
+    assert len(found.logprobs or []) == len(found.token_ids) == 6
+    assert all(value <= 0 for value in found.logprobs or [1.0])
