@@ -46,7 +46,7 @@ def test_without_the_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
 
     monkeypatch.setattr(forms, "_WRITERS", {"onnx-static": missing})
-    assert "not tried, which needs onnx" in str(forms.load_probe(CARD))
+    assert "not tried: this needs onnx, which is not installed" in str(forms.load_probe(CARD))
 
 
 @pytest.mark.parametrize(

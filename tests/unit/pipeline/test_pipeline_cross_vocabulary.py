@@ -13,7 +13,7 @@ import tiny_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
-from edgedec.cli._output import _figures
+from edgedec.cli._figures import details
 from edgedec.export import ExportOptions
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -91,8 +91,8 @@ def test_what_the_vocabularies_share_stands_in_the_plan(opened: Callable[[str], 
     assert plan["drafted_by"] in ("token", "string")
     options = GenerateOptions(max_new_tokens=8, ignore_eos=True)
     translated, own = (opened(name).generate(PROMPTS[0], options) for name in ("hybrid", "none"))
-    assert f"vocabularies: {plan['vocabulary']}" in _figures(translated, sampled=False)
-    assert "vocabularies" not in ", ".join(_figures(own, sampled=False))
+    assert f"vocabularies: {plan['vocabulary']}" in details(translated, sampled=False)
+    assert "vocabularies" not in ", ".join(details(own, sampled=False))
 
 
 @pytest.mark.parametrize("draft", ["model", "strings"])
