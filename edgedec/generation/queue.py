@@ -244,6 +244,7 @@ class Place:
         if self._apart:
             ticket.wait(left)
         else:
+            self._queue.check_open()
             enter(line, ticket, wait=self._wait, seconds=left)
         self._queue.check_open()
         if request.cancelled.is_set():
