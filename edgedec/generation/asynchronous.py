@@ -146,7 +146,6 @@ class _Text:
         """Have the text end without a result; from any thread, at any time."""
         self._is_left = True
         self.cancel()
-        self._place.wake()
 
     async def left(self) -> None:
         """Wait until the text that was left has ended."""

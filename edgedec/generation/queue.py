@@ -222,7 +222,6 @@ class Place:
         self._ticket, self._apart = Ticket(on_call), True
         line = self._queue.places
         try:
-            self._queue.check_open()
             line.join(self._ticket)
             self._queue.check_open()
             if not line.has_turn(self._ticket) and (not self._wait or line.would_wait_forever()):

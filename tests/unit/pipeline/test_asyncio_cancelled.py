@@ -178,6 +178,18 @@ class TestReadersWhoLeave:
 
         assert run(main()) < 900
 
+    def test_one_that_was_cancelled_before_its_first_event(self, one: Pipeline) -> None:
+        async def main() -> Generation | None:
+            stream = one.astream(PROMPT, OPTIONS)
+            stream.cancel()
+            assert [event async for event in stream] == []
+            return stream.result
+
+        found = run(main())
+        assert found is not None
+        assert (found.finish_reason, found.text) == ("cancelled", "")
+        assert at_rest(one)
+
     def test_one_that_was_never_read_takes_nothing(self, one: Pipeline) -> None:
         async def main() -> None:
             stream = one.astream(PROMPT, OPTIONS)
