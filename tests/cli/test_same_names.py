@@ -52,7 +52,7 @@ OPEN: list[Row] = [
     (["--max-context", "64"], {"max_context": 64}),
     (["--memory", "2GB"], {"memory": "2GB"}),
     (["--memory", "1.5 GiB"], {"memory": "1.5 GiB"}),
-    (["--memory", "300000"], {"memory": 300000}),
+    (["--memory", "300000B"], {"memory": 300000}),
     (["--memory", "auto"], {"memory": "auto"}),
     (["--kv-memory", "512MB"], {"kv_memory": "512MB"}),
     (["--plan", "none"], {"plan": "none"}),
