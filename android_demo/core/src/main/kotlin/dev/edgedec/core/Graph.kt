@@ -86,14 +86,14 @@ internal class Graph private constructor(
         fun of(inference: OrtSession, facts: GraphFacts, where: String): Graph {
             val inputs = inference.inputInfo
             val outputs = inference.outputInfo
+            val unexpected = BundleException("$where: unexpected inputs or outputs: export it again")
+            if (facts.layers > inputs.size) throw unexpected // before as many names are made
             val parts = (0 until facts.layers).flatMap { listOf("key_$it", "value_$it") }
             val past = parts.map { "past_$it" }
             val present = parts.map { "present_$it" }
             val ownRows = inputs.keys.containsAll(OWN_ROWS)
             val expected = INPUTS + past + if (ownRows) OWN_ROWS else emptySet()
-            if (inputs.keys != expected || outputs.keys != OUTPUTS + present) {
-                throw BundleException("$where: unexpected inputs or outputs: export it again")
-            }
+            if (inputs.keys != expected || outputs.keys != OUTPUTS + present) throw unexpected
             val caches = past.map { tensor(inputs, it) } + present.map { tensor(outputs, it) }
             val ends = listOf("logits", "top_logits", "top_ids").map { tensor(outputs, it)?.shape?.lastOrNull() }
             val heads = caches.map { it?.shape?.getOrNull(1) }.toSet()

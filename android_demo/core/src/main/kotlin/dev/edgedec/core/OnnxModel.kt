@@ -65,7 +65,7 @@ class OnnxModel private constructor(
             batchInvariant: Boolean? = null,
         ): OnnxModel {
             val file = role.model
-            val stored = OnnxFile.read(file)
+            val stored = OnnxFile.read(file, role.files)
             val facts = GraphFacts.parse(stored.metadata, file.path)
             val count = threads ?: defaultThreads(stored.weightBytes)
             val graph = open(file, facts, count)
