@@ -150,7 +150,11 @@ class OnnxFileTest {
         val nine = IntArray(9) { 255 }
         assertEquals(1, count(8, *nine, 1))
         val wrong = listOf(
-            intArrayOf(8, *nine, 2), intArrayOf(8, *nine, 129, 0), intArrayOf(8, 255), intArrayOf(7), intArrayOf(10, *nine, 1),
+            intArrayOf(8, *nine, 2),
+            intArrayOf(8, *nine, 129, 0),
+            intArrayOf(10, *nine, 1),
+            intArrayOf(8, 255),
+            intArrayOf(7),
         )
         for (bytes in wrong) assertThrows(DamagedMessage::class.java) { count(*bytes) }
     }

@@ -96,15 +96,16 @@ class TokenizerTest {
         }
     }
 
-    private fun template(single: String) = json(
-        "{\"type\": \"TemplateProcessing\", \"single\": $single, \"special_tokens\": {\"x\": {\"id\": \"x\", \"ids\": [0]}}}",
-    )
+    private fun template(single: String) =
+        json("{\"type\": \"TemplateProcessing\", \"single\": $single, \"special_tokens\": {\"x\": {\"ids\": [0]}}}")
 
     @Test
     fun `damaged files are refused`() {
         val text = demo.readText()
-        val wrong = listOf("", "[]", "x", text.dropLast(1), "$text x", "[".repeat(1_000_000), "{\"a\":".repeat(1_000_000))
-        for (content in wrong) refused<BundleException>("tokenizer.json") { load(content) }
+        val deep = listOf("[", "{\"a\":", "{\"model\":").map { it.repeat(1_000_000) }
+        for (content in listOf("", "[]", "x", text.dropLast(1), "$text x") + deep) {
+            refused<BundleException>("tokenizer.json") { load(content) }
+        }
         refused<BundleException>("model") { load(JsonObject(sound - "model").toString()) }
         refused<BundleException>("cannot be read") { Tokenizer.load(File(folder, "nothing")) }
         File(folder, "tokenizer.json").writeBytes(demo.readBytes().also { it[5000] = -1 })
