@@ -1,5 +1,6 @@
 import java.security.MessageDigest
 import java.time.LocalDate
+import javax.inject.Inject
 
 plugins {
     // Brings Kotlin's compiler, of the version that the root project names.

@@ -19,10 +19,11 @@ import org.objectweb.asm.tree.MethodInsnNode;
 import org.objectweb.asm.tree.MethodNode;
 
 /**
- * Unpacks classes of enjarify so that they can run: it writes them as of Java 5, when interfaces had no code.
+ * Unpacks classes of enjarify so that they can run: it writes them as of Java 5, when interfaces had no
+ * code, and does not compute how much of the stack a call needs.
  *
  * <p>Usage: {@code java Repair FOLDER BACK.jar PREFIX LIBRARY...}. Interfaces with code, and classes that
- * call it, become those of Java 8; the others stay as they are.
+ * call it, become those of Java 8.
  */
 public final class Repair {
     private final Map<String, ClassNode> classes = new TreeMap<>();
@@ -71,7 +72,8 @@ public final class Repair {
         for (ClassNode node : classes.values()) {
             boolean changes = hasCode(node) | markCalls(node);
             if (changes) node.version = V1_8;
-            ClassWriter writer = changes ? new FramesWriter(loader) : new ClassWriter(0);
+            // enjarify reserves so much of the stack for each call that deep recursion overflows it.
+            ClassWriter writer = changes ? new FramesWriter(loader) : new ClassWriter(ClassWriter.COMPUTE_MAXS);
             node.accept(writer);
             Path file = folder.resolve(node.name + ".class");
             Files.createDirectories(file.getParent());
