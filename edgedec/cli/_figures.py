@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgedec._support.amounts import size
 from edgedec.cli._terminal import wrapped
 from edgedec.decoding.drafting import PLAIN
 
@@ -162,8 +163,6 @@ def _busy(metrics: Metrics) -> list[str]:
 
 def _memory(metrics: Metrics) -> list[str]:
     """Describe the last retreat or return due to the memory limit; empty if there was none."""
-    from edgedec.cli._output import size
-
     if metrics.memory is None or not metrics.memory.events:
         return []
     last = metrics.memory.events[-1]

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import html
+from collections.abc import Mapping
+from typing import Any
 
 from edgedec.decoding.drafting import PLAIN
-
-if TYPE_CHECKING:
-    from edgedec.generation.result import Generation
+from edgedec.decoding.metrics import Metrics
 
 # Shorter texts do not tell how much faster than plain decoding they were, nor does a machine on
 # which a thread waits for a core for more than this share of the time.
 _ENOUGH, _BUSY = 64, 0.15
 
 
-def line(result: Generation) -> str:
+def line(metrics: Metrics, setup: Mapping[str, Any], finish_reason: str) -> str:
     """Return the figures, such as ``128 tokens in 0.4 s, 1.4x plain decoding (length)``."""
-    metrics = result.metrics
     tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
     parts = [f"{tokens} in {_duration(metrics.ttft_s + metrics.decode_s)}"]
     busy = metrics.waited_share >= _BUSY
-    drafted = metrics.drafted_tokens and result.plan.get("drafter") != PLAIN
+    drafted = metrics.drafted_tokens and setup.get("drafter") != PLAIN
     if drafted and metrics.emitted >= _ENOUGH and not busy and metrics.speedup_estimate is not None:
         parts.append(f"{metrics.speedup_estimate:.1f}x plain decoding")
     parts += ["busy machine"] if busy else []
-    return f"{', '.join(parts)} ({result.finish_reason})"
+    return f"{', '.join(parts)} ({finish_reason})"
 
 
-def as_html(result: Generation) -> str:
-    """Return the text and its figures as HTML, in which nothing of the text is markup."""
-    import html
-
-    text, figures = html.escape(result.text), html.escape(line(result))
-    return f'<pre style="white-space: pre-wrap">{text}</pre><small>{figures}</small>'
+def as_html(text: str, figures: str) -> str:
+    """Return a text and its figures as HTML, in which nothing of them is markup."""
+    shown = f'<pre style="white-space: pre-wrap">{html.escape(text)}</pre>'
+    return f"{shown}<small>{html.escape(figures)}</small>"
 
 
 def _duration(seconds: float) -> str:

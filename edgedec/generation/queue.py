@@ -8,8 +8,8 @@ a text, at whatever point a thread is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -24,23 +24,31 @@ class Ticket:
     """A position in a line.
 
     Args:
-        on_call: called once, in any thread, when the turn has come or the wait is to end.
+        on_call: called in any thread when the turn has come or the wait is to end; rarely twice.
 
     Attributes:
         owner: the thread that waits or has its turn; None if the text goes on without its reader.
+        called: whether the wait has been ended.
 
     """
 
-    def __init__(self, on_call: Callable[[], object] = lambda: None) -> None:
+    __slots__ = ("_gate", "_on_call", "called", "owner")
+
+    def __init__(self, on_call: Callable[[], object] | None = None) -> None:
         self.owner: int | None = None
+        self.called = False
         self._on_call = on_call
-        self._once, self._gate = threading.Lock(), threading.Lock()
+        self._gate = threading.Lock()
         self._gate.acquire()
 
     def call(self) -> None:
         """End the wait for the turn; called any number of times, before it or after it."""
-        if self._once.acquire(blocking=False):
+        if self.called:
+            return
+        self.called = True
+        with suppress(RuntimeError):  # another thread called it at the same moment
             self._gate.release()
+        if self._on_call is not None:
             self._on_call()
 
     def wait(self, seconds: float | None = None) -> None:
@@ -75,6 +83,8 @@ class Line:
 
     def has_turn(self, ticket: Ticket) -> bool:
         """Return whether this is one of the first."""
+        if len(self._tickets) <= self._count:
+            return ticket in self._tickets
         return ticket in list(self._tickets)[: self._count]
 
     def call_all(self) -> None:
@@ -109,9 +119,8 @@ class Queue:
         self._lock = threading.RLock()
         self._worker: ThreadPoolExecutor | None = None
 
-    @contextmanager
-    def round(self, *, closing: bool = False) -> Iterator[None]:
-        """Wait until no other thread decodes, and keep them waiting meanwhile.
+    def round(self, *, closing: bool = False) -> Round:
+        """Return a context: wait until no other thread decodes, and keep them waiting meanwhile.
 
         Args:
             closing: also if the pipeline is closed, to release what it holds.
@@ -120,15 +129,7 @@ class Queue:
             StateError: this thread decodes already, or the pipeline is closed.
 
         """
-        ticket = Ticket()
-        ticket.owner = threading.get_ident()
-        try:
-            enter(self.rounds, ticket)
-            if not closing:
-                self.check_open()
-            yield
-        finally:
-            self.rounds.leave(ticket)
+        return Round(self, closing=closing)
 
     def check_open(self) -> None:
         """Raise StateError if the pipeline is closed."""
@@ -162,6 +163,29 @@ class Queue:
             self.rounds.call_all()
         if self._worker is not None:
             self._worker.shutdown()
+
+
+class Round:
+    """See ``Queue.round``."""
+
+    __slots__ = ("_closing", "_queue", "_ticket")
+
+    def __init__(self, queue: Queue, *, closing: bool) -> None:
+        self._queue, self._closing, self._ticket = queue, closing, Ticket()
+
+    def __enter__(self) -> None:
+        line, ticket = self._queue.rounds, self._ticket
+        ticket.owner = threading.get_ident()
+        try:
+            enter(line, ticket)
+            if not self._closing:
+                self._queue.check_open()
+        except BaseException:
+            line.leave(ticket)
+            raise
+
+    def __exit__(self, *details: object) -> None:
+        self._queue.rounds.leave(self._ticket)
 
 
 def enter(line: Line, ticket: Ticket, *, wait: bool = True, seconds: float | None = None) -> None:
@@ -252,13 +276,11 @@ class Place:
             request.stop.reason = "timeout"
         return request.stop.reason is None
 
-    @contextmanager
-    def round(self) -> Iterator[None]:
+    def round(self) -> Round:
         """See ``Queue.round``; the thread that runs it is the one that reads the text."""
         if not self._apart:
             self._ticket.owner = threading.get_ident()
-        with self._queue.round():
-            yield
+        return self._queue.round()
 
     def wake(self) -> None:
         """End the wait of a request that was cancelled."""

@@ -8,7 +8,6 @@ from typing import Any
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics
-from edgedec.generation import figures
 
 # Characters of the text in ``repr``.
 _SHOWN = 60
@@ -52,7 +51,9 @@ class Generation:
     @property
     def figures(self) -> str:
         """One line: tokens, time, speed-up over plain decoding if it can be told, and the end."""
-        return figures.line(self)
+        from edgedec.generation.figures import line  # for those who look at them
+
+        return line(self.metrics, self.plan, self.finish_reason)
 
     def __str__(self) -> str:
         return f"{self.text}\n[{self.figures}]"
@@ -65,7 +66,9 @@ class Generation:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        return figures.as_html(self)
+        from edgedec.generation.figures import as_html
+
+        return as_html(self.text, self.figures)
 
 
 def setup_of(opened: Setup, drafter: str | None, draft_length: int | None) -> Setup:

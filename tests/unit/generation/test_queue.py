@@ -18,7 +18,7 @@ from edgedec.generation.queue import Line, Queue, Ticket, enter
 def stranded(line: Line) -> bool:
     """Whether one that has its turn was never told."""
     first = [ticket for ticket in list(line._tickets) if line.has_turn(ticket)]
-    return any(not ticket._once.locked() for ticket in first)
+    return any(not ticket.called for ticket in first)
 
 
 class Losing(Line):

@@ -215,8 +215,10 @@ class TestReadersWhoLeave:
         assert run(main()) == (3, 24)
 
     def test_a_loop_that_was_closed_leaves_nothing_behind(self, one: Pipeline, held: Held) -> None:
+        """And its text does not go on to the end."""
         loop = asyncio.new_event_loop()
-        task = loop.create_task(one.agenerate(PROMPT, OPTIONS))
+        stream = one.astream(PROMPT, OPTIONS, max_new_tokens=900)
+        task = loop.create_task(self.left(stream, "break"))
         while not held.inside.is_set():
             loop.call_soon(loop.stop)
             loop.run_forever()
@@ -224,6 +226,8 @@ class TestReadersWhoLeave:
         loop.close()
         held.go_on.set()
         until(lambda: at_rest(one))
+        assert stream.metrics is not None
+        assert stream.metrics.emitted < 900
         assert len(one.generate([5, 6], OPTIONS).token_ids) == 24
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         del task

@@ -121,7 +121,7 @@ def test_a_queue_that_loses_a_task_is_noticed(
         await tasks[0]
         line = one._queue.places
         await soon(lambda: len(line) == 2)
-        told = [ticket._once.locked() for ticket in line._tickets]
+        told = [ticket.called for ticket in line._tickets]
         for task in tasks[1:]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

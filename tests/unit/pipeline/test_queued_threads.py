@@ -99,7 +99,7 @@ def begun_in_order(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> list[
 
     def stranded() -> bool:
         tickets = list(line._tickets)[: line._count]
-        return any(not ticket._once.locked() for ticket in tickets)
+        return any(not ticket.called for ticket in tickets)
 
     until(lambda: not any(thread.running for thread in threads) or stranded())
     lost = stranded()
