@@ -1,0 +1,104 @@
+package dev.edgedec.demo
+
+import android.content.res.Resources
+import dev.edgedec.core.About
+
+/** Says in words what the screen knows. */
+class Phrases(private val resources: Resources) {
+    fun status(screen: Screen): String {
+        val words = when (screen.shown) {
+            Shown.STARTING -> text(R.string.status_starting)
+            Shown.NO_BUNDLE -> text(R.string.status_none)
+            Shown.OPENING -> text(R.string.status_opening)
+            Shown.READY -> screen.about?.let(::ready).orEmpty()
+            Shown.DECODING -> text(R.string.status_decoding)
+            Shown.RACING -> text(if (screen.race?.drafted == null) R.string.status_plain else R.string.status_drafted)
+            Shown.STOPPING -> text(R.string.status_stopping)
+            Shown.RELEASED -> text(R.string.status_released)
+            Shown.FAILED -> text(R.string.status_failed)
+        }
+        return if (screen.hot) text(R.string.status_hot, words) else words
+    }
+
+    fun copying(copying: Copying): String =
+        if (copying.totalBytes == 0L) text(R.string.copying_start, copying.name)
+        else text(R.string.copying, copying.name, copying.copiedBytes / MB, copying.totalBytes / MB)
+
+    /** The line of figures; it is broken between figures only. */
+    fun figures(screen: Screen): String {
+        val answer = screen.answer
+        val figures = answer?.figures
+        val parts = listOfNotNull(
+            answer?.tokensPerSecond?.let { text(R.string.figures_rate, it) },
+            (figures?.ttftS ?: answer?.pace?.firstTokenS)?.let { text(R.string.figures_first, it) },
+            answer?.let(::drafted),
+            answer?.ending?.let(::ending),
+            screen.memoryMb?.let { text(R.string.figures_memory, it) },
+            screen.thermal?.let { text(R.string.figures_heat, heat(it)) },
+        )
+        return parts.joinToString(text(R.string.figures_join)) { it.replace(' ', NO_BREAK) }
+    }
+
+    /** How far one side of a race is. */
+    fun lane(answer: Answer?, length: Int): String {
+        if (answer == null) return text(R.string.lane_waiting)
+        val rate = answer.tokensPerSecond ?: return text(R.string.lane_tokens, answer.passage.tokens, length)
+        return text(R.string.lane_progress, answer.passage.tokens, length, text(R.string.figures_rate, rate))
+    }
+
+    fun verdict(race: Race, running: Boolean): String {
+        val ratio = race.ratio
+        val figures = race.drafted?.figures
+        return when {
+            running -> text(R.string.race_running)
+            race.drafted?.complete != true || figures == null -> text(R.string.race_stopped)
+            ratio == null -> text(R.string.race_short)
+            else -> text(R.string.race_ratio, ratio) + " " +
+                text(if (race.same) R.string.race_same else R.string.race_differ) + "\n" +
+                text(R.string.race_accepted, figures.accepted, figures.drafted, percent(figures.acceptanceRate), figures.blockEfficiency)
+        }
+    }
+
+    private fun ready(about: About): String {
+        val draft = about.draft
+        val models = if (draft == null) text(R.string.status_alone, about.target) else text(R.string.status_pair, about.target, draft)
+        val threads = resources.getQuantityString(R.plurals.threads_count, about.threads, about.threads)
+        return text(R.string.status_ready, models, about.openS, threads)
+    }
+
+    private fun drafted(answer: Answer): String? {
+        val figures = answer.figures
+        return when {
+            figures == null -> if (answer.passage.tokens == 0) null
+            else text(R.string.figures_drafted, answer.passage.draftedTokens, answer.passage.tokens)
+            figures.drafted == 0 -> text(R.string.figures_undrafted)
+            else -> text(R.string.figures_accepted, figures.accepted, figures.drafted, percent(figures.acceptanceRate))
+        }
+    }
+
+    private fun ending(ending: Ending): String = text(
+        when (ending) {
+            Ending.EOS -> R.string.ending_eos
+            Ending.STOP -> R.string.ending_stop
+            Ending.LENGTH -> R.string.ending_length
+            Ending.CANCELLED -> R.string.ending_cancelled
+            Ending.BACKGROUND -> R.string.ending_background
+            Ending.MEMORY -> R.string.ending_memory
+            Ending.FAILED -> R.string.ending_failed
+        },
+    )
+
+    private fun heat(status: Int): String {
+        val names = resources.getStringArray(R.array.heat)
+        return names[status.coerceIn(0, names.lastIndex)]
+    }
+
+    private fun percent(share: Double?): Double = 100 * (share ?: 0.0)
+
+    private fun text(id: Int, vararg values: Any): String = resources.getString(id, *values)
+
+    private companion object {
+        const val MB = 1e6
+        const val NO_BREAK = '\u00a0'
+    }
+}
