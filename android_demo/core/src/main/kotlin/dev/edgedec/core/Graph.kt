@@ -4,12 +4,6 @@ import ai.onnxruntime.NodeInfo
 import ai.onnxruntime.OnnxJavaType
 import ai.onnxruntime.OrtSession
 import ai.onnxruntime.TensorInfo
-import kotlinx.serialization.SerializationException
-import kotlinx.serialization.json.Json
-import kotlinx.serialization.json.JsonArray
-import kotlinx.serialization.json.JsonElement
-import kotlinx.serialization.json.JsonObject
-import kotlinx.serialization.json.JsonPrimitive
 
 /** Facts that the exporter wrote into a graph's metadata; see edgedec/runtimes/onnx/graph.py. */
 internal data class GraphFacts(
@@ -23,42 +17,28 @@ internal data class GraphFacts(
 ) {
     companion object {
         private const val KEY = "edgedec"
-        private const val VERSION = "1"
+        private const val VERSION = 1L
 
         /** Reads a graph's metadata; [where] names the file in messages. */
         fun parse(metadata: Map<String, String>, where: String): GraphFacts {
             val text = metadata[KEY]
                 ?: throw BundleException("$where: not exported by edgedec: use `edgedec export`")
-            val found = try {
-                Json.parseToJsonElement(text) as? JsonObject
-            } catch (error: SerializationException) {
-                throw damaged(where, error)
-            } ?: throw damaged(where)
-            val stated = found["graph_version"]?.toString() ?: throw damaged(where)
-            if (stated != VERSION) {
-                throw BundleException(
-                    "$where: graph version $stated, expected $VERSION: export it again",
-                )
+            val raw = jsonObject(text.toByteArray())
+                ?: throw BundleException("$where: its metadata is damaged: export it again")
+            val fields = Fields(raw, where)
+            if (fields.size("graph_version") != VERSION) {
+                throw fields.wrong("graph_version", "$VERSION: export it again")
             }
-            val eosIds = found["eos_ids"] as? JsonArray ?: throw damaged(where)
-            fun size(key: String) = whole(found[key], least = 1) ?: throw damaged(where)
             return GraphFacts(
-                name = (found["name"] as? JsonPrimitive)?.content ?: throw damaged(where),
-                layers = size("layers"),
-                kvHeads = size("kv_heads"),
-                vocabSize = size("vocab_size"),
-                maxContext = size("max_context"),
-                topK = size("top_k"),
-                eosIds = eosIds.map { whole(it, least = 0) ?: throw damaged(where) }.toSet(),
+                name = fields.text("name"),
+                layers = fields.count("layers"),
+                kvHeads = fields.count("kv_heads"),
+                vocabSize = fields.count("vocab_size"),
+                maxContext = fields.count("max_context"),
+                topK = fields.count("top_k"),
+                eosIds = fields.ids("eos_ids").toSet(),
             )
         }
-
-        private fun whole(element: JsonElement?, least: Int): Int? =
-            (element as? JsonPrimitive)?.takeUnless { it.isString }
-                ?.content?.toIntOrNull()?.takeIf { it >= least }
-
-        private fun damaged(where: String, cause: Throwable? = null) =
-            BundleException("$where: its metadata is damaged: export it again", cause)
     }
 }
 
