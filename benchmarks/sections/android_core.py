@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -21,6 +22,7 @@ from benchmarks.bundles import Suite
 from benchmarks.workloads import heldout_tokens
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.pass_times import time_pass
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session, Want
 from edgedec.errors import EdgedecError, InputError
 from edgedec.loading.build import OpenOptions
@@ -28,14 +30,21 @@ from edgedec.models.demo import BUNDLE
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 BUILT = Path(__file__).resolve().parents[2] / "android_demo" / "build" / "core"
+# Seconds by Python and by the JVM.
+Turn = tuple[Sequence[float], Sequence[float]]
+Way = Callable[[], Sequence[float]]
 _ROWS, _CONTEXT = (1, 2, 4, 8), 300
 _TURNS, _PASSES, _OPENED, _TOKENS = 15, 40, 7, 128
+_SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "temperature 0.8": SamplingParams(temperature=0.8, seed=0),
+}
 
 
 def android_core(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare passes, opening, and texts, plain and drafted; measure the JVM's loop alone."""
-    with running(BUNDLE, suite.threads or 1) as jvm:
-        recorder.add(kind="versions", **jvm.about)
+    with running(BUNDLE, suite.threads or 1, BUILT) as jvm:
+        recorder.add(kind="versions", **{f"jvm_{name}": fact for name, fact in jvm.about.items()})
         rows = _passes(suite, jvm, recorder)
         rows += _opened(suite, jvm, recorder)
         rows += _texts(suite, jvm, recorder)
@@ -72,7 +81,7 @@ class Jvm:
 
 
 @contextmanager
-def running(bundle: Path, threads: int, built: Path = BUILT) -> Iterator[Jvm]:
+def running(bundle: Path, threads: int, built: Path) -> Iterator[Jvm]:
     """Start the JVM on a bundle; InputError if it was not built."""
     try:
         libraries = (built / "classpath").read_text("utf-8").strip()
@@ -92,7 +101,7 @@ def running(bundle: Path, threads: int, built: Path = BUILT) -> Iterator[Jvm]:
         process.communicate()
 
 
-def ratio(turns: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
+def ratio(turns: Sequence[Turn]) -> float:
     """Return how many times as long the JVM takes: the median of the turns' ratios of medians.
 
     Args:
@@ -102,7 +111,7 @@ def ratio(turns: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
     return median(median(jvm) / median(python) for python, jvm in turns)
 
 
-def _row(what: str, unit: str, turns: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Row:
+def _row(what: str, unit: str, turns: Sequence[Turn]) -> Row:
     python, jvm = (median(median(turn[side]) for turn in turns) for side in (0, 1))
     return {"what": what, "unit": unit, "python": python, "jvm": jvm, "jvm_ratio": ratio(turns)}
 
@@ -110,35 +119,39 @@ def _row(what: str, unit: str, turns: Sequence[tuple[Sequence[float], Sequence[f
 def _passes(suite: Suite, jvm: Jvm, recorder: Recorder) -> list[Row]:
     """Compare passes of the target by their number of rows."""
     rows = []
-    with Pipeline.open(BUNDLE, _options(suite, "none")) as pipeline:
+    with (
+        Pipeline.open(BUNDLE, _options(suite, "none")) as pipeline,
+        closing(pipeline.target.open(_CONTEXT + 2 * _ROWS[-1])) as session,
+    ):
         tokens = heldout_tokens(pipeline.tokenizer, _CONTEXT + _ROWS[-1])
-        with closing(pipeline.target.open(_CONTEXT + 2 * _ROWS[-1])) as session:
-            session.prefill(tokens[:_CONTEXT])
-            for width in _ROWS:
-                chain = tokens[_CONTEXT : _CONTEXT + width]
-                asked: Row = {"tokens": tokens[:_CONTEXT], "chain": chain, "count": _PASSES}
-                turns = []
-                for turn in range(_TURNS):
-                    ways = [
-                        lambda chain=chain: _timed(session, chain),
-                        lambda asked=asked: list(jvm.ask("passes", **asked)["seconds"]),
-                    ]
-                    turns.append(_in_turn(turn, ways))
-                    recorder.add(
-                        kind="passes", rows=width, turn=turn, python=turns[-1][0], jvm=turns[-1][1]
-                    )
-                rows.append(_row(f"pass of {width} rows", "s", turns))
+        session.prefill(tokens[:_CONTEXT])
+        for width in _ROWS:
+            chain = tokens[_CONTEXT : _CONTEXT + width]
+            fields: Row = {"tokens": tokens[:_CONTEXT], "chain": chain, "count": _PASSES}
+            ways: list[Way] = [
+                partial(_timed, session, chain),
+                partial(_seconds, jvm, "passes", fields),
+            ]
+            turns: list[Turn] = []
+            for turn in range(_TURNS):
+                python, by_jvm = in_turn(turn, ways)
+                turns.append((python, by_jvm))
+                recorder.add(kind="passes", rows=width, turn=turn, python=python, jvm=by_jvm)
+            rows.append(_row(f"pass of {width} rows", "s", turns))
     return rows
+
+
+def _seconds(jvm: Jvm, kind: str, fields: Row) -> list[float]:
+    return list(jvm.ask(kind, **fields)["seconds"])
 
 
 def _timed(session: Session, chain: Sequence[int]) -> list[float]:
     return [time_pass(session, chain, want=Want.TOP) for _ in range(_PASSES)]
 
 
-def _in_turn(turn: int, ways: Sequence[Any]) -> tuple[list[float], list[float]]:
-    """Run Python's and the JVM's measurement, the other one first in every second turn."""
-    order = (0, 1) if turn % 2 == 0 else (1, 0)
-    found = {side: ways[side]() for side in order}
+def in_turn(turn: int, ways: Sequence[Way]) -> Turn:
+    """Measure Python's way and the JVM's, the JVM first in every second turn."""
+    found = {side: ways[side]() for side in ((0, 1) if turn % 2 == 0 else (1, 0))}
     return found[0], found[1]
 
 
@@ -150,43 +163,59 @@ def _opened(suite: Suite, jvm: Jvm, recorder: Recorder) -> list[Row]:
         Pipeline.open(BUNDLE, _options(suite, "auto")).close()
         return [perf_counter() - begin]
 
-    turns = []
+    turns: list[Turn] = []
     for turn in range(_OPENED):
-        turns.append(_in_turn(turn, [python, lambda: list(jvm.ask("open")["seconds"])]))
+        turns.append(in_turn(turn, [python, partial(_seconds, jvm, "open", {})]))
         recorder.add(kind="open", turn=turn, python=turns[-1][0], jvm=turns[-1][1])
     return [_row("open", "s", turns)]
 
 
 def _texts(suite: Suite, jvm: Jvm, recorder: Recorder) -> list[Row]:
-    """Compare texts, plain and drafted, and the JVM's drafted ones with its plain ones."""
-    found: dict[str, list[tuple[list[float], list[float]]]] = {"plain": [], "drafted": []}
-    outside: dict[str, list[float]] = {"plain": [], "drafted": []}
-    asked = GenerateOptions(_TOKENS, ignore_eos=True)
+    """Compare texts, plain and drafted, and how much drafting gains on each side."""
     with (
         Pipeline.open(BUNDLE, _options(suite, "none")) as plain,
         Pipeline.open(BUNDLE, _options(suite, "auto")) as drafted,
     ):
-        pipelines = {"plain": plain, "drafted": drafted}
-        for turn, (name, prompt) in enumerate(suite.code()):
-            for way, pipeline in pipelines.items():
+        ways = {"plain": plain, "drafted": drafted}
+        rows: list[Row] = []
+        for name, sampling in _SAMPLINGS.items():
+            asked = GenerateOptions(_TOKENS, sampling, ignore_eos=True)
+            found = {way: _Texts(jvm, one, way, asked) for way, one in ways.items()}
+            for turn, (prompt_name, prompt) in enumerate(suite.code()):
+                for way, texts in found.items():
+                    run = texts.decode(turn, str(prompt))
+                    recorder.add(kind="run", prompt=prompt_name, way=way, sampling=name, **run)
+            for way, texts in found.items():
+                rows.append(_row(f"token, {way}, {name}", "s", texts.turns))
+                rows.append(_loop(f"{way}, {name}", texts.outside))
+            rows.append(speed_up(found["plain"].turns, found["drafted"].turns, name))
+        return rows
 
-                def by_python(pipeline: Pipeline = pipeline, prompt: Any = prompt) -> list[float]:
-                    return [pipeline.generate(prompt, asked).stats["tpot_s"]]
 
-                texts: list[Row] = []
+class _Texts:
+    """Texts of one configuration, by Python and by the JVM in turn."""
 
-                def by_jvm(way: str = way, prompt: Any = prompt) -> list[float]:
-                    texts.append(jvm.ask("text", prompt=prompt, way=way, tokens=_TOKENS))
-                    return [texts[-1]["tpot_s"]]
+    def __init__(self, jvm: Jvm, pipeline: Pipeline, way: str, asked: GenerateOptions) -> None:
+        self._jvm, self._pipeline, self._way, self._asked = jvm, pipeline, way, asked
+        self.turns: list[Turn] = []
+        self.outside: list[float] = []
 
-                found[way].append(_in_turn(turn, [by_python, by_jvm]))
-                outside[way].append(texts[-1]["outside_s"])
-                recorder.add(
-                    kind="run", prompt=name, way=way, python_tpot_s=found[way][-1][0], **texts[-1]
-                )
-    rows = [_row(f"token, {way}", "s", turns) for way, turns in found.items()]
-    rows += [_loop(way, seconds) for way, seconds in outside.items()]
-    return [*rows, speed_up(found["plain"], found["drafted"])]
+    def decode(self, turn: int, prompt: str) -> Row:
+        """Decode a prompt on both sides; return the JVM's figures and Python's time per token."""
+        texts: list[Row] = []
+
+        def by_jvm() -> list[float]:
+            temperature = str(self._asked.sampling.temperature)
+            fields: Row = {"prompt": prompt, "way": self._way, "temperature": temperature}
+            texts.append(self._jvm.ask("text", tokens=self._asked.max_new_tokens, **fields))
+            return [texts[0]["tpot_s"]]
+
+        self.turns.append(in_turn(turn, [lambda: self._by_python(prompt), by_jvm]))
+        self.outside.append(texts[0]["outside_s"])
+        return {**texts[0], "python_tpot_s": self.turns[-1][0][0]}
+
+    def _by_python(self, prompt: str) -> list[float]:
+        return [self._pipeline.generate(prompt, self._asked).metrics.tpot_s]
 
 
 def _loop(way: str, seconds: Sequence[float]) -> Row:
@@ -195,16 +224,13 @@ def _loop(way: str, seconds: Sequence[float]) -> Row:
     return {"what": what, "unit": "s", "python": None, "jvm": median(seconds), "jvm_ratio": None}
 
 
-def speed_up(
-    plain: Sequence[tuple[Sequence[float], Sequence[float]]],
-    drafted: Sequence[tuple[Sequence[float], Sequence[float]]],
-) -> Row:
+def speed_up(plain: Sequence[Turn], drafted: Sequence[Turn], name: str) -> Row:
     """Return the median speed-up by drafting over the prompts, on each side."""
     python, jvm = (
         median(median(a[side]) / median(b[side]) for a, b in zip(plain, drafted, strict=True))
         for side in (0, 1)
     )
-    row: Row = {"what": "speed-up by drafting", "unit": "x", "python": python, "jvm": jvm}
+    row: Row = {"what": f"speed-up by drafting, {name}", "unit": "x", "python": python, "jvm": jvm}
     return {**row, "jvm_ratio": jvm / python}
 
 

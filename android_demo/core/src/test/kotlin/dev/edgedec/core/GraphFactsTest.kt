@@ -19,7 +19,7 @@ class GraphFactsTest {
     fun `a graph of another exporter or version is refused by name`() {
         assertTrue(refusal(emptyMap()).contains("not exported by edgedec"))
         val newer = whole.replace("\"graph_version\": 1", "\"graph_version\": 2")
-        assertEquals("model.onnx: graph version 2, expected 1: export it again", refusal(mapOf("edgedec" to newer)))
+        assertEquals("model.onnx: graph_version is 2, expected 1: export it again", refusal(mapOf("edgedec" to newer)))
     }
 
     @Test
@@ -31,10 +31,11 @@ class GraphFactsTest {
             whole.replace("\"name\"", "\"title\""), whole.replace("\"target\"", "[]"), whole.replace("8}", "true}"),
         )
         for (text in damaged) {
-            assertEquals("model.onnx: its metadata is damaged: export it again", refusal(mapOf("edgedec" to text)), text.take(40))
+            val message = refusal(mapOf("edgedec" to text))
+            assertTrue(message.startsWith("model.onnx: ") && "\n" !in message && message.length < 200, message)
         }
     }
 
-    private fun refusal(metadata: Map<String, String>): String? =
-        assertThrows(BundleException::class.java) { GraphFacts.parse(metadata, "model.onnx") }.message
+    private fun refusal(metadata: Map<String, String>): String =
+        assertThrows(BundleException::class.java) { GraphFacts.parse(metadata, "model.onnx") }.message.orEmpty()
 }
