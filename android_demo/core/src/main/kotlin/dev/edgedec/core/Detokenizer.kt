@@ -36,6 +36,10 @@ internal data class Scheme(
                 found = found.with(part, fused)
                 fused = fused || part.text("type") == "Fuse"
             }
+            val growth = found.replacements.fold(1.0) { all, (old, new) -> all * maxOf(1.0, new.length.toDouble() / old.length) }
+            if (growth > Normalization.MOST_GROWTH) {
+                throw BundleException("the tokenizer's decoder may make $growth characters of one: refused")
+            }
             return found
         }
 

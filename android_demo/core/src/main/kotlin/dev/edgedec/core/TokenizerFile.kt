@@ -61,6 +61,7 @@ internal class TokenizerFile(
 
         private fun added(sections: Fields, vocabulary: Vocabulary): List<AddedToken> {
             val found = ArrayList<AddedToken>()
+            val ids = HashMap<String, Int>()
             var next = vocabulary.size
             for (fields in sections.each("added_tokens")) {
                 val content = fields.textOr("content", "")
@@ -69,7 +70,7 @@ internal class TokenizerFile(
                     throw fields.wrong("content", "a text of at most $MAX_ADDED_LENGTH characters")
                 }
                 // As the library numbers them, whatever the file says.
-                val id = vocabulary.ids[content] ?: next
+                val id = vocabulary.ids[content] ?: ids.getOrPut(content) { next }
                 if (fields.id("id") != id) throw fields.wrong("id", "$id, the id of this token")
                 next = maxOf(next, id + 1)
                 val special = fields.flagOr("special", false)
