@@ -2,36 +2,19 @@ package dev.edgedec.core
 
 import java.util.PriorityQueue
 
-/** A list of ints without an object for each. */
-internal class IntList(capacity: Int = 16) {
-    private var items = IntArray(capacity)
-    var size = 0
-        private set
-
-    operator fun get(at: Int): Int = items[at]
-
-    fun add(item: Int) {
-        if (size == items.size) items = items.copyOf(2 * size + 1)
-        items[size++] = item
-    }
-
-    fun addAll(more: IntArray) = more.forEach(::add)
-
-    fun toArray(): IntArray = items.copyOf(size)
-}
-
 /** The pairs of tokens that merge: the earlier ones in the file go first. */
 internal class Merges(count: Int) {
     private val keys = LongArray(Integer.highestOneBit(maxOf(count, 4)) * 4) { NONE.toLong() }
     private val ranks = IntArray(keys.size)
-    private val made = IntList(count)
+    private val made = IntArray(count)
+    private var size = 0
 
     /** Appends a pair and what it becomes; of equal pairs the last counts. */
     fun add(left: Int, right: Int, becomes: Int) {
         val at = place(key(left, right))
         keys[at] = key(left, right)
-        ranks[at] = made.size
-        made.add(becomes)
+        ranks[at] = size
+        made[size++] = becomes
     }
 
     /** The rank of a pair, or [NONE]. */
@@ -79,6 +62,9 @@ internal class Bpe(
         override fun removeEldestEntry(eldest: Map.Entry<String, IntArray>): Boolean = size > CACHED_WORDS
     }
 
+    /** Words that are kept. */
+    val cached: Int get() = cache.size
+
     fun encode(word: String): IntArray {
         if (wholeWords) ids[word]?.let { return intArrayOf(it) }
         if (word.length > LONGEST_CACHED) return merged(word)
@@ -87,13 +73,12 @@ internal class Bpe(
 
     private fun merged(word: String): IntArray {
         val tokens = characters(word)
-        if (tokens.size < 2) return tokens.toArray()
-        return Merging(tokens.toArray()).run()
+        return if (tokens.size < 2) tokens else Merging(tokens).run()
     }
 
     /** The tokens of a word's characters. */
-    private fun characters(word: String): IntList {
-        val found = IntList(word.length)
+    private fun characters(word: String): IntArray {
+        val found = ArrayList<Int>(word.length)
         var pending: Int? = null
         var at = 0
         while (at < word.length) {
@@ -117,13 +102,12 @@ internal class Bpe(
             }
         }
         pending?.let(found::add)
-        return found
+        return found.toIntArray()
     }
 
-    private fun spell(char: String, bytes: List<Int?>): IntArray? {
-        val found = IntList(4)
-        for (byte in char.toByteArray()) found.add(bytes[byte.toInt() and 0xff] ?: return null)
-        return found.toArray()
+    private fun spell(char: String, bytes: List<Int?>): List<Int>? {
+        val found = char.toByteArray().map { bytes[it.toInt() and 0xff] }
+        return found.filterNotNull().takeIf { it.size == found.size }
     }
 
     /** Merges neighbours, the lowest rank first and of equal ones the leftmost, in n log n steps. */
@@ -138,9 +122,7 @@ internal class Bpe(
                 val first = queue.poll() ?: break
                 merge(first.toInt(), (first ushr 32).toInt())
             }
-            val found = IntList(tokens.size)
-            for (token in tokens) if (token != GONE) found.add(token)
-            return found.toArray()
+            return tokens.filter { it != GONE }.toIntArray()
         }
 
         /** Merges the token at a place with the next one, unless one of them has changed since. */

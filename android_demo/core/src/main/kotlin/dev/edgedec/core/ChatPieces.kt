@@ -4,80 +4,89 @@ import java.io.File
 import java.io.IOException
 
 /**
- * How a conversation becomes the text that a model was trained to read, without its template's language.
+ * A chat template as pieces of text: how a conversation becomes what the model was trained to read.
  *
- * `tokenizer/chat_pieces.json`, which the export writes only if it gives the template's own texts:
+ * The export writes `tokenizer/chat_pieces.json` where pieces give the template's own text; all fields are always there:
  *
  * ```
  * {
  *   "version": 1,
- *   "bos": "text before everything",
- *   "roles": {"user": {"open": "...", "close": "..."}, "assistant": {...}, "system": {...}},
- *   "generation": "text that opens the assistant's turn",
- *   "default_system": "text if the first message is not a system message" or null,
- *   "strip": whether white space around contents is left out
+ *   "bos": "text in front of everything",
+ *   "roles": {"system": {"open": "...", "close": "..."}, "user": {...}, "assistant": {...}},
+ *   "generation": "text after the last message, which begins the assistant's turn",
+ *   "default_system": "of the system message in conversations without one", or null,
+ *   "strip": ["user", ...], roles whose messages lose white space at both ends
+ *   "after_system": {"open": "...", "close": "..."}, or null: of the user's message after a system message,
+ *   "think_end": {"mark": "</think>", "drop": "\n"}, or null: what the assistant's earlier messages lose, all up to
+ *       the last mark, then the character drop as often as it comes
  * }
  * ```
- *
- * Two more fields may be missing or null:
- *
- * - `system_in_user`: a template without a system role (Gemma 3, Mistral) puts the first message's content into the user's
- *   turn that follows, after its `open`; this text stands between the two. The system text is not stripped.
- * - `assistant_after`: of an assistant's earlier turns only what is behind the last such text is kept, without line ends
- *   in front (`</think>` in Qwen 3).
  */
 class ChatPieces internal constructor(
     private val bos: String,
     private val roles: Map<String, Turn>,
     private val generation: String,
     private val defaultSystem: String?,
-    private val strip: Boolean,
-    private val systemInUser: String? = null,
-    private val assistantAfter: String? = null,
+    private val strip: List<String>,
+    private val afterSystem: Turn?,
+    private val thinkEnd: ThinkEnd?,
 ) {
-    /** What stands around the content of a message. */
+    /** The text before and after a message. */
     internal data class Turn(val open: String, val close: String)
+
+    internal data class ThinkEnd(val mark: String, val drop: String)
 
     /**
      * The text of a conversation, ready for the assistant's turn; to be encoded without special tokens.
      *
-     * @throws InputException no messages, a role that the model does not have, or more than is read
+     * @param messages a system message or none, then a user and the assistant in turns, and a user's message last
+     * @throws InputException they are anything else, empty or too long, or the model takes no system message
      */
     fun render(messages: List<Message>): String {
-        if (messages.isEmpty()) throw InputException("a conversation needs a message: give one of the role user")
-        val first = messages.first()
-        val inUser = if (first.role == SYSTEM && SYSTEM !in roles) systemInUser else null
+        check(messages)
+        val all = messages.toMutableList()
+        if (defaultSystem != null && messages[0].role != SYSTEM) all.add(0, Message(SYSTEM, defaultSystem))
         val text = StringBuilder(bos)
-        if (first.role != SYSTEM) text.append(defaultSystem.orEmpty())
-        messages.forEachIndexed { at, message ->
-            if (at == 0 && inUser != null) return@forEachIndexed
-            val turn = roles[message.role] ?: throw unknownRole(message.role)
-            text.append(turn.open)
-            if (at == 1 && inUser != null) text.append(first.content).append(inUser)
-            text.append(content(message)).append(turn.close)
-            if (text.length > MAX_CHARS) throw InputException("the conversation has more than $MAX_CHARS characters")
-        }
-        if (inUser != null && messages.getOrNull(1)?.role != USER) {
-            throw InputException("this model reads a system message with the user's: give one of the role user after it")
+        all.forEachIndexed { at, message ->
+            val turn = if (at == 1 && all[0].role == SYSTEM && afterSystem != null) afterSystem else roles.getValue(message.role)
+            val given = all.size == messages.size || at > 0
+            text.append(turn.open).append(if (given) content(message) else message.content).append(turn.close)
         }
         return text.append(generation).toString()
     }
 
-    private fun content(message: Message): String {
-        var text = message.content
-        if (message.role == ASSISTANT && assistantAfter != null && assistantAfter in text) {
-            text = text.substringAfterLast(assistantAfter).trimStart('\n')
+    private fun check(messages: List<Message>) {
+        val named = messages.map { it.role }
+        if (named.firstOrNull() == SYSTEM && SYSTEM !in roles) {
+            throw InputException("messages[0]: this model takes no system message: leave it out")
         }
-        return if (strip) text.trim { isSpace(it.code) || it in '\u001c'..'\u001f' } else text
+        val turns = if (named.firstOrNull() == SYSTEM) named.drop(1) else named
+        if (turns.withIndex().any { (at, role) -> role != if (at % 2 == 0) USER else ASSISTANT } || turns.size % 2 == 0) {
+            val found = oneLine(named.joinToString().take(100))
+            throw InputException("messages: expected user and assistant in turns, a user's message last, found: $found")
+        }
+        messages.forEachIndexed { at, message ->
+            if (message.content.all(::isWhite)) throw InputException("messages[$at]: expected some text, found none")
+        }
+        if (messages.sumOf { it.content.length.toLong() } > MAX_CHARS) {
+            throw InputException("messages: expected at most $MAX_CHARS characters")
+        }
     }
 
-    private fun unknownRole(role: String) = InputException(
-        "this model has no role '${oneLine(role)}' here: use ${roles.keys.joinToString(" or ") { oneLine(it) }}",
-    )
+    private fun content(message: Message): String {
+        var text = message.content
+        if (message.role == ASSISTANT && thinkEnd != null && thinkEnd.mark in text) {
+            text = text.substringAfterLast(thinkEnd.mark).trimStart { "$it" == thinkEnd.drop }
+        }
+        return if (message.role in strip) text.trim(::isWhite) else text
+    }
+
+    /** White space as Python's `str.strip` takes it, which is more than Kotlin's `trim` takes. */
+    private fun isWhite(char: Char): Boolean = isSpace(char.code) || char in '\u001c'..'\u001f'
 
     internal companion object {
         private const val NAME = "chat_pieces.json"
-        private const val MAX_BYTES = 1 shl 20
+        private const val MAX_BYTES = 256 shl 10
         private const val MAX_CHARS = 4_000_000
         private const val VERSION = 1L
         private const val SYSTEM = "system"
@@ -93,29 +102,44 @@ class ChatPieces internal constructor(
             } catch (error: IOException) {
                 throw BundleException("$file cannot be read: ${oneLine(error.message.orEmpty())}", error)
             }
-            if (data.size > MAX_BYTES) throw BundleException("$file: expected at most ${MAX_BYTES shr 20} MiB")
-            val found = jsonObject(data)
-                ?: throw BundleException("$file: expected a JSON object: the file is damaged, copy the bundle again")
+            if (data.size > MAX_BYTES) throw BundleException("$file: expected at most ${MAX_BYTES shr 10} KiB")
+            val found = jsonObject(data) ?: throw BundleException("$file is not a JSON object: export the bundle again")
             return parse(Fields(found, file.path))
         }
 
         fun parse(fields: Fields): ChatPieces {
             if (fields.size("version") != VERSION) throw fields.wrong("version", "$VERSION: upgrade edgedec")
             val roles = fields.fields("roles")
+            roles.only(SYSTEM, USER, ASSISTANT)
+            val names = if (SYSTEM in roles.names) listOf(SYSTEM, USER, ASSISTANT) else listOf(USER, ASSISTANT)
+            fields.only(
+                "version", "bos", "roles", "generation", "default_system", "strip", "after_system", "think_end",
+            )
+            val strip = fields.texts("strip")
+            if (!names.containsAll(strip)) throw fields.wrong("strip", "a list of roles")
+            val default = if (fields.has("default_system")) fields.anyText("default_system") else null
+            if (default != null && SYSTEM !in names) throw fields.wrong("default_system", "null without the role system")
             return ChatPieces(
-                bos = fields.textOr("bos", ""),
-                roles = roles.names.associateWith { name ->
-                    val turn = roles.fields(name)
-                    Turn(turn.textOr("open", ""), turn.textOr("close", ""))
-                },
-                generation = fields.textOr("generation", ""),
-                defaultSystem = fields.optional("default_system"),
-                strip = fields.flagOr("strip", false),
-                systemInUser = fields.optional("system_in_user"),
-                assistantAfter = fields.optional("assistant_after")?.takeIf { it.isNotEmpty() },
+                bos = fields.anyText("bos"),
+                roles = names.associateWith { turn(roles.fields(it)) },
+                generation = fields.anyText("generation"),
+                defaultSystem = default,
+                strip = strip,
+                afterSystem = if (fields.has("after_system")) turn(fields.fields("after_system")) else null,
+                thinkEnd = if (fields.has("think_end")) thinkEnd(fields.fields("think_end")) else null,
             )
         }
 
-        private fun Fields.optional(name: String): String? = if (has(name)) textOr(name, "") else null
+        private fun turn(fields: Fields): Turn {
+            fields.only("open", "close")
+            return Turn(fields.anyText("open"), fields.anyText("close"))
+        }
+
+        private fun thinkEnd(fields: Fields): ThinkEnd {
+            fields.only("mark", "drop")
+            val drop = fields.anyText("drop")
+            if (drop.length > 1) throw fields.wrong("drop", "a character, or none")
+            return ThinkEnd(fields.text("mark"), drop)
+        }
     }
 }

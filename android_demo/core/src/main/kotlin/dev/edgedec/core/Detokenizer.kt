@@ -1,5 +1,7 @@
 package dev.edgedec.core
 
+import java.io.ByteArrayOutputStream
+
 /**
  * The `decoder` section of a tokenizer.json: how a vocabulary's tokens become text.
  *
@@ -33,6 +35,10 @@ internal data class Scheme(
             for (part in parts) {
                 found = found.with(part, fused)
                 fused = fused || part.text("type") == "Fuse"
+            }
+            val growth = found.replacements.fold(1.0) { all, (old, new) -> all * maxOf(1.0, new.length.toDouble() / old.length) }
+            if (growth > Normalization.MOST_GROWTH) {
+                throw BundleException("the tokenizer's decoder may make $growth characters of one: refused")
             }
             return found
         }
@@ -76,17 +82,13 @@ internal interface Joiner {
 }
 
 /**
- * Turns tokens into text one at a time, which is returned once it is certain.
- *
- * The pieces joined are what [Tokenizer.decode] returns for all tokens, invalid bytes included, and no piece ends inside
- * a character.
+ * The pieces joined are what [Tokenizer.decode] returns for all tokens, invalid bytes included, and no piece ends inside a
+ * character.
  */
-class TextStream internal constructor(private val written: (Int) -> String, private val joiner: Joiner) {
-    /** The text that [token] completes; often nothing. */
-    fun push(token: Int): String = written(token).let { if (it.isEmpty()) "" else joiner.push(it) }
+internal class JoinedStream(private val written: (Int) -> String, private val joiner: Joiner) : TextStream {
+    override fun push(token: Int): String = written(token).let { if (it.isEmpty()) "" else joiner.push(it) }
 
-    /** The text that was held back; the text ends here. */
-    fun flush(): String = joiner.flush()
+    override fun flush(): String = joiner.flush()
 }
 
 /** GPT-2's map: printable Latin-1 stands for itself, other bytes for U+0100, U+0101 and so on. */
@@ -122,7 +124,7 @@ private class ByteJoiner : Joiner {
 
 /** Joins SentencePiece's tokens; of a run of byte tokens either all is text, or every byte is U+FFFD. */
 private class PieceJoiner(private val scheme: Scheme, continued: Boolean) : Joiner {
-    private var run = IntList()
+    private val run = ByteArrayOutputStream()
     private var stripLeft = if (continued) 0 else scheme.stripCount
     private var first = !continued
 
@@ -132,7 +134,7 @@ private class PieceJoiner(private val scheme: Scheme, continued: Boolean) : Join
         first = false
         if (scheme.byteFallback) {
             byteOf(text)?.let {
-                run.add(it)
+                run.write(it)
                 return ""
             }
         }
@@ -143,9 +145,8 @@ private class PieceJoiner(private val scheme: Scheme, continued: Boolean) : Join
     override fun flush(): String = stripped(endRun())
 
     private fun endRun(): String {
-        if (run.size == 0) return ""
-        val bytes = ByteArray(run.size) { run[it].toByte() }
-        run = IntList()
+        val bytes = run.toByteArray()
+        run.reset()
         return Utf8.strict(bytes) ?: REPLACEMENT.repeat(bytes.size)
     }
 

@@ -22,9 +22,11 @@ internal class Fields(val raw: JsonObject, val where: String) {
     fun text(name: String): String =
         raw[name].asText()?.takeIf { it.isNotEmpty() } ?: throw wrong(name, "a text")
 
+    /** A text, which may be empty. */
+    fun anyText(name: String): String = raw[name].asText() ?: throw wrong(name, "a text")
+
     /** A text, which may be empty; [default] if there is none. */
-    fun textOr(name: String, default: String): String =
-        if (has(name)) raw[name].asText() ?: throw wrong(name, "a text") else default
+    fun textOr(name: String, default: String): String = if (has(name)) anyText(name) else default
 
     fun flagOr(name: String, default: Boolean): Boolean =
         if (!has(name)) default
@@ -56,6 +58,12 @@ internal class Fields(val raw: JsonObject, val where: String) {
     /** A list of objects. */
     fun each(name: String): List<Fields> = list(name).mapIndexed { at, item ->
         Fields(item as? JsonObject ?: throw wrong(name, "a list of objects"), "$where: $name $at")
+    }
+
+    /** Refuses any other fields. */
+    fun only(vararg known: String) {
+        val other = names.firstOrNull { it !in known } ?: return
+        throw BundleException("${oneLine(where)}: unknown field ${oneLine(other)}, expected ${known.joinToString()}")
     }
 
     /** The error for a field that is not as expected. */

@@ -52,6 +52,7 @@ internal class Manifest private constructor(
             val files = listed.names.associateWith { fileFact(listed.fields(it)) }
             files.keys.forEach { checkInside(it, where) }
             val roles = manifest.fields("roles")
+            if (manifest.has("generation")) manifest.fields("generation")
             return Manifest(
                 files,
                 target = role("target", roles.fields("target"), files),
@@ -88,6 +89,7 @@ internal class Manifest private constructor(
         private fun role(name: String, fields: Fields, files: Map<String, FileFact>): RoleFacts {
             fields.text("architecture")
             fields.text("source")
+            if (fields.has("licence")) fields.text("licence")
             val dims = fields.fields("dims")
             val tokenizer = fields.fields("tokenizer")
             val file = listed(tokenizer.text("file"), tokenizer, files)

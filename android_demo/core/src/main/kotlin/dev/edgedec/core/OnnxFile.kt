@@ -3,7 +3,6 @@ package dev.edgedec.core
 import java.io.File
 import java.io.IOException
 import java.io.RandomAccessFile
-import java.nio.ByteBuffer
 import java.nio.channels.FileChannel.MapMode.READ_ONLY
 
 /** An operator of ONNX: its [domain], which is empty for ONNX's own, and its [name]. */
@@ -13,129 +12,82 @@ data class Operator(val domain: String, val name: String)
  * Facts about an ONNX file, read without a runtime.
  *
  * @property metadata by key, as the exporter wrote it
- * @property external names of the files that hold weights, each with the least size that it must have
+ * @property weightBytes bytes of all weights as stored
  * @property operators all that the graph uses
  */
 class OnnxFile private constructor(
-    val file: File,
     val metadata: Map<String, String>,
-    val external: Map<String, Long>,
+    val weightBytes: Long,
     val operators: Set<Operator>,
 ) {
-    /** What the exporter wrote about the graph. */
-    val facts: GraphFacts by lazy { GraphFacts.parse(metadata, file.path) }
-
     companion object {
         /**
-         * Reads the graph of a bundle's model, and checks that its weights are in files of the same folder that the
-         * manifest lists, so that nothing is loaded that was not checked.
+         * Walks over a graph, and checks that its weights are in files of its folder, so that nothing else is loaded.
          *
-         * @throws BundleException damaged, too large, or with weights elsewhere
+         * @param listed the files that the manifest lists for the model; null if there is no manifest
+         * @throws BundleException missing, damaged, too large, or with weights elsewhere or cut short
          */
-        fun read(role: Role): OnnxFile {
-            val listed = role.files.map { it.canonicalFile }.toSet()
-            val found = read(role.model)
-            for ((location, end) in found.external) {
-                val file = found.inFolder(location)
-                if (file !in listed) {
+        fun read(file: File, listed: List<File>? = null): OnnxFile {
+            val walk = walk(file)
+            for (location in walk.stored.map { it.location }.distinct()) {
+                val found = inFolder(file, location)
+                if (listed != null && listed.none { it.canonicalFile == found }) {
                     throw BundleException(
-                        "${role.model}: its weights are in '${oneLine(location)}', which the manifest does not list" +
+                        "$file: its weights are in '${oneLine(location)}', which the manifest does not list" +
                             " among the model's files: export the bundle again",
                     )
                 }
-                if (file.length() < end) {
-                    throw BundleException("$file: ${file.length()} bytes, expected $end: cut short, export it again")
+                val end = walk.stored.filter { it.location == location }.maxOf { it.offset + it.length }
+                if (!found.isFile) throw BundleException("$found: the model's weights are missing: export it again")
+                if (found.length() < end) {
+                    throw BundleException("$found: ${found.length()} bytes, expected $end: cut short, export it again")
                 }
             }
-            return found
+            return OnnxFile(walk.metadata, walk.inlineBytes + walk.stored.sumOf { it.length }, walk.operators)
         }
 
-        private fun read(file: File): OnnxFile {
-            val walk = GraphWalk()
-            try {
-                RandomAccessFile(file, "r").use { opened ->
-                    val size = opened.length()
-                    // More than a buffer can hold; exported graphs have their weights beside them.
-                    if (size > Int.MAX_VALUE) throw BundleException("$file: 2 GiB or more: export it again")
-                    walk.model(opened.channel.map(READ_ONLY, 0, size))
-                }
-            } catch (_: TooManyFields) {
-                throw BundleException("$file: its graph has more than ${Protobuf.MAX_FIELDS} fields: refused")
-            } catch (_: DamagedMessage) {
-                throw BundleException("$file: not an ONNX model, or damaged: export it again")
-            } catch (error: IOException) {
-                throw BundleException("$file: cannot be read: ${oneLine(error.message.orEmpty())}", error)
+        private fun walk(file: File): GraphWalk = try {
+            RandomAccessFile(file, "r").use { opened ->
+                val size = opened.length()
+                // More than a buffer can hold; exported graphs have their weights beside them.
+                if (size > Int.MAX_VALUE) throw BundleException("$file: 2 GiB or more: export it again")
+                GraphWalk(Protobuf(opened.channel.map(READ_ONLY, 0, size)))
             }
-            return OnnxFile(file, walk.metadata, walk.external, walk.operators)
+        } catch (_: TooManyFields) {
+            throw BundleException("$file: its graph has more than ${Protobuf.MAX_FIELDS} fields: refused")
+        } catch (_: DamagedMessage) {
+            throw BundleException("$file: not an ONNX model, or damaged: export it again")
+        } catch (error: IOException) {
+            throw BundleException("$file: cannot be read: ${oneLine(error.message.orEmpty())}", error)
         }
-    }
 
-    private fun inFolder(location: String): File {
-        val folder = file.parentFile.canonicalFile
-        val outside = BundleException(
-            "$file: the model's weights lead out of its folder: '${oneLine(location)}': refused",
-        )
-        if (location.startsWith("/") || location.any { it in ":\\" } || oneLine(location) != location) throw outside
-        return try {
-            File(folder, location).canonicalFile.takeIf { it.startsWith(folder) } ?: throw outside
-        } catch (_: IOException) {
-            throw outside
-        }
-    }
-}
-
-/** Facts that the exporter wrote into a graph's metadata. */
-data class GraphFacts(
-    val name: String,
-    val layers: Int,
-    val kvHeads: Int,
-    val headDim: Int,
-    val vocabSize: Int,
-    val maxContext: Int,
-    val eosIds: Set<Int>,
-    val topK: Int,
-    val blockSize: Int?,
-) {
-    internal companion object {
-        private const val KEY = "edgedec"
-        private const val GRAPH_VERSION = 1
-
-        fun parse(metadata: Map<String, String>, where: String): GraphFacts {
-            val text = metadata[KEY]
-                ?: throw BundleException("$where: not exported by edgedec: use `edgedec export`")
-            val found = jsonObject(text.toByteArray())?.let { Fields(it, "$where: metadata") }
-                ?: throw BundleException("$where: its metadata is damaged: export it again")
-            val version = found.count("graph_version")
-            if (version != GRAPH_VERSION) {
-                throw BundleException(
-                    "$where: graph version $version, this edgedec reads $GRAPH_VERSION:" +
-                        " upgrade edgedec or export it again",
-                )
-            }
-            return GraphFacts(
-                name = found.text("name"),
-                layers = found.count("layers"),
-                kvHeads = found.count("kv_heads"),
-                headDim = found.count("head_dim"),
-                vocabSize = found.count("vocab_size"),
-                maxContext = found.count("max_context"),
-                eosIds = found.ids("eos_ids").toSet(),
-                topK = found.count("top_k"),
-                blockSize = if (found.has("block_size")) found.count("block_size") else null,
+        private fun inFolder(file: File, location: String): File {
+            val outside = BundleException(
+                "$file: the model's weights lead out of its folder: '${oneLine(location)}': refused",
             )
+            if (location.startsWith("/") || location.any { it in ":\\" } || oneLine(location) != location) throw outside
+            return try {
+                val folder = file.absoluteFile.parentFile.canonicalFile
+                File(folder, location).canonicalFile.takeIf { it.startsWith(folder) } ?: throw outside
+            } catch (_: IOException) {
+                throw outside
+            }
         }
     }
 }
 
-/** Collects facts while it walks over a graph; no tensor is read. Field numbers are those of onnx.proto3. */
-private class GraphWalk {
-    val metadata = HashMap<String, String>()
-    val external = HashMap<String, Long>()
-    val operators = HashSet<Operator>()
-    private lateinit var fields: Protobuf
+/** Bytes of weights in a file beside the graph; two tensors may share them. */
+private data class Stored(val location: String, val offset: Long, val length: Long)
 
-    fun model(content: ByteBuffer) {
-        fields = Protobuf(content)
+/** Walks over a graph; no tensor is read. Field numbers are those of onnx.proto3. */
+private class GraphWalk(private val fields: Protobuf) {
+    val metadata = HashMap<String, String>()
+    val stored = HashSet<Stored>()
+    val operators = HashSet<Operator>()
+    var inlineBytes = 0L
+        private set
+
+    init {
         message(Message.MODEL, fields.whole, 0)
     }
 
@@ -161,7 +113,9 @@ private class GraphWalk {
     private fun tensor(span: Span) {
         val entries = HashMap<String, String>()
         fields.each(span) { number, value ->
-            if (number == EXTERNAL_DATA && value != null) entry(value).let { (key, text) -> entries[key] = text }
+            if (value == null) return@each
+            if (number in TENSOR_DATA) inlineBytes += value.end - value.start
+            if (number == EXTERNAL_DATA) entry(value).let { (key, text) -> entries[key] = text }
         }
         if (entries.isEmpty()) return
         val location = entries["location"] ?: throw DamagedMessage()
@@ -170,7 +124,7 @@ private class GraphWalk {
         if (offset == null || length == null || offset < 0 || length < 0 || offset > Long.MAX_VALUE - length) {
             throw DamagedMessage()
         }
-        external[location] = maxOf(external[location] ?: 0, offset + length)
+        stored += Stored(location, offset, length)
     }
 
     /** A key and its value. */
@@ -189,6 +143,7 @@ private class GraphWalk {
         const val OP_TYPE = 4
         const val NODE_DOMAIN = 7
         const val EXTERNAL_DATA = 13
+        val TENSOR_DATA = setOf(4, 5, 6, 7, 9, 10, 11)
     }
 }
 

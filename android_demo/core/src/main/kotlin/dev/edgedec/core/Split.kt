@@ -24,7 +24,7 @@ internal enum class Shortened { LOWER, ASCII, FOLDED }
  * The words of GPT-2 and what followed it: shortened forms, letters, numbers, other signs, and white space, of whose last
  * character the next word takes hold.
  *
- * Written by hand, since `\p{L}` of a regular expression is another set on each version of Android, and for linear time.
+ * Written by hand, since `\p{L}` of an expression is another set on each version of Android, and for linear time.
  *
  * @param anyLead whether any sign or space may stand before letters, not a space only
  * @param digits the most digits of a word; 0 is any number, with a space before them
@@ -120,13 +120,10 @@ private inline fun run(text: String, from: Int, kind: (Int) -> Boolean): Int {
 }
 
 /** `\p{L}` */
-internal fun isLetter(char: Int): Boolean = Character.isLetter(char)
+internal fun isLetter(char: Int): Boolean = char in Characters.LETTERS
 
 /** `\p{N}` */
-internal fun isNumber(char: Int): Boolean = when (Character.getType(char).toByte()) {
-    Character.DECIMAL_DIGIT_NUMBER, Character.LETTER_NUMBER, Character.OTHER_NUMBER -> true
-    else -> false
-}
+internal fun isNumber(char: Int): Boolean = char in Characters.NUMBERS
 
 /** `\s`: Unicode's White_Space. */
 internal fun isSpace(char: Int): Boolean = when (char) {

@@ -28,17 +28,17 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
      */
     fun encode(text: String, addSpecialTokens: Boolean = true): IntArray {
         unpairedAt(text).let { if (it >= 0) throw InputException("the text is not valid Unicode at character $it") }
-        val found = IntList(text.length / 3)
-        if (addSpecialTokens) found.addAll(file.around.first)
+        val found = ArrayList<Int>(text.length / 3)
+        if (addSpecialTokens) found += file.around.first
         for (part in raw.split(text)) {
             val token = part.token
             if (token != null) found.add(token) else encodePart(text.substring(part.start, part.end), part.start == 0, found)
         }
-        if (addSpecialTokens) found.addAll(file.around.second)
-        return found.toArray()
+        if (addSpecialTokens) found += file.around.second
+        return found.toIntArray()
     }
 
-    private fun encodePart(text: String, first: Boolean, found: IntList) {
+    private fun encodePart(text: String, first: Boolean, found: MutableList<Int>) {
         val plain = file.normalization.apply(text)
         for (part in normalized.split(plain)) {
             val token = part.token
@@ -48,7 +48,7 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
             }
             val piece = Piece(plain.substring(part.start, part.end), first && part.start == 0)
             val words = file.steps.fold(listOf(piece)) { pieces, step -> pieces.flatMap(step::apply) }
-            for (word in words) found.addAll(file.model.encode(word.text))
+            for (word in words) found += file.model.encode(word.text).asList()
         }
     }
 
@@ -65,18 +65,20 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
      * After a prompt with any text the first word keeps the space that the beginning of a text would lose.
      */
     fun stream(prompt: IntArray = intArrayOf()): TextStream =
-        TextStream(::written, file.scheme.joiner(continued = prompt.any { written(it).isNotEmpty() }))
+        JoinedStream(::written, file.scheme.joiner(continued = prompt.any { written(it).isNotEmpty() }))
 
     /** A token as the vocabulary writes it; empty if decoding skips it. */
     private fun written(token: Int): String = if (token in specialIds) "" else file.tokens.getOrNull(token).orEmpty()
 
     companion object {
         /**
-         * Reads a folder with `tokenizer.json` and, if the export wrote one, `chat_pieces.json`.
+         * Reads a folder with `tokenizer.json` and, if the export wrote one, `chat_pieces.json`; or the former file itself.
          *
          * @throws BundleException missing, too large, damaged, or with a section that is not known here
          */
-        fun load(folder: File): Tokenizer =
-            Tokenizer(TokenizerFile.read(File(folder, TokenizerFile.NAME)), ChatPieces.load(folder))
+        fun load(folder: File): Tokenizer {
+            val file = if (folder.isFile) folder else File(folder, TokenizerFile.NAME)
+            return Tokenizer(TokenizerFile.read(file), ChatPieces.load(file.absoluteFile.parentFile))
+        }
     }
 }

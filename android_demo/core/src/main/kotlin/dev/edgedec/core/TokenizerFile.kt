@@ -16,7 +16,7 @@ internal class TokenizerFile(
     val steps: List<Step>,
     val model: Bpe,
     /** Ids that go before and after a text that is to have special tokens. */
-    val around: Pair<IntArray, IntArray>,
+    val around: Pair<List<Int>, List<Int>>,
     val scheme: Scheme,
 ) {
     companion object {
@@ -54,13 +54,14 @@ internal class TokenizerFile(
                 normalization = Normalization.read(section("normalizer")),
                 steps = PreTokenizer.read(section("pre_tokenizer")),
                 model = model.bpe(vocabulary),
-                around = section("post_processor")?.let(::around) ?: (IntArray(0) to IntArray(0)),
+                around = section("post_processor")?.let(::around) ?: NOTHING_AROUND,
                 scheme = Scheme.read(section("decoder")),
             )
         }
 
         private fun added(sections: Fields, vocabulary: Vocabulary): List<AddedToken> {
             val found = ArrayList<AddedToken>()
+            val ids = HashMap<String, Int>()
             var next = vocabulary.size
             for (fields in sections.each("added_tokens")) {
                 val content = fields.textOr("content", "")
@@ -69,7 +70,7 @@ internal class TokenizerFile(
                     throw fields.wrong("content", "a text of at most $MAX_ADDED_LENGTH characters")
                 }
                 // As the library numbers them, whatever the file says.
-                val id = vocabulary.ids[content] ?: next
+                val id = vocabulary.ids[content] ?: ids.getOrPut(content) { next }
                 if (fields.id("id") != id) throw fields.wrong("id", "$id, the id of this token")
                 next = maxOf(next, id + 1)
                 val special = fields.flagOr("special", false)
@@ -86,24 +87,25 @@ internal class TokenizerFile(
             return found
         }
 
-        private fun around(section: Fields): Pair<IntArray, IntArray> {
+        private fun around(section: Fields): Pair<List<Int>, List<Int>> {
             val templates = templates(section)
             if (templates.size > 1) throw unknown(section, "a second TemplateProcessing", "one")
-            val before = IntList()
-            val after = IntList()
+            val template = templates.firstOrNull() ?: return NOTHING_AROUND
+            val before = ArrayList<Int>()
+            val after = ArrayList<Int>()
             var texts = 0
-            for (part in templates.firstOrNull()?.each("single") ?: return IntArray(0) to IntArray(0)) {
+            for (part in template.each("single")) {
                 if (part.has("Sequence")) {
                     if (part.fields("Sequence").text("id") != "A") throw part.wrong("Sequence", "A")
                     texts++
                 } else {
-                    val special = templates[0].fields("special_tokens").fields(part.fields("SpecialToken").text("id"))
-                    special.ids("ids").forEach((if (texts == 0) before else after)::add)
+                    val special = template.fields("special_tokens").fields(part.fields("SpecialToken").text("id"))
+                    (if (texts == 0) before else after) += special.ids("ids")
                 }
             }
             if (texts != 1) throw section.wrong("single", "the text once")
             if (before.size + after.size > MAX_AROUND) throw section.wrong("single", "at most $MAX_AROUND tokens")
-            return before.toArray() to after.toArray()
+            return before to after
         }
 
         private fun templates(section: Fields): List<Fields> = when (val kind = section.text("type")) {
@@ -113,6 +115,7 @@ internal class TokenizerFile(
             else -> throw unknown(section, kind, "ByteLevel, TemplateProcessing or a Sequence of them")
         }
 
+        private val NOTHING_AROUND = emptyList<Int>() to emptyList<Int>()
         private const val MAX_ADDED_LENGTH = 256
         private const val MAX_AROUND = 1024
     }
