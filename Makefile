@@ -6,6 +6,7 @@
 #   make gguf        add the runtime llama.cpp (built from source: minutes, needs a C++ compiler)
 #   make check       formatting, lint, types, import rules, help pages
 #   make bench       measure, raw records under bench-out/
+#   make android-core  the phone demo's decoder for this machine: android_demo/decode (Java, Maven)
 #   make peers       compare with other runtimes, each in an environment of its own (hours; resumes)
 #   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
@@ -26,6 +27,7 @@ CHANGED_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 MUTANTS_ARGS ?=
+MVN_ARGS ?=
 
 BIN := $(VENV)/bin
 # Without the warning that setuptools prints, at length, for every editable install.
@@ -39,7 +41,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs clean
+.PHONY: help setup gguf android-core demo test test-changed check bench peers mutants format help-pages train-demo captures docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -76,6 +78,15 @@ setup: $(DEV)
 gguf: $(RUNTIME)
 	@echo "Building llama.cpp (about five minutes on two cores)"
 	@$(PIP) install --quiet --editable '.[gguf]'
+
+android-core:
+	@command -v javac >/dev/null || \
+	  { echo "android-core needs a JDK, 8 or newer (on Debian: apt install default-jdk-headless)" >&2; exit 2; }
+	@command -v mvn >/dev/null || \
+	  { echo "android-core needs Maven (on Debian: apt install maven)" >&2; exit 2; }
+	@echo "Building android_demo/core (the first time Maven downloads some 100 MB)"
+	@cd android_demo && mvn -q $(MVN_ARGS) -pl core -DskipTests package
+	@echo "android_demo/decode"
 
 demo: $(RUNTIME)
 	@$(BIN)/edgedec demo

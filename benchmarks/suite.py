@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.bundles import GROWN, Suite
 from benchmarks.sections import commands, fidelity, formats, identity, never_slower, pair
+from benchmarks.sections.android_core import android_core
 from benchmarks.sections.busy import busy
 from benchmarks.sections.conversations import conversations
 from benchmarks.sections.draft_context import draft_context
@@ -119,6 +120,7 @@ _SECTIONS = (
     serve_attacked,
     static_shapes,
     kernels,
+    android_core,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 

@@ -83,6 +83,7 @@ sealed class State {
  *
  * @property chat whether it has chat pieces
  * @property openS seconds that opening took
+ * @property exact whether drafts cannot change a text on this machine: they give plain decoding's, token for token
  */
 data class About(
     val folder: File,
@@ -92,6 +93,7 @@ data class About(
     val maxContext: Int,
     val threads: Int,
     val openS: Double,
+    val exact: Boolean = false,
 )
 
 /** Called on the decoder's thread. */

@@ -9,5 +9,8 @@ class BundleException(message: String, cause: Throwable? = null) : EdgedecExcept
 /** An option, a prompt or a conversation cannot be used. */
 class InputException(message: String) : EdgedecException(message)
 
+/** A call that the state of a session or decoder does not allow, such as one after it was closed. */
+class StateException(message: String) : EdgedecException(message)
+
 /** A pass was ended by [Session.interrupt]; the session is as before that pass. */
 class InterruptedPass : EdgedecException("the pass was interrupted")

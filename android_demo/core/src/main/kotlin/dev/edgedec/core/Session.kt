@@ -22,7 +22,11 @@ interface Session : AutoCloseable {
     /** Number of committed tokens. */
     val length: Int
 
-    /** Commits [tokens] without computing logits; [ended] is asked between chunks and ends it early. */
+    /**
+     * Commits [tokens] without computing logits; [ended] is asked between chunks and ends it early.
+     *
+     * @throws InterruptedPass if [interrupt] was called meanwhile; chunks computed before stay committed
+     */
     fun prefill(tokens: IntArray, ended: () -> Boolean = { false })
 
     /**
@@ -42,6 +46,9 @@ interface Session : AutoCloseable {
 
     /** Ends the running pass, or the next one, with [InterruptedPass]; from any thread. */
     fun interrupt()
+
+    /** Forgets an interrupt that no pass has answered, so that it does not end the next text's first. */
+    fun resume() = Unit
 }
 
 /** Logits after each token of a chain. */

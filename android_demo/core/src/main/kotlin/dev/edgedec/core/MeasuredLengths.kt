@@ -1,0 +1,152 @@
+package dev.edgedec.core
+
+/**
+ * Drafts as many tokens as give most tokens per time by measured costs and measured acceptance, none if that is best.
+ *
+ * A round may only lose what an allowance holds: it begins with [FIRST] tokens' time, grows by a share of each text
+ * and by what drafts have gained, and pays for drafts that were wrong. So decoding is never slower than plainly by more
+ * than these, whatever is drafted. A drafter that does not pay is tried again now and then, within the allowance.
+ *
+ * The draft model's prefill of a long prompt is paid by the allowance, by a drafter's known gain over the rest of the
+ * text, or once for a drafter of which nothing is known.
+ */
+class MeasuredLengths(private val costs: Costs) : Lengths {
+    private val drafters = HashMap<String, Drafting>()
+    private var allowance = FIRST
+    private var remaining = 0
+    private var rounds = 0
+    private var planned = 0
+    private var drafting: Drafting? = null
+
+    override val most get() = MOST
+
+    override fun begin(remaining: Int) {
+        this.remaining = remaining
+        drafters.values.forEach { it.catchingUp = false }
+        reset()
+    }
+
+    override fun goOn(source: DraftSource, drafted: Int): Boolean {
+        if (drafted == 0) {
+            val one = drafting(source)
+            drafting = one
+            planned = length(one)
+        }
+        return drafted < planned
+    }
+
+    override fun catchUp(source: DraftSource, tokens: Int): Boolean {
+        val one = drafting(source)
+        if (one.catchingUp) return true // the rest of it
+        val price = costs.prefill(tokens)
+        val gained = remaining * (1 - 1 / best(one).rate)
+        val surely = gained > SURELY * price && (one.acceptance.known || !one.triedUnknown)
+        if (!surely) {
+            if (length(one) == 0 || price > allowance - (costs.round(1, one.usesModel) - 1)) return false
+            allowance -= price
+        }
+        one.triedUnknown = true
+        one.catchingUp = true
+        return true
+    }
+
+    override fun prefers(source: DraftSource, other: DraftSource): Boolean {
+        val ours = drafting(source)
+        val theirs = drafting(other)
+        // Unless the other one has not been seen for long.
+        val seen = rounds - theirs.lastRound < UNSEEN
+        return ours.acceptance.known && theirs.acceptance.known && seen && best(ours).rate > CLEARLY * best(theirs).rate
+    }
+
+    override fun observe(round: Round) {
+        rounds++
+        remaining -= round.emitted
+        val one = drafting
+        val cost = costs.observe(round, one?.usesModel == true)
+        if (one != null && round.drafted > 0) {
+            one.observe(round, rounds)
+            allowance += round.accepted + 1 - cost
+        }
+        allowance = minOf(MOST_ALLOWED, allowance + SHARE * round.emitted)
+        reset()
+    }
+
+    private fun reset() {
+        planned = 0
+        drafting = null
+    }
+
+    private fun drafting(source: DraftSource): Drafting =
+        drafters.getOrPut(source.name) { Drafting(source.usesModel) }
+
+    /** Returns how many tokens to draft now. */
+    private fun length(one: Drafting): Int {
+        val best = best(one, allowance)
+        if (best.length > 0) return best.length
+        val affordable = costs.round(1, one.usesModel) - 1 <= allowance
+        return if (affordable && rounds >= one.nextTry) 1 else 0
+    }
+
+    /** Returns the best length that loses no more than [allowed] if all of it is wrong; 0 if none is worth its time. */
+    private fun best(one: Drafting, allowed: Double = Double.POSITIVE_INFINITY): Choice {
+        var best = Choice(0, 1.0)
+        var least = WORTHWHILE
+        for (length in 1..MOST) {
+            val cost = costs.round(length, one.usesModel)
+            if (cost - 1 > allowed) break
+            val rate = one.acceptance.tokens(length) / cost
+            if (rate > least) {
+                least = rate
+                best = Choice(length, rate)
+            }
+        }
+        return best
+    }
+
+    /** A draft length and its tokens per time, relative to plain decoding. */
+    private class Choice(val length: Int, val rate: Double)
+
+    /** What is known of a drafter. */
+    private class Drafting(val usesModel: Boolean) {
+        val acceptance = AcceptanceByPosition(MOST)
+
+        /** Whether a prompt was prefilled for it in advance, and whether that goes on. */
+        var triedUnknown = false
+        var catchingUp = false
+        var lastRound = 0
+
+        /** The round from which on it is tried although it does not pay. */
+        var nextTry = 0
+        private var gap = SHORTEST_GAP
+
+        fun observe(round: Round, now: Int) {
+            acceptance.observe(round.drafted, round.accepted)
+            catchingUp = false
+            lastRound = now
+            gap = if (round.accepted > 0) SHORTEST_GAP else minOf(2 * gap, LONGEST_GAP)
+            // A draft that was right is followed up at once: that costs nothing while it goes on.
+            nextTry = if (round.accepted > 0) now else now + gap
+        }
+    }
+
+    private companion object {
+        const val MOST = 8
+
+        /** The allowance, in tokens: at first, at most, and by which share of a text it grows. */
+        const val FIRST = 1.5
+        const val MOST_ALLOWED = 6.0
+        const val SHARE = 0.015
+
+        /** Least gain for which to draft, and to ask one drafter before another. */
+        const val WORTHWHILE = 1.03
+        const val CLEARLY = 1.05
+
+        /** Times that a known gain must exceed a prefill's price. */
+        const val SURELY = 2.0
+
+        /** Rounds between tries of a drafter that does not pay, and without a draft of another one. */
+        const val SHORTEST_GAP = 8
+        const val LONGEST_GAP = 64
+        const val UNSEEN = 64
+    }
+}

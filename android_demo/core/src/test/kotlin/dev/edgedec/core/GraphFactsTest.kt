@@ -1,0 +1,41 @@
+package dev.edgedec.core
+
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+
+class GraphFactsTest {
+    private val whole = """{"graph_version": 1, "name": "target", "layers": 4, "kv_heads": 4, "head_dim": 64,
+        "vocab_size": 4096, "max_context": 8192, "eos_ids": [0, 4], "top_k": 8}"""
+
+    @Test
+    fun `facts are read`() {
+        val facts = GraphFacts.parse(mapOf("edgedec" to whole), "model.onnx")
+        assertEquals(GraphFacts("target", 4, 4, 4096, 8192, 8, setOf(0, 4)), facts)
+    }
+
+    @Test
+    fun `a graph of another exporter or version is refused by name`() {
+        assertTrue(refusal(emptyMap()).contains("not exported by edgedec"))
+        val newer = whole.replace("\"graph_version\": 1", "\"graph_version\": 2")
+        assertEquals("model.onnx: graph_version is 2, expected 1: export it again", refusal(mapOf("edgedec" to newer)))
+    }
+
+    @Test
+    fun `damaged facts are one sentence`() {
+        val damaged = listOf(
+            "", "{", "[]", "1", "null", "{}", "[".repeat(100_000), "{\"a\":".repeat(100_000),
+            whole.replace("4096", "-1"), whole.replace("4096", "4e3"), whole.replace("4096", "\"4096\""),
+            whole.replace("4096", "99999999999"), whole.replace("[0, 4]", "4"), whole.replace("[0, 4]", "[-1]"),
+            whole.replace("\"name\"", "\"title\""), whole.replace("\"target\"", "[]"), whole.replace("8}", "true}"),
+        )
+        for (text in damaged) {
+            val message = refusal(mapOf("edgedec" to text))
+            assertTrue(message.startsWith("model.onnx: ") && "\n" !in message && message.length < 200, message)
+        }
+    }
+
+    private fun refusal(metadata: Map<String, String>): String =
+        assertThrows(BundleException::class.java) { GraphFacts.parse(metadata, "model.onnx") }.message.orEmpty()
+}

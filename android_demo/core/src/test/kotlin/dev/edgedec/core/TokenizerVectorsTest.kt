@@ -1,0 +1,67 @@
+package dev.edgedec.core
+
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.jsonObject
+import org.junit.jupiter.api.Assertions.assertArrayEquals
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertNotEquals
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Assumptions.assumeTrue
+import org.junit.jupiter.api.Test
+
+/** Ids, pieces and texts that Python's runtime gives. */
+class TokenizerVectorsTest {
+    private val vectors by lazy { FormatVectors.read("tokens.json").jsonObject }
+    private val tokenizers by lazy { FormatVectors.tokenizers(vectors) }
+
+    private fun cases(of: JsonObject, check: (Tokenizer, JsonObject) -> Unit) {
+        val cases = of.getValue("cases").objects()
+        assertTrue(cases.size > 100)
+        for (case in cases) check(tokenizers.getValue(case.string("tokenizer")), case)
+    }
+
+    private fun stream(tokenizer: Tokenizer, ids: IntArray, prompt: IntArray = IntArray(0)): List<String> {
+        val stream = tokenizer.stream(prompt)
+        return ids.map { stream.push(it) } + stream.flush()
+    }
+
+    @Test
+    fun `texts become Python's ids`() = cases(vectors) { tokenizer, case ->
+        val special = case.string("add_special_tokens").toBoolean()
+        val found = tokenizer.encode(case.string("text"), special)
+        assertArrayEquals(case.ints("ids"), found, "$case")
+    }
+
+    @Test
+    fun `ids become Python's pieces`() = cases(vectors) { tokenizer, case ->
+        assertEquals(case.strings("pieces"), stream(tokenizer, case.ints("ids")), "$case")
+        assertEquals(case.string("decoded"), tokenizer.decode(case.ints("ids")), "$case")
+    }
+
+    @Test
+    fun `any ids after any prompt become Python's pieces`() {
+        assumeTrue(FormatVectors.has("decodes.json"))
+        cases(FormatVectors.read("decodes.json").jsonObject) { tokenizer, case ->
+            val pieces = stream(tokenizer, case.ints("ids"), case.ints("prompt"))
+            assertEquals(case.strings("pieces"), pieces, "$case")
+            assertEquals(case.string("decoded"), tokenizer.decode(case.ints("ids")), "$case")
+        }
+    }
+
+    @Test
+    fun `the cases tell GPT-2's words from Llama's and Qwen's`() {
+        val texts = vectors.getValue("cases").objects().filter { it.string("tokenizer") == "llama3" }.map { it.string("text") }
+        fun words(words: Words) = texts.map { words.of(it) }
+        val kinds = listOf(
+            GPT2_WORDS,
+            WordSplit(Shortened.FOLDED, anyLead = true, digits = 3, lineEnds = true),
+            WordSplit(Shortened.FOLDED, anyLead = true, digits = 1, lineEnds = true),
+            WordSplit(Shortened.ASCII, anyLead = true, digits = 3, lineEnds = true),
+            WordSplit(Shortened.LOWER, anyLead = true, digits = 3, lineEnds = true),
+            WordSplit(Shortened.FOLDED, anyLead = false, digits = 3, lineEnds = true),
+            WordSplit(Shortened.FOLDED, anyLead = true, digits = 3, lineEnds = false),
+        )
+        assertEquals(kinds.size, kinds.map(::words).distinct().size)
+        assertNotEquals(words(kinds[0]), words(kinds[1]))
+    }
+}
