@@ -33,9 +33,10 @@ class DecodingService : Service() {
 
     override fun onCreate() {
         super.onCreate()
-        keeper = Keeper((application as DemoApplication)::engine)
+        val parts = application as DemoApplication
+        keeper = Keeper(parts::engine)
         vitals = Vitals(this)
-        hint = PaceHint.of(this)
+        hint = parts.hint()
     }
 
     override fun onBind(intent: Intent?): IBinder = Local()

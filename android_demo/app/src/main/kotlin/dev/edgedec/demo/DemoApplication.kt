@@ -18,5 +18,7 @@ open class DemoApplication : Application() {
     /** Returns a decoder; null threads leave their number to it. */
     open fun engine(threads: Int?): Engine = CoreEngine(threads)
 
+    open fun hint(): PaceHint = PaceHint.of(this)
+
     fun presenter() = Presenter(shelf, Preferences(getSharedPreferences("settings", MODE_PRIVATE)))
 }

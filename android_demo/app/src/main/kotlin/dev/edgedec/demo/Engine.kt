@@ -9,7 +9,7 @@ import java.io.File
 interface Engine : AutoCloseable {
     val state: State
 
-    /** Opens a bundle; [state] becomes [State.Ready] or [State.Failed]. */
+    /** Starts to open a bundle; [state] becomes [State.Ready] or [State.Failed]. */
     fun open(folder: File)
 
     /** Starts to decode; the listener is called on the decoder's thread. */
@@ -18,7 +18,7 @@ interface Engine : AutoCloseable {
     /** Ends the text within its pass; from any thread. */
     fun cancel()
 
-    /** Ends what is going on and frees all memory. */
+    /** Ends what is going on, and returns when all memory is free. */
     override fun close()
 }
 

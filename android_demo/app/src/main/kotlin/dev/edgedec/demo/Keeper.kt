@@ -22,13 +22,11 @@ class Keeper(private val make: (threads: Int?) -> Engine) : AutoCloseable {
 
     @Volatile private var engine: Engine? = null
 
-    @Volatile private var failure: State.Failed? = null
-
     /** State of the decoder that was last asked for, whatever of an earlier one is still going on. */
     val state: State
         get() {
             val wanted = wish ?: return State.Closed
-            return if (unsettled.get() > 0) State.Opening(wanted.folder) else failure ?: engine?.state ?: State.Closed
+            return if (unsettled.get() > 0) State.Opening(wanted.folder) else engine?.state ?: State.Closed
         }
 
     fun open(folder: File, threads: Int?) = settle(Wish(folder, threads))
@@ -58,19 +56,10 @@ class Keeper(private val make: (threads: Int?) -> Engine) : AutoCloseable {
             try {
                 engine?.close()
                 engine = null
-                failure = null
-                if (next != null && next === wish) open(next)
+                if (next != null && next === wish) engine = make(next.threads).also { it.open(next.folder) }
             } finally {
                 unsettled.decrementAndGet()
             }
-        }
-    }
-
-    private fun open(next: Wish) {
-        try {
-            engine = make(next.threads).also { it.open(next.folder) }
-        } catch (error: LinkageError) {
-            failure = State.Failed("ONNX Runtime does not run on this phone: ${error.message}")
         }
     }
 }

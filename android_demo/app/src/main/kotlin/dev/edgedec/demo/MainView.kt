@@ -89,11 +89,12 @@ class MainView(private val root: View, private val presenter: Presenter, private
 
     private fun showButtons(screen: Screen) {
         chat.visibility = visible(screen.about?.chat == true)
-        chat.isChecked = screen.chat
+        // A switch moves its thumb anew whenever it is set.
+        if (chat.isChecked != screen.chat) chat.isChecked = screen.chat
         chat.isEnabled = !screen.decoding
         clear.isEnabled = !screen.decoding && (screen.turns.isNotEmpty() || screen.race != null)
         race.isEnabled = screen.idle
-        decode.setText(if (screen.decoding) R.string.stop else R.string.decode)
+        decode.change(root.resources.getString(if (screen.decoding) R.string.stop else R.string.decode))
         decode.isEnabled = screen.idle || screen.decoding
     }
 

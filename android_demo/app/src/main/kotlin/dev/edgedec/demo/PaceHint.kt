@@ -17,19 +17,20 @@ interface PaceHint {
     fun follow(listener: Listener): Listener
 
     companion object {
+        /** Tells nothing. */
+        val none: PaceHint = object : PaceHint {
+            override fun follow(listener: Listener) = listener
+        }
+
         /** Returns hints for Android 12 and later; none elsewhere, or where the phone takes none. */
         fun of(context: Context): PaceHint {
             val manager = if (Build.VERSION.SDK_INT < Build.VERSION_CODES.S) null else manager(context)
-            return if (manager == null) NoHint else SessionHint(manager)
+            return if (manager == null) none else SessionHint(manager)
         }
 
         @TargetApi(Build.VERSION_CODES.S)
         private fun manager(context: Context) = context.getSystemService(PerformanceHintManager::class.java)
     }
-}
-
-private object NoHint : PaceHint {
-    override fun follow(listener: Listener) = listener
 }
 
 /** A hint session for each text, made on the decoder's thread when the first tokens come. */

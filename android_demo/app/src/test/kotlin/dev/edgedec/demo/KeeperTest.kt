@@ -54,15 +54,6 @@ class KeeperTest {
         await { engines.last().closed }
     }
 
-    @Test
-    fun `a processor without library is one sentence`() {
-        val broken = Keeper { throw UnsatisfiedLinkError("no libonnxruntime.so") }
-        broken.open(File("a"), null)
-        await { broken.state is State.Failed }
-        assertEquals(State.Failed("ONNX Runtime does not run on this phone: no libonnxruntime.so"), broken.state)
-        broken.close()
-    }
-
     private fun ready(): State.Ready {
         await { keeper.state is State.Ready }
         return keeper.state as State.Ready

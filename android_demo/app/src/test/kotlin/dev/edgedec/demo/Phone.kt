@@ -12,7 +12,9 @@ import org.robolectric.RuntimeEnvironment
 import org.robolectric.Shadows.shadowOf
 import org.robolectric.android.controller.ActivityController
 import org.robolectric.android.controller.ServiceController
+import org.robolectric.shadows.ShadowChoreographer
 import org.robolectric.shadows.ShadowLooper
+import java.time.Duration
 import java.util.concurrent.TimeUnit
 
 /** The app on a phone of Robolectric's: what a user and Android do to it. */
@@ -21,12 +23,18 @@ class Phone {
     private lateinit var service: ServiceController<DecodingService>
     private lateinit var controller: ActivityController<MainActivity>
 
+    init {
+        // As a screen has; Robolectric's own of a millisecond draws each animation many times over.
+        ShadowChoreographer.setFrameDelay(Duration.ofMillis(FRAME_MS))
+    }
+
     val activity: MainActivity get() = controller.get()
 
     /** The first start, or one with what an earlier process has left. */
     fun start(saved: Bundle? = null) {
         offerService()
-        controller = Robolectric.buildActivity(MainActivity::class.java).setup(saved)
+        controller = Robolectric.buildActivity(MainActivity::class.java)
+        if (saved == null) controller.setup() else controller.setup(saved)
         idle()
     }
 
@@ -112,5 +120,6 @@ class Phone {
     private companion object {
         /** No machine is so busy. */
         const val LIMIT_S = 60L
+        const val FRAME_MS = 16L
     }
 }

@@ -1,6 +1,6 @@
 package dev.edgedec.demo
 
-import android.system.Os
+import android.content.pm.PackageManager
 import android.view.View
 import android.widget.Spinner
 import org.junit.Assert.assertEquals
@@ -8,6 +8,7 @@ import org.junit.Assert.assertFalse
 import org.junit.Assert.assertNull
 import org.junit.Assert.assertTrue
 import org.junit.Test
+import org.robolectric.annotation.Config
 
 class StartTest : PhoneTest() {
     @Test
@@ -68,10 +69,11 @@ class StartTest : PhoneTest() {
     }
 
     @Test
+    @Config(shadows = [RecordedEnvironment::class])
     fun `nothing is reported`() {
-        assertEquals("1", Os.getenv("ORT_DISABLE_TELEMETRY"))
-        val granted = phone.application.packageManager.getPackageInfo(phone.application.packageName, PERMISSIONS)
-        assertNull(granted.requestedPermissions)
+        assertEquals("1", RecordedEnvironment.set["ORT_DISABLE_TELEMETRY"])
+        val asked = app.packageManager.getPackageInfo(app.packageName, PackageManager.GET_PERMISSIONS)
+        assertNull(asked.requestedPermissions)
     }
 
     @Test
@@ -83,9 +85,5 @@ class StartTest : PhoneTest() {
             val least = 48 * phone.activity.resources.displayMetrics.density
             assertTrue("${view.height} is less than a finger needs", view.height >= least.toInt())
         }
-    }
-
-    private companion object {
-        const val PERMISSIONS = android.content.pm.PackageManager.GET_PERMISSIONS
     }
 }

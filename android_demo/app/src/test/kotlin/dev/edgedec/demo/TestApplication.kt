@@ -9,5 +9,7 @@ class TestApplication : DemoApplication() {
     @Volatile var chat = false
     @Volatile var failure: String? = null
 
+    override fun hint() = PaceHint.none
+
     override fun engine(threads: Int?): Engine = ScriptedEngine(threads, chat, failure).also { engines += it }
 }
