@@ -65,6 +65,9 @@ class Import(private val shelf: Shelf, private val incoming: Incoming) : Watch {
             Outcome.Cancelled
         } catch (error: EdgedecException) {
             Outcome.Failed(error.message.orEmpty())
+        } catch (error: RuntimeException) {
+            // A picked folder belongs to another app, whose errors may be of any kind.
+            Outcome.Failed("unexpected, please report it: $error")
         }
     }
 }

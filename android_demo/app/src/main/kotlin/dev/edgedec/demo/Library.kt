@@ -16,13 +16,8 @@ import java.security.MessageDigest
  * The bundles in the app's own files, each in a folder named by its manifest's sha256.
  *
  * @param names what the user knows the bundles by
- * @param freeBytes how much may be written
  */
-class Library(
-    private val context: Context,
-    private val names: SharedPreferences,
-    private val freeBytes: () -> Long = { context.allocatableBytes() },
-) : Shelf {
+class Library(private val context: Context, private val names: SharedPreferences) : Shelf {
     private val folder = File(context.filesDir, "bundles")
 
     override fun bundles(): List<Installed> {
@@ -43,7 +38,7 @@ class Library(
     // One at a time: an import of a closed activity may still be ending.
     @Synchronized
     override fun copy(incoming: Incoming, watch: Watch): Installed {
-        val copied = BundleImport(folder, freeBytes).copy(incoming.source, watch::onProgress) { watch.cancelled }
+        val copied = BundleImport(folder, ::freeBytes).copy(incoming.source, watch::onProgress) { watch.cancelled }
         val before = names.getString(DEMO, null)
         val edit = names.edit()
         if (incoming.demo) {
@@ -69,6 +64,13 @@ class Library(
         return Installed(name ?: folder.name.take(SHORT), folder, bytes, demo)
     }
 
+    /** Space that Android would make for the app by clearing caches is free as well. */
+    private fun freeBytes(): Long = try {
+        context.getSystemService(StorageManager::class.java).getAllocatableBytes(StorageManager.UUID_DEFAULT)
+    } catch (_: IOException) {
+        context.filesDir.usableSpace
+    }
+
     private fun sha256(data: ByteArray): String =
         MessageDigest.getInstance("SHA-256").digest(data).joinToString("") { "%02x".format(it) }
 
@@ -77,14 +79,6 @@ class Library(
         const val DEMO = "demo"
         const val SHORT = 8
     }
-}
-
-/** Space that Android would make for the app by clearing caches is free as well. */
-private fun Context.allocatableBytes(): Long = try {
-    val storage = getSystemService(StorageManager::class.java)
-    storage.getAllocatableBytes(storage.getUuidForPath(filesDir))
-} catch (_: IOException) {
-    filesDir.usableSpace
 }
 
 /** A bundle that the app brings. */

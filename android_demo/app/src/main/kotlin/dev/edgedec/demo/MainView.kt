@@ -63,7 +63,7 @@ class MainView(private val root: View, private val presenter: Presenter, private
         error.change(screen.error.orEmpty())
         error.visibility = visible(screen.error != null)
         showText(screen)
-        races.show(screen.race, screen.decoding)
+        races.show(screen)
         figures.change(phrases.figures(screen))
         showButtons(screen)
         settings.show(screen)
@@ -84,6 +84,8 @@ class MainView(private val root: View, private val presenter: Presenter, private
         val conversation = screen.turns.lastOrNull()?.chat == true
         val typeface = if (conversation) Typeface.DEFAULT else Typeface.MONOSPACE
         if (text.typeface != typeface) text.typeface = typeface
+        val own = if (screen.chat) Typeface.DEFAULT else Typeface.MONOSPACE
+        if (prompt.typeface != own) prompt.typeface = own
         pane.show(screen.turns.styled(root.resources.getString(R.string.you)))
     }
 

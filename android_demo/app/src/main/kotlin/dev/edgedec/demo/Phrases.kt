@@ -24,13 +24,13 @@ class Phrases(private val resources: Resources) {
         if (copying.totalBytes == 0L) text(R.string.copying_start, copying.name)
         else text(R.string.copying, copying.name, copying.copiedBytes / MB, copying.totalBytes / MB)
 
-    /** The line of figures; it is broken between figures only. */
+    /** The line of figures; it is broken between figures only. A race has its own. */
     fun figures(screen: Screen): String {
-        val answer = screen.answer
+        val answer = if (screen.race == null) screen.turns.lastOrNull()?.answer else null
         val figures = answer?.figures
         val parts = listOfNotNull(
             answer?.tokensPerSecond?.let { text(R.string.figures_rate, it) },
-            (figures?.ttftS ?: answer?.pace?.firstTokenS)?.let { text(R.string.figures_first, it) },
+            (figures?.ttftS ?: answer?.pace?.firstTokenS)?.let(::first),
             answer?.let(::drafted),
             answer?.ending?.let(::ending),
             screen.memoryMb?.let { text(R.string.figures_memory, it) },
@@ -46,25 +46,34 @@ class Phrases(private val resources: Resources) {
         return text(R.string.lane_progress, answer.passage.tokens, length, text(R.string.figures_rate, rate))
     }
 
-    fun verdict(race: Race, running: Boolean): String {
+    fun verdict(race: Race, running: Boolean, exact: Boolean): String {
         val ratio = race.ratio
         val figures = race.drafted?.figures
         return when {
             running -> text(R.string.race_running)
             race.drafted?.complete != true || figures == null -> text(R.string.race_stopped)
             ratio == null -> text(R.string.race_short)
-            else -> text(R.string.race_ratio, ratio) + " " +
-                text(if (race.same) R.string.race_same else R.string.race_differ) + "\n" +
-                text(R.string.race_accepted, figures.accepted, figures.drafted, percent(figures.acceptanceRate), figures.blockEfficiency)
+            else -> {
+                val accepted = percent(figures.acceptanceRate)
+                text(R.string.race_ratio, ratio) + " " + text(sameness(race, exact)) + "\n" +
+                    text(R.string.race_accepted, figures.accepted, figures.drafted, accepted, figures.blockEfficiency)
+            }
         }
     }
 
-    private fun ready(about: About): String {
-        val draft = about.draft
-        val models = if (draft == null) text(R.string.status_alone, about.target) else text(R.string.status_pair, about.target, draft)
-        val threads = resources.getQuantityString(R.plurals.threads_count, about.threads, about.threads)
-        return text(R.string.status_ready, models, about.openS, threads)
+    private fun sameness(race: Race, exact: Boolean): Int = when {
+        race.same -> R.string.race_same
+        exact -> R.string.race_differ
+        else -> R.string.race_near_tie
     }
+
+    private fun ready(about: About): String {
+        val threads = resources.getQuantityString(R.plurals.threads_count, about.threads, about.threads)
+        return text(if (about.draft == null) R.string.status_alone else R.string.status_pair, about.openS, threads)
+    }
+
+    private fun first(seconds: Double): String =
+        if (seconds < 1) text(R.string.figures_first_ms, 1000 * seconds) else text(R.string.figures_first_s, seconds)
 
     private fun drafted(answer: Answer): String? {
         val figures = answer.figures

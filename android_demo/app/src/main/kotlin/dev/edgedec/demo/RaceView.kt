@@ -11,12 +11,13 @@ class RaceView(root: View, private val phrases: Phrases) {
     private val plain = Lane(root.findViewById(R.id.plain), R.string.lane_plain)
     private val drafted = Lane(root.findViewById(R.id.drafted), R.string.lane_drafted)
 
-    fun show(race: Race?, running: Boolean) {
+    fun show(screen: Screen) {
+        val race = screen.race
         whole.visibility = if (race == null) View.GONE else View.VISIBLE
         if (race == null) return
         plain.show(race.plain, race.length)
         drafted.show(race.drafted, race.length)
-        verdict.change(phrases.verdict(race, running))
+        verdict.change(phrases.verdict(race, screen.decoding, screen.about?.exact == true))
     }
 
     private inner class Lane(view: View, name: Int) {

@@ -96,7 +96,4 @@ data class Screen(
 
     /** Whether a text may be asked for; a released bundle is opened first. */
     val idle: Boolean get() = chosen != null && (shown == Shown.READY || shown == Shown.RELEASED || shown == Shown.FAILED)
-
-    /** The text that the figures are of. */
-    val answer: Answer? get() = if (race == null) turns.lastOrNull()?.answer else race.current
 }

@@ -26,8 +26,8 @@ class DecodingTest : PhoneTest() {
         assertTrue(figures, figures.contains("3 of 5 tokens drafted"))
         engine.end(drafted = 4, accepted = 3)
         phone.idle()
-        assertTrue(figures, figures.startsWith("100.0 tokens/s · first token 0.21 s · 3 of 4 drafted accepted (75%) · full length"))
-        assertTrue(status, status.startsWith("llama"))
+        assertTrue(figures, figures.startsWith("100.0 tokens/s · first token 210 ms · 3 of 4 drafted accepted (75%) · full length"))
+        assertTrue(status, status.startsWith("Ready"))
     }
 
     @Test
@@ -200,7 +200,7 @@ class DecodingTest : PhoneTest() {
         engine.say("c")
         engine.end()
         phone.idle()
-        assertTrue(phone.text(R.id.verdict), phone.text(R.id.verdict).contains("The texts differ."))
+        assertTrue(phone.text(R.id.verdict), phone.text(R.id.verdict).contains("The texts differ, as they may"))
     }
 
     @Test

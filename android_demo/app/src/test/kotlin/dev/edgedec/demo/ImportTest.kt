@@ -14,16 +14,17 @@ import org.junit.Test
 import org.junit.rules.TemporaryFolder
 import org.robolectric.Robolectric
 import org.robolectric.Shadows.shadowOf
+import org.robolectric.annotation.Config
 import org.robolectric.shadows.ShadowAlertDialog
 import java.io.File
 
 /** Imports with the system's folder picker, into the app's real files. */
+@Config(shadows = [Storage::class])
 class ImportTest : PhoneTest() {
     @get:Rule
     val temporary = TemporaryFolder()
     private lateinit var picked: File
-    private var room = 1L shl 30
-    private val shelf by lazy { Library(app, app.getSharedPreferences("bundles", Context.MODE_PRIVATE)) { room } }
+    private val shelf by lazy { Library(app, app.getSharedPreferences("bundles", Context.MODE_PRIVATE)) }
     private val provider by lazy { Robolectric.setupContentProvider(FolderProvider::class.java, FolderProvider.AUTHORITY) }
 
     @Before
@@ -76,7 +77,7 @@ class ImportTest : PhoneTest() {
     @Test
     fun `a bundle for which there is no room is refused`() {
         TinyBundle.write(picked)
-        room = 100_000
+        Storage.freeBytes = 100_000
         refuses("needs 1 MiB")
     }
 

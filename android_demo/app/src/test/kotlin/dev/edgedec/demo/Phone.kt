@@ -42,6 +42,7 @@ class Phone {
     fun turn(qualifiers: String = "+land") {
         RuntimeEnvironment.setQualifiers(qualifiers)
         controller.configurationChange()
+        controller.visible()
         idle()
     }
 
@@ -103,7 +104,7 @@ class Phone {
         val deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S)
         idle()
         while (!met()) {
-            check(System.nanoTime() < deadline) { "expected $what within $LIMIT_S s; the phone says '${text(R.id.status)}'" }
+            check(System.nanoTime() < deadline) { "expected $what within $LIMIT_S s; the phone says '${text(R.id.status)}' and '${text(R.id.error)}'" }
             Thread.sleep(2)
             idle()
         }

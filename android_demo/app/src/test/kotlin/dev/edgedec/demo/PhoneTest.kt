@@ -20,7 +20,7 @@ abstract class PhoneTest {
 
     /** Waits for the decoder number [count] of this test. */
     protected fun untilReady(count: Int = app.engines.size.coerceAtLeast(1)) =
-        phone.until("an open bundle") { app.engines.size == count && engine.state is State.Ready && status.startsWith("llama") }
+        phone.until("an open bundle") { app.engines.size == count && engine.state is State.Ready && status.startsWith("Ready") }
 
     protected val status: String get() = phone.text(R.id.status)
 

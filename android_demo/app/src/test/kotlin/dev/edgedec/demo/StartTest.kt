@@ -22,7 +22,7 @@ class StartTest : PhoneTest() {
         shelf.finishCopy()
         untilReady(1)
         assertFalse(phone.visible(R.id.copying))
-        assertEquals("llama 11.5M with draft llama 2.2M, opened in 0.03 s, 4 threads", status)
+        assertEquals("Ready with a draft model, opened in 0.03 s, 4 threads", status)
         assertTrue(phone.view<View>(R.id.decode).isEnabled)
         assertEquals("demo", phone.view<Spinner>(R.id.bundles).selectedItem)
     }
