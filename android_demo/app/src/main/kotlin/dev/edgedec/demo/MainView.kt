@@ -13,7 +13,7 @@ import android.widget.TextView
 
 /** Puts the screen's state into views, and what is touched to the presenter. */
 class MainView(private val root: View, private val presenter: Presenter, private val pickFolder: () -> Unit) {
-    private val phrases = Phrases(root.resources)
+    private val phrases = Phrases(root.context)
     private val bundles: Spinner = root.findViewById(R.id.bundles)
     private val status: TextView = root.findViewById(R.id.status)
     private val copying: View = root.findViewById(R.id.copying)
@@ -31,7 +31,7 @@ class MainView(private val root: View, private val presenter: Presenter, private
     private val race: View = root.findViewById(R.id.race_start)
     private val decode: Button = root.findViewById(R.id.decode)
     private val races = RaceView(root, phrases)
-    private val settings = SettingsView(root, presenter, ::refresh)
+    private val settings = SettingsView(root, phrases, presenter, ::refresh)
     private var listed = listOf<Installed>()
 
     init {

@@ -1,10 +1,13 @@
 package dev.edgedec.demo
 
-import android.content.res.Resources
+import android.content.Context
+import android.text.format.Formatter
 import dev.edgedec.core.About
 
 /** Says in words what the screen knows. */
-class Phrases(private val resources: Resources) {
+class Phrases(private val context: Context) {
+    private val resources = context.resources
+
     fun status(screen: Screen): String {
         val words = when (screen.shown) {
             Shown.STARTING -> text(R.string.status_starting)
@@ -22,14 +25,16 @@ class Phrases(private val resources: Resources) {
 
     fun copying(copying: Copying): String =
         if (copying.totalBytes == 0L) text(R.string.copying_start, copying.name)
-        else text(R.string.copying, copying.name, copying.copiedBytes / MB, copying.totalBytes / MB)
+        else text(R.string.copying, copying.name, size(copying.copiedBytes), size(copying.totalBytes))
+
+    fun bundle(bundle: Installed): String = text(R.string.bundle_facts, bundle.name, size(bundle.bytes))
 
     /** The line of figures; it is broken between figures only. A race has its own. */
     fun figures(screen: Screen): String {
         val answer = if (screen.race == null) screen.turns.lastOrNull()?.answer else null
         val figures = answer?.figures
         val parts = listOfNotNull(
-            answer?.tokensPerSecond?.let { text(R.string.figures_rate, it) },
+            answer?.tokensPerSecond?.let(::rate),
             (figures?.ttftS ?: answer?.pace?.firstTokenS)?.let(::first),
             answer?.let(::drafted),
             answer?.ending?.let(::ending),
@@ -43,7 +48,7 @@ class Phrases(private val resources: Resources) {
     fun lane(answer: Answer?, length: Int): String {
         if (answer == null) return text(R.string.lane_waiting)
         val rate = answer.tokensPerSecond ?: return text(R.string.lane_tokens, answer.passage.tokens, length)
-        return text(R.string.lane_progress, answer.passage.tokens, length, text(R.string.figures_rate, rate))
+        return text(R.string.lane_progress, answer.passage.tokens, length, rate(rate))
     }
 
     fun verdict(race: Race, running: Boolean, exact: Boolean): String {
@@ -102,12 +107,16 @@ class Phrases(private val resources: Resources) {
         return names[status.coerceIn(0, names.lastIndex)]
     }
 
+    private fun size(bytes: Long): String = Formatter.formatShortFileSize(context, bytes)
+
+    private fun rate(tokensPerSecond: Double): String =
+        text(if (tokensPerSecond < 100) R.string.figures_rate else R.string.figures_rate_high, tokensPerSecond)
+
     private fun percent(share: Double?): Double = 100 * (share ?: 0.0)
 
     private fun text(id: Int, vararg values: Any): String = resources.getString(id, *values)
 
     private companion object {
-        const val MB = 1e6
         const val NO_BREAK = '\u00a0'
     }
 }

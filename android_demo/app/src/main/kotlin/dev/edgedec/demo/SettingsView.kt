@@ -13,7 +13,12 @@ import android.widget.TextView
 import dev.edgedec.core.Drafter
 
 /** The settings, over everything else; each change is kept at once. */
-class SettingsView(root: View, private val presenter: Presenter, private val refresh: () -> Unit) {
+class SettingsView(
+    root: View,
+    private val phrases: Phrases,
+    private val presenter: Presenter,
+    private val refresh: () -> Unit,
+) {
     private val whole: View = root.findViewById(R.id.settings)
     private val drafter: Spinner = root.findViewById(R.id.drafter)
     private val temperature = Slider(R.id.temperature, R.id.temperature_label, 0..TEMPERATURES) { value ->
@@ -48,7 +53,7 @@ class SettingsView(root: View, private val presenter: Presenter, private val ref
         whole.visibility = if (open) View.VISIBLE else View.GONE
         val bundle = screen.chosen
         facts.visibility = if (bundle == null) View.GONE else View.VISIBLE
-        if (bundle != null) facts.change(text(R.string.bundle_facts, bundle.name, bundle.bytes / MB))
+        if (bundle != null) facts.change(phrases.bundle(bundle))
         remove.visibility = if (bundle == null || bundle.demo) View.GONE else View.VISIBLE
         remove.isEnabled = !screen.decoding
     }
@@ -127,6 +132,5 @@ class SettingsView(root: View, private val presenter: Presenter, private val ref
         const val TENTHS = 10.0
         const val LENGTH_STEP = 16
         const val LENGTHS = 64
-        const val MB = 1e6
     }
 }

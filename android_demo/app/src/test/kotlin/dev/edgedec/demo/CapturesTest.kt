@@ -56,10 +56,10 @@ class CapturesTest(private val theme: String) {
         }
     }
 
-    /** A library that comes not far with a bundle called `large`. */
+    /** A library that comes not far with a bundle called `my-model`. */
     private class Slow(private val shelf: Shelf) : Shelf by shelf {
         override fun copy(incoming: Incoming, watch: Watch): Installed {
-            while (incoming.name == "large" && !watch.cancelled) {
+            while (incoming.name == "my-model" && !watch.cancelled) {
                 watch.onProgress(412_000_000, 1_190_000_000)
                 Thread.sleep(1)
             }
@@ -124,11 +124,12 @@ class CapturesTest(private val theme: String) {
         phone.view<SeekBar>(R.id.threads).progress = 0
         phone.idle()
         draw("settings")
+        phone.view<SeekBar>(R.id.temperature).progress = 0
         phone.back()
     }
 
     private fun importing() {
-        pick("large")
+        pick("my-model")
         phone.until("a copy") { phone.text(R.id.copying_text).contains("412") }
         draw("import")
         phone.tap(R.id.copying_cancel)

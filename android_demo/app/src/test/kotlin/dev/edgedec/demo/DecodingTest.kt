@@ -26,7 +26,7 @@ class DecodingTest : PhoneTest() {
         assertTrue(figures, figures.contains("3 of 5 tokens drafted"))
         engine.end(drafted = 4, accepted = 3)
         phone.idle()
-        assertTrue(figures, figures.startsWith("100.0 tokens/s · first token 210 ms · 3 of 4 drafted accepted (75%) · full length"))
+        assertTrue(figures, figures.startsWith("100 tokens/s · first token 210 ms · 3 of 4 drafted accepted (75%) · full length"))
         assertTrue(status, status.startsWith("Ready"))
     }
 

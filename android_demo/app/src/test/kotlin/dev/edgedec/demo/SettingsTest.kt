@@ -58,7 +58,7 @@ class SettingsTest : PhoneTest() {
     fun `the demo cannot be removed`() {
         startReady()
         phone.tap(R.id.settings_open)
-        assertEquals("demo: 12.9 MB", phone.text(R.id.bundle_facts))
+        assertEquals("demo: 13 MB", phone.text(R.id.bundle_facts))
         assertEquals(View.GONE, phone.view<View>(R.id.remove).visibility)
     }
 

@@ -17,7 +17,7 @@ class StartTest : PhoneTest() {
         app.shelf = shelf
         shelf.copied = 3_200_000L to 12_900_000L
         phone.start()
-        phone.until("progress") { phone.text(R.id.copying_text) == "Copying demo: 3.2 of 12.9 MB" }
+        phone.until("progress") { phone.text(R.id.copying_text) == "Copying demo: 3.2 MB of 13 MB" }
         assertFalse(phone.view<View>(R.id.decode).isEnabled)
         shelf.finishCopy()
         untilReady(1)
