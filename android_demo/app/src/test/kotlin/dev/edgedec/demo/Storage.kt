@@ -1,0 +1,26 @@
+package dev.edgedec.demo
+
+import android.os.storage.StorageManager
+import org.robolectric.annotation.Implementation
+import org.robolectric.annotation.Implements
+import org.robolectric.annotation.Resetter
+import java.util.UUID
+
+/** Says how much may be written, which Robolectric does not know. */
+@Implements(StorageManager::class)
+class Storage {
+    @Implementation
+    fun getAllocatableBytes(@Suppress("UNUSED_PARAMETER") storage: UUID): Long = freeBytes
+
+    companion object {
+        private const val ROOMY = 1L shl 30
+
+        @Volatile var freeBytes = ROOMY
+
+        @JvmStatic
+        @Resetter
+        fun reset() {
+            freeBytes = ROOMY
+        }
+    }
+}
