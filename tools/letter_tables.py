@@ -1,7 +1,6 @@
-"""Writes the Kotlin reader's table of letters and numbers: ``python -m tools.letter_tables``.
+"""Writes the Kotlin reader's tables of letters and numbers: ``python -m tools.letter_tables``.
 
-The tables are those of the expressions in the ``tokenizers`` library. Android's own know the characters of the year the
-system is from.
+They are what the expressions of the ``tokenizers`` library match; see Characters.kt.
 """
 
 from __future__ import annotations
@@ -16,34 +15,17 @@ FILE = "android_demo/core/src/main/kotlin/dev/edgedec/core/Letters.kt"
 _CHARACTERS = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _CHUNK, _WIDTH = 4096, 96
-_HEAD = '''package dev.edgedec.core
+_HEAD = """package dev.edgedec.core
 
-/**
- * Letters and numbers of Unicode as the expressions of the `tokenizers` library know them; written by
- * tools/letter_tables.py.
- *
- * Not `Character.getType`: it knows the characters of the year that an Android is from, and others would be cut, and so
- * encoded, in another way than the model was trained with.
- */
-internal class Characters private constructor(lengths: String) {
-    /** Where a run of such characters begins or ends. */
-    private val bounds = lengths.split(' ').map { it.toInt(36) }.runningReduce(Int::plus).toIntArray()
-
-    operator fun contains(char: Int): Boolean {
-        val found = bounds.binarySearch(char)
-        return (if (found < 0) -found - 1 else found + 1) % 2 == 1
-    }
-
-    companion object {
-'''
+// Written by tools/letter_tables.py: how many characters do not match, match, do not match and so on, in base 36.
+"""  # noqa: E501
 
 
 def main() -> None:
     """Write the file in this checkout."""
     tables = {"LETTERS": _table(r"\p{L}"), "NUMBERS": _table(r"\p{N}")}
-    text = _HEAD + "\n".join(_constant(name, table) for name, table in tables.items()) + "    }\n}\n"
     file = Path(__file__).parents[1] / FILE
-    file.write_text(text, "utf-8")
+    file.write_text(_HEAD + "".join(_constant(name, tables[name]) for name in tables), "utf-8")
     sys.stdout.write(f"{file}: {', '.join(f'{n} {len(t)}' for n, t in tables.items())} numbers\n")
 
 
@@ -54,8 +36,8 @@ def _constant(name: str, table: list[int]) -> str:
             lines.append(line + " ")
             line = ""
         line += f" {number}" if line else number
-    quoted = " +\n".join(f'                "{part}"' for part in [*lines, line])
-    return f"        val {name} = Characters(\n{quoted},\n        )\n"
+    quoted = " +\n".join(f'        "{part}"' for part in [*lines, line])
+    return f"\ninternal val {name} = Characters(\n{quoted},\n)\n"
 
 
 def _table(expression: str) -> list[int]:

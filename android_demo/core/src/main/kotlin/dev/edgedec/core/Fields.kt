@@ -36,10 +36,6 @@ internal class Fields(val raw: JsonObject, val where: String) {
     fun size(name: String): Long =
         raw[name].asWhole()?.takeIf { it in 0 until LARGEST_SIZE } ?: throw wrong(name, "a size")
 
-    /** A whole number from 1 on that fits an Int. */
-    fun count(name: String): Int =
-        raw[name].asWhole()?.takeIf { it in 1..Int.MAX_VALUE }?.toInt() ?: throw wrong(name, "a count")
-
     /** The id of a token. */
     fun id(name: String): Int =
         raw[name].asWhole()?.takeIf { it in 0..Int.MAX_VALUE }?.toInt() ?: throw wrong(name, "a token id")

@@ -18,8 +18,8 @@ internal class JsonException(message: String) : Exception(message)
 /**
  * Reads JSON from elsewhere, as strictly as Python's `json`, and in bounded memory.
  *
- * The library's own parser takes words without quotes, 01 and control characters; and its tree of a large tokenizer.json
- * needs more than the heap of most apps, so a caller can read that value by value.
+ * The library's own parser takes words without quotes, 01 and control characters for values. Its tree of a large
+ * tokenizer.json fills the heap of most apps: here a caller can read value by value.
  *
  * @throws JsonException from every function: not JSON, or of more than [MAX_DEPTH] levels or [MAX_VALUES] values
  */

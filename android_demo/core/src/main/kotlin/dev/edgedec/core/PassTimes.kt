@@ -96,7 +96,7 @@ class PassTimes(
                         if (sweep > 0) samples[index].add(took) // the first one makes buffers
                     }
                 }
-                var least = 0.0
+                var least = 1.0
                 // More rows are never faster: where they seem so it is noise.
                 val times = samples.map { maxOf(least, median(it)).also { time -> least = time } }
                 return PassTimes(rows.toIntArray(), times.toDoubleArray(), samples[0].size, noise(samples))

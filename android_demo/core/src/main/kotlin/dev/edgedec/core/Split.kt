@@ -119,18 +119,6 @@ private inline fun run(text: String, from: Int, kind: (Int) -> Boolean): Int {
     return at
 }
 
-/** `\p{L}` */
-internal fun isLetter(char: Int): Boolean = char in Characters.LETTERS
-
-/** `\p{N}` */
-internal fun isNumber(char: Int): Boolean = char in Characters.NUMBERS
-
-/** `\s`: Unicode's White_Space. */
-internal fun isSpace(char: Int): Boolean = when (char) {
-    in 0x09..0x0d, 0x20, 0x85, 0xa0, 0x1680, in 0x2000..0x200a, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000 -> true
-    else -> false
-}
-
 private fun isLineEnd(char: Int): Boolean = char == '\n'.code || char == '\r'.code
 
 private fun isSign(char: Int): Boolean = !isSpace(char) && !isLetter(char) && !isNumber(char)

@@ -204,16 +204,3 @@ private class ModelSection(private val where: String) {
         val BYTE_NAMES = (0..255).map { "<0x%02X>".format(it) }
     }
 }
-
-/** Whether a text has half of a surrogate pair, which no UTF-8 can hold. */
-internal fun isUnpaired(text: String): Boolean = unpairedAt(text) >= 0
-
-internal fun unpairedAt(text: String): Int {
-    var at = 0
-    while (at < text.length) {
-        val char = text.codePointAt(at)
-        if (char in 0xd800..0xdfff) return at
-        at += Character.charCount(char)
-    }
-    return -1
-}

@@ -6,6 +6,7 @@ import java.io.FileNotFoundException
 import java.io.IOException
 import java.io.InputStream
 import java.security.MessageDigest
+import kotlinx.serialization.json.JsonPrimitive
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertThrows
@@ -35,7 +36,7 @@ private fun made(vararg more: Pair<String, ByteArray>): Made {
         *more,
     )
     val facts = files.entries.joinToString { (name, data) ->
-        "\"$name\": {\"sha256\": \"${sha256(data)}\", \"bytes\": ${data.size}}"
+        "${JsonPrimitive(name)}: {\"sha256\": \"${sha256(data)}\", \"bytes\": ${data.size}}"
     }
     val manifest = """{"schema_version": 2, "files": {$facts}, "roles": {"target": {
         "architecture": "llama", "source": "tiny", "dims": {"layers": 2},
@@ -63,7 +64,8 @@ class BundleImportTest {
         val folder = importer().copy(source, progress = { done, total -> steps += done to total })
         assertEquals(library, folder.parentFile)
         assertEquals(sha256(source.files.getValue("manifest.json")), folder.name)
-        val files = folder.walk().filter { it.isFile }.associate { it.relativeTo(folder).path to it.readBytes().toList() }
+        val files = folder.walk().filter { it.isFile }
+            .associate { it.relativeTo(folder).path to it.readBytes().toList() }
         assertEquals((source.files - "target/unlisted").mapValues { it.value.toList() }, files)
         assertEquals("target", Bundle.open(folder, verify = true).target.name)
         val total = 200_000L + "graph".length + 2
@@ -114,7 +116,7 @@ class BundleImportTest {
     private fun leavesNothing(importer: BundleImport) {
         var at = 0
         while (cancelled(at++, importer) < 0) {
-            if (leftovers().isNotEmpty()) throw AssertionError("an import cancelled at question $at left ${leftovers()}")
+            if (leftovers().isNotEmpty()) throw AssertionError("cancelled at question $at, left ${leftovers()}")
         }
         assertTrue(at > 5, "questions: $at")
     }
@@ -151,7 +153,7 @@ class BundleImportTest {
     private class Failing(data: ByteArray, private var left: Int) : InputStream() {
         private val inner = ByteArrayInputStream(data)
 
-        override fun read(): Int = if (left-- > 0) inner.read() else throw IOException("the card\nwas taken out".replace('\n', ' '))
+        override fun read(): Int = if (left-- > 0) inner.read() else throw IOException("the card was taken out")
     }
 
     @Test
@@ -176,7 +178,8 @@ class BundleImportTest {
             assertEquals(emptyList<String>(), leftovers())
         }
         val endless = object : Source by made() {
-            override fun open(name: String): InputStream = if (name == "target/model.onnx.data") Endless() else made().open(name)
+            override fun open(name: String): InputStream =
+                if (name == "target/model.onnx.data") Endless() else made().open(name)
         }
         refused<BundleException>("has more bytes, the manifest says 200000") { importer().copy(endless) }
     }
@@ -186,19 +189,43 @@ class BundleImportTest {
         override fun read(into: ByteArray, from: Int, count: Int): Int = count
     }
 
+    /** Draws names of files, of which those that are taken must be in the folder under the same name. */
+    private fun staysInside(isTaken: (String) -> Boolean) = draws(2000) { random ->
+        val parts = listOf("..", ".", "", "a", "b.c", "\\", "C:", "\u0000", "\n", "~", " ", "\u202e", "x".repeat(99))
+        val name = List(1 + random.nextInt(4)) { parts[random.nextInt(parts.size)] }.joinToString("/")
+        if (!isTaken(name)) return@draws
+        val root = File("/library/bundle")
+        val plain = File(root, name).normalize()
+        val same = plain.startsWith(root) && plain != root && plain.relativeTo(root).path == name
+        if (!same || name.any { it.isISOControl() || it in "\\:" }) throw AssertionError("takes '$name'")
+    }
+
+    private fun isTaken(name: String): Boolean = try {
+        importer().copy(made(name to "x".toByteArray()))
+        true
+    } catch (error: BundleException) {
+        assertTrue("is not a path inside the bundle" in error.message.orEmpty(), error.message)
+        assertEquals(emptyList<String>(), leftovers().filter { it.endsWith(".part") })
+        false
+    }
+
     @Test
     fun `no path leaves the folder`() {
-        val names = listOf("../out", "/tmp/out", "a/../../out", "target/./x", "target//x", "..", "a\\\\..\\\\b", "C:x", "", "a\\nb")
-        for (name in names) {
-            val source = made(name to "x".toByteArray())
-            refused<BundleException>("is not a path inside the bundle") { importer().copy(source) }
-            assertEquals(emptyList<String>(), leftovers())
-        }
+        staysInside(::isTaken)
+        assertEquals(setOf("bundles"), temporary.list().orEmpty().toSet())
+        assertTrue(leftovers().size > 5, "${leftovers().size}")
+    }
+
+    @Test
+    fun `readers that look for less are flagged`() {
+        mustFlag { staysInside { !it.startsWith("/") && ".." !in it } }
+        mustFlag { staysInside { File("/library/bundle", it).normalize().startsWith("/library/bundle") } }
     }
 
     @Test
     fun `a file that is another's folder is refused`() {
-        refused<BundleException>("cannot be written") { importer().copy(made("target/model.onnx/x" to "x".toByteArray())) }
+        val source = made("target/model.onnx/x" to "x".toByteArray())
+        refused<BundleException>("cannot be written") { importer().copy(source) }
         assertEquals(emptyList<String>(), leftovers())
     }
 

@@ -26,7 +26,7 @@ class ChatPiecesTest {
             val pieces = ChatPieces.parse(Fields(template.getValue("pieces").jsonObject, "pieces"))
             for (case in template.getValue("cases").objects()) {
                 if ("refused" in case) refused<InputException>("messages") { pieces.render(messages(case)) }
-                else assertEquals(case.string("text"), pieces.render(messages(case)), "${template.string("name")} $case")
+                else assertEquals(case.string("text"), pieces.render(messages(case)), "${template["name"]} $case")
             }
         }
     }
@@ -56,7 +56,8 @@ class ChatPiecesTest {
         for ((name, value) in wrong) {
             refused<BundleException>(name) { ChatPieces.parse(Fields(JsonObject(sound + (name to value)), "pieces")) }
         }
-        refused<BundleException>("unknown field") { ChatPieces.parse(Fields(JsonObject(sound + ("other" to text)), "pieces")) }
+        val more = Fields(JsonObject(sound + ("other" to text)), "pieces")
+        refused<BundleException>("unknown field") { ChatPieces.parse(more) }
         for (content in listOf("[]", "", "{\"version\": 1", "[".repeat(100_000))) {
             File(folder, "chat_pieces.json").writeText(content)
             refused<BundleException>("chat_pieces.json is not a JSON object") { ChatPieces.load(folder) }

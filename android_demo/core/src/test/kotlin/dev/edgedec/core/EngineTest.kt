@@ -114,6 +114,23 @@ class EngineTest {
     }
 
     @Test
+    fun `a draft leaves room for the target's own token, in the text and in the session`() {
+        val prompt = intArrayOf(1)
+        val drafter = ScriptedDrafter(prompt + IntArray(60)) { true }
+        for ((limit, capacity) in listOf(20 to 100, 100 to 20)) {
+            var left = 20
+            val lengths = object : Lengths by FixedLength(8) {
+                override fun observe(round: Round) {
+                    assertTrue(round.drafted < left) { "drafted ${round.drafted} of $left tokens" }
+                    left -= round.emitted
+                }
+            }
+            Engine(FakeModel().open(capacity), drafter, lengths).run(prompt, limit)
+            assertEquals(0, left)
+        }
+    }
+
+    @Test
     fun `TPOT leaves out the first round, whose tokens come with the prompt`() {
         val model = FakeModel()
         var now = 0L

@@ -26,10 +26,11 @@ internal object FormatVectors {
 
     fun read(name: String): JsonElement = Json.parseToJsonElement(File(folder, name).readText())
 
-    fun tokenizers(of: JsonObject): Map<String, Tokenizer> = of.getValue("tokenizers").jsonObject.mapValues { (_, path) ->
-        val name = path.jsonPrimitive.content
-        Tokenizer.load(if (name.endsWith(".json")) File(folder, name) else File(repository, name))
-    }
+    fun tokenizers(of: JsonObject): Map<String, Tokenizer> =
+        of.getValue("tokenizers").jsonObject.mapValues { (_, path) ->
+            val name = path.jsonPrimitive.content
+            Tokenizer.load(if (name.endsWith(".json")) File(folder, name) else File(repository, name))
+        }
 
     /** All tokenizers of the vectors. */
     fun tokenizers(): Map<String, Tokenizer> = tokenizers(read("tokens.json").jsonObject)

@@ -22,7 +22,8 @@ class ManifestVectorsTest {
         val expected = LinkedHashMap<String, String?>()
         FormatVectors.read("manifests.json").objects().forEachIndexed { at, case ->
             val folder = File(temporary, "$at/bundle").apply { mkdirs() }
-            File(folder, "manifest.json").writeText(case.string("manifest").repeat(case["times"]?.jsonPrimitive?.int ?: 1))
+            val times = case["times"]?.jsonPrimitive?.int ?: 1
+            File(folder, "manifest.json").writeText(case.string("manifest").repeat(times))
             for ((name, content) in case.getValue("files").jsonObject) {
                 val file = File(folder, name)
                 file.parentFile.mkdirs()

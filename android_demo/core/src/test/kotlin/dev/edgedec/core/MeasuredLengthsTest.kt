@@ -82,18 +82,6 @@ class MeasuredLengthsTest {
     }
 
     @Test
-    fun `a text is never longer than its limit, whatever is drafted`() {
-        val rounds = ArrayList<Int>()
-        val lengths = object : Lengths by FixedLength(8) {
-            override fun observe(round: Round) {
-                rounds += round.drafted
-            }
-        }
-        CostModel(Device(shapes[0].second, 0.0), 20, chance = good).relativeTime(lengths)
-        assertTrue(rounds.all { it <= 8 } && rounds.last() < 8)
-    }
-
-    @Test
     fun `pass times are medians, never fall, and go on in straight lines`() {
         val device = Device(listOf(1.0, 1.5, 1.2, 3.0), 0.0, Device.Noises.SPIKES)
         val model = FakeModel()

@@ -3,7 +3,9 @@ package dev.edgedec.core
 import java.io.ByteArrayOutputStream
 import java.io.File
 import java.nio.ByteBuffer
+import java.nio.file.Files
 import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
@@ -88,7 +90,7 @@ class OnnxFileTest {
             write(7 to message(5 to tensor(name)))
             refused<BundleException>("lead out of its folder") { OnnxFile.read(file) }
         }
-        java.nio.file.Files.createSymbolicLink(File(folder, "link").toPath(), outside.toPath())
+        Files.createSymbolicLink(File(folder, "link").toPath(), outside.toPath())
         write(7 to message(5 to tensor("link")))
         refused<BundleException>("lead out of its folder") { OnnxFile.read(file) }
         write(7 to message(5 to tensor("beside")))
@@ -125,7 +127,8 @@ class OnnxFileTest {
         var refusals = 0
         draws(400) { random ->
             val changed = if (random.nextBoolean()) whole.copyOf(random.nextInt(whole.size)) else whole.copyOf()
-            repeat(random.nextInt(3)) { if (changed.isNotEmpty()) changed[random.nextInt(changed.size)] = random.nextInt().toByte() }
+            val changes = if (changed.isEmpty()) 0 else random.nextInt(3)
+            repeat(changes) { changed[random.nextInt(changed.size)] = random.nextInt().toByte() }
             file.writeBytes(changed)
             try {
                 OnnxFile.read(file)
@@ -146,8 +149,13 @@ class OnnxFileTest {
         }
         val nine = IntArray(9) { 255 }
         assertEquals(1, count(8, *nine, 1))
-        for (wrong in listOf(intArrayOf(8, *nine, 2), intArrayOf(8, *nine, 129, 0), intArrayOf(8, 255), intArrayOf(7), intArrayOf(10, *nine, 1))) {
-            org.junit.jupiter.api.Assertions.assertThrows(DamagedMessage::class.java) { count(*wrong) }
-        }
+        val wrong = listOf(
+            intArrayOf(8, *nine, 2),
+            intArrayOf(8, *nine, 129, 0),
+            intArrayOf(10, *nine, 1),
+            intArrayOf(8, 255),
+            intArrayOf(7),
+        )
+        for (bytes in wrong) assertThrows(DamagedMessage::class.java) { count(*bytes) }
     }
 }

@@ -66,7 +66,7 @@ class SplitTest {
 
     @Test
     fun `long texts take time in proportion`() {
-        val runs = listOf("a", " ", "1", "!", "'", "'l", "\n", " \n", "\n ", "\t", "a ", " a", "!\n", "\ud83d\ude42", "\u0301", "'\u017f")
+        val runs = listOf("a", " ", "1", "!", "'", "'l", "\n", " \n", "\n ", "a ", " a", "!\n", "\ud83d\ude42")
         for (words in all.values) for (run in runs) {
             val text = run.repeat(300_000 / run.length)
             val found = soon { words.of(text) }
