@@ -114,3 +114,7 @@ internal class Graph private constructor(
         private fun tensor(nodes: Map<String, NodeInfo>, name: String) = nodes[name]?.info as? TensorInfo
     }
 }
+
+/** A whole number from 1 on. */
+internal fun Fields.count(name: String): Int =
+    size(name).takeIf { it in 1..Int.MAX_VALUE }?.toInt() ?: throw wrong(name, "a count")
