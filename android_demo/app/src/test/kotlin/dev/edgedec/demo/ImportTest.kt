@@ -78,7 +78,11 @@ class ImportTest : PhoneTest() {
     fun `a bundle for which there is no room is refused`() {
         TinyBundle.write(picked)
         Storage.freeBytes = 100_000
-        refuses("needs 1 MiB")
+        try {
+            refuses("needs 1 MiB")
+        } finally {
+            Storage.reset()
+        }
     }
 
     @Test

@@ -37,17 +37,31 @@ class NarrowTest : PhoneTest() {
         check("a race in landscape")
     }
 
-    private fun check(state: String) {
-        phone.idle(1000)
-        assertEquals(state, emptyList<String>(), texts(phone.activity.window.decorView).filter(::cut).map { it.text.toString() })
+    @Test
+    fun `words that are cut off are found`() {
+        startReady()
+        phone.view<TextView>(R.id.status).height = 5
+        phone.idle()
+        assertEquals(listOf(status), cutOff().map { it.substringAfter("'").substringBefore("'") })
     }
 
-    private fun cut(view: TextView): Boolean {
-        val layout = view.layout ?: return false
+    private fun check(state: String) {
+        phone.idle(1000)
+        assertEquals(state, emptyList<String>(), cutOff())
+    }
+
+    private fun cutOff(): List<String> = texts(phone.activity.window.decorView).mapNotNull(::cut)
+
+    /** Returns what is cut off, or null. */
+    private fun cut(view: TextView): String? {
+        val layout = view.layout ?: return null
         val lines = if (view.maxLines > 0) minOf(layout.lineCount, view.maxLines) else layout.lineCount
-        val tall = layout.getLineBottom(lines - 1) > view.height - view.totalPaddingTop - view.totalPaddingBottom + 1
-        val wide = (0 until lines).any { layout.getLineWidth(it) > view.width - view.totalPaddingLeft - view.totalPaddingRight + 1 }
-        return tall || wide || view.width == 0
+        val room = view.height - view.totalPaddingTop - view.totalPaddingBottom
+        val width = view.width - view.totalPaddingLeft - view.totalPaddingRight
+        val needed = layout.getLineBottom(lines - 1)
+        val widest = (0 until lines).maxOf { layout.getLineMax(it) }
+        if (needed <= room + 1 && widest <= width + 1) return null
+        return "'${view.text}' needs $widest x $needed and has $width x $room"
     }
 
     private fun texts(view: View): List<TextView> = when {

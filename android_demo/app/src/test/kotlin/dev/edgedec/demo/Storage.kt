@@ -3,7 +3,6 @@ package dev.edgedec.demo
 import android.os.storage.StorageManager
 import org.robolectric.annotation.Implementation
 import org.robolectric.annotation.Implements
-import org.robolectric.annotation.Resetter
 import java.util.UUID
 
 /** Says how much may be written, which Robolectric does not know. */
@@ -17,8 +16,7 @@ class Storage {
 
         @Volatile var freeBytes = ROOMY
 
-        @JvmStatic
-        @Resetter
+        /** Robolectric resets its own shadows only. */
         fun reset() {
             freeBytes = ROOMY
         }
