@@ -190,7 +190,7 @@ class BundleImportTest {
     }
 
     /** Draws names of files, of which those that are taken must be in the folder under the same name. */
-    private fun staysInside(isTaken: (String) -> Boolean) = draws(2000) { random ->
+    private fun staysInside(isTaken: (String) -> Boolean) = draws(1000) { random ->
         val parts = listOf("..", ".", "", "a", "b.c", "\\", "C:", "\u0000", "\n", "~", " ", "\u202e", "x".repeat(99))
         val name = List(1 + random.nextInt(4)) { parts[random.nextInt(parts.size)] }.joinToString("/")
         if (!isTaken(name)) return@draws

@@ -186,7 +186,7 @@ class TokenizerTest {
     fun `long texts take time in proportion`() {
         val kinds = FormatVectors.tokenizers().filterKeys { it in listOf("demo", "qwen", "llama2", "added") }
         for (tokenizer in kinds.values) {
-            for (run in listOf("a", " ", "ab ", "\u4e16", "<|", "\ud83d\ude42", "'", "\u2581", "\u0301\u0323")) {
+            for (run in listOf("a", " ", "ab ", "\u4e16", "<|", "\ud83d\ude42", "'", "\u2581")) {
                 val text = run.repeat(100_000 / run.length)
                 soon { tokenizer.decode(tokenizer.encode(text)) }
             }
