@@ -93,17 +93,16 @@ class CancelTest {
     @Test
     fun `a cancellation before the text begins or after it has ended does no harm`() {
         val model = FakeModel()
-        val engine = Engine(model.open(100))
+        val session = model.open(100)
+        val engine = Engine(session)
         val prompt = intArrayOf(1, 2, 3)
-        fun run(cancellation: Cancellation) =
-            engine.run(prompt, 5, cancellation)
         val early = Cancellation().apply { cancel() }
-        assertEquals("cancelled" to 0, run(early).let { it.reason to it.newTokens })
+        assertEquals("cancelled" to 0, engine.run(prompt, 5, early).let { it.reason to it.newTokens })
         assertEquals(0, model.passes)
         val late = Cancellation()
-        assertEquals("length" to 5, run(late).let { it.reason to it.newTokens })
+        assertEquals("length" to 5, engine.run(prompt, 5, late).let { it.reason to it.newTokens })
         late.cancel()
-        assertEquals("length" to 5, run(Cancellation()).let { it.reason to it.newTokens })
+        session.forward(intArrayOf(1)) // is not interrupted
     }
 
     @Test
@@ -122,7 +121,8 @@ class CancelTest {
         val prompt = intArrayOf(1, 2, 3)
         fun run(onTokens: (List<Emission>) -> Unit) = engine.run(prompt, 5, onTokens = onTokens)
         assertThrows(PassFailed::class.java) { run { throw PassFailed() } }
-        assertEquals(5, run {}.newTokens)
+        // After an error of any kind nothing that the session holds is trusted.
+        assertEquals(5 to 0, run {}.let { it.newTokens to it.reusedTokens })
         assertThrows(StateException::class.java) { run { run {} } }
         assertEquals(5, run {}.newTokens)
     }
