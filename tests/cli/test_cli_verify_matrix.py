@@ -215,9 +215,9 @@ def always_ends_at_eos(patch: Patch) -> None:
     """An end-of-text token among several ends the text, also where it is to be ignored."""
     real, stream, eos = StopRule.cut, Pipeline.stream, set[int]()
 
-    def opened(self: Pipeline, *args: Any) -> Any:
+    def opened(self: Pipeline, *args: Any, **named: Any) -> Any:
         eos.update(self.target.info.eos_ids)
-        return stream(self, *args)
+        return stream(self, *args, **named)
 
     def cut(self: StopRule, tokens: Any) -> Any:
         first = next((i for i, token in enumerate(tokens) if token in eos), None)

@@ -238,7 +238,7 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(RuntimeUnavailable, match=r"needs torch.*\[optimum\]"):
+    with pytest.raises(RuntimeUnavailable, match=r"needs .*torch.*\[optimum\]"):
         optimum.check_installed()
 
 
