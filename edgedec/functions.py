@@ -132,6 +132,7 @@ def pull(
     *,
     weights: str | None = None,
     calibrated: bool = False,
+    name: str | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
     library: Library | None = None,
@@ -143,6 +144,7 @@ def pull(
         weights: how a checkpoint's weights are stored: ``int4``, ``int8``, ``fp16`` or ``fp32``;
             None is int4, or finer for a model that diverges too far from its source in int4.
         calibrated: calibrate the rounding of int4 weights, which takes minutes.
+        name: what to call it in the library; None is the hub's name, or the folder's.
         progress: called with each file's or stage's name, work done, and the total.
         say: called with sentences on what is fetched and made.
         library: where it is kept; None is the user's own.
@@ -153,12 +155,12 @@ def pull(
         RuntimeUnavailable: the extra ``hub`` or ``export`` is not installed.
 
     """
-    from edgedec.library.locate import locate
+    from edgedec.library.locate import Wish, locate
     from edgedec.library.making import Listener
 
-    form = _form(weights, calibrated=calibrated)
+    wish = Wish(_form(weights, calibrated=calibrated), name, refresh=True)
     listener = Listener(say, progress, progress)
-    found = locate(str(model), form, library or Library(), listener, refresh=True).model
+    found = locate(str(model), library or Library(), listener, wish).model
     if found is None:
         raise InputError(f"{model} needs no library: open it where it is")
     return found
@@ -194,6 +196,7 @@ def plan(
         PlanError, ProfileError, MemoryBudgetError: no place is usable, or nothing fits.
 
     """
+    from edgedec.library.locate import path_of
     from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files
     from edgedec.profiling.run import ProfileOptions
@@ -206,7 +209,8 @@ def plan(
         memory = given_bytes("memory", memory)
     if out is not None:
         plan_files.check_out(Path(out))  # before measuring for a minute
-    models = Models.find(target, draft)
+    given_draft = None if draft is None else path_of(draft, progress=progress)
+    models = Models.find(path_of(target, progress=progress), given_draft)
     prompts, name = _prompts(given["prompts"])
     measure = ProfileOptions(prompts=prompts, prompts_name=name, refresh=given["refresh"])
     found = decisions.plan(models, workload, memory=memory, options=measure, on_progress=progress)

@@ -13,6 +13,15 @@ from edgedec._support.fields import one_line
 
 DEMO = "demo"
 GGUF = ".gguf"
+# What a user may give as a model, and a warning about a draft.
+KINDS = (
+    "a bundle, a Hugging Face folder, a .gguf file, a model of the library or of a hub (org/name),"
+    f" or {DEMO}"
+)
+OWN_DRAFT = (
+    "the draft is the target itself, so a drafted token costs as much as one of the text: give a"
+    " smaller model of the same family, or leave --draft out"
+)
 _HOLDS = _MANIFEST, _CHECKPOINT = "manifest.json", "config.json"
 _ADAPTER = "adapter_config.json"
 # Files that people give in place of the folder that holds them.

@@ -26,7 +26,7 @@ def issue(
     from edgedec.verify.certificate.job import Job
     from edgedec.verify.certificate.run import certify
 
-    options = _options.open_options(chosen)
+    options = _options.open_options(chosen, bundle)
     if options.drafter != "auto":
         raise click.UsageError("--certificate compares all drafters: leave --drafter NAME out")
     texts, source = _texts(prompts, count)

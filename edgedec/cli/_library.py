@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from edgedec.export import Progress
     from edgedec.library import Library
-    from edgedec.library.locate import Located
+    from edgedec.library.locate import Located, Wish
     from edgedec.library.making import Listener
     from edgedec.library.records import Form, Model
 
@@ -56,6 +56,11 @@ FORM = [
                  "which takes minutes and is closer to the checkpoint; default: round to "
                  "nearest."),
 ]  # fmt: skip
+
+
+NAME = click.option("--name", metavar="NAME",
+                    help="What to call the model in the library; default: the hub's name, or the "
+                    "folder's.")  # fmt: skip
 
 
 def form(weights: str | None, calibrated: bool) -> Form | None:
@@ -107,12 +112,41 @@ def matching(word: str) -> list[Model]:
     raise InputError(f"no model {word} in the library: {meant}")
 
 
-def located(word: str, wanted: Form | None, *, refresh: bool = False) -> Located:
+def one(word: str) -> Model:
+    """Return the one model that matches a word; InputError if there is none, or several."""
+    from edgedec.errors import InputError
+    from edgedec.library.records import several
+
+    found = matching(word)
+    if len(found) > 1:
+        raise InputError(several(word, found))
+    return found[0]
+
+
+def located(word: str | Path, wish: Wish | None = None) -> Located:
     """Return the model that a word names, after making or fetching it if needed; see ``locate``."""
-    from edgedec.library.locate import locate
+    from edgedec.library.locate import ANY, locate
 
     with listener() as on_event:
-        return locate(word, wanted, _library(), on_event, refresh=refresh)
+        return locate(str(word), _library(), on_event, wish or ANY)
+
+
+def path(word: str | Path) -> str:
+    """Return the path of the model that a word names, as ``located`` finds it."""
+    return str(located(word).path)
+
+
+def draft_path(word: str | Path | None, target: str | Path) -> Path | None:
+    """Return the path of a draft model, which is given like a target; warns if it is the target."""
+    from edgedec._support.model_path import OWN_DRAFT
+
+    if word is None:
+        return None
+    found = Path(path(word))
+    same = found.exists() and Path(target).exists() and found.samefile(target)
+    if same or str(found) == str(target):
+        note(f"warning: {OWN_DRAFT}")
+    return found
 
 
 def draft_for(target: str | Path) -> Model | None:
@@ -126,7 +160,7 @@ def draft_for(target: str | Path) -> Model | None:
 
 
 def draft(
-    value: str, drafter: str | None, target: str | Path, wanted: Form | None
+    value: str, drafter: str | None, target: str | Path, form: Form | None
 ) -> str | Path | None:
     """Return a draft model's path, as ``_options.open_options`` takes it, or a drafter's name.
 
@@ -144,9 +178,14 @@ def draft(
     near = difflib.get_close_matches(value, drafting.names(), 1)
     if near and not Path(value).exists() and not _library().matching(value):
         raise click.BadParameter(f"no drafter {value!r}: did you mean {near[0]}?")
-    return Path(located(value, wanted).path)
+    from edgedec.library.locate import Wish
+
+    return Path(located(value, Wish(form)).path)
 
 
-def settings(chosen: dict[str, Any]) -> Form | None:
-    """Remove the options of ``FORM`` from a command's values, and return the form they request."""
-    return form(chosen.pop("weights"), chosen.pop("calibrated"))
+def wish(chosen: dict[str, Any], *, refresh: bool = False) -> Wish:
+    """Remove the options of ``FORM`` and ``NAME`` from a command's values, and return the wish."""
+    from edgedec.library.locate import Wish
+
+    wanted = form(chosen.pop("weights"), chosen.pop("calibrated"))
+    return Wish(wanted, chosen.pop("name"), refresh=refresh)

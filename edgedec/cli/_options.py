@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgedec.cli import _config, _values
+from edgedec.cli import _config, _library, _values
 from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
@@ -48,13 +49,14 @@ class _DrafterOption(click.Option):
 
 
 # A drafter's name is accepted as well, as before there was --drafter.
-DRAFT = click.option("--draft", type=_values.draft, metavar="FILE",
-                     help="Draft model: a GGUF file, or a bundle (or demo) whose target drafts; "
-                     "default: the draft that comes with MODEL.")  # fmt: skip
+DRAFT = click.option("--draft", type=_values.draft, metavar="MODEL",
+                     help="Draft model, given like MODEL: a smaller one of the same family; of a "
+                     "bundle its target drafts. Default: the draft that comes with "
+                     "MODEL.")  # fmt: skip
 
 # A draft model alone, for commands that choose drafters themselves.
-DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="FILE",
-                           help="A draft model's GGUF file, or a bundle whose target drafts; "
+DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="MODEL",
+                           help="Draft model, given like MODEL: a smaller one of the same family; "
                            "default: the draft that comes with MODEL.")  # fmt: skip
 THREADS = click.option("-t", "--threads", type=_values.THREADS,
                        help="CPU threads; default: one per core, fewer for a small "
@@ -237,19 +239,24 @@ def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-def open_options(chosen: dict[str, Any]) -> OpenOptions:
-    """Return ``OpenOptions`` from the values of ``OPEN`` and ``LOAD``; notes a lossy rule."""
+def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
+    """Return ``OpenOptions`` from the values of ``OPEN`` and ``LOAD``; notes a lossy rule.
+
+    The draft model that they name is found, and fetched or converted, as ``_library.path`` does.
+    """
     from edgedec.decoding.acceptance import rule
 
     if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
     draft, drafter = _config.settled(chosen["draft"], chosen["drafter"])
+    if isinstance(draft, Path):
+        draft = _library.draft_path(draft, target)
     chosen = {**chosen, "draft": draft, "drafter": drafter}
     named = isinstance(draft, str)
     if named and drafter not in (None, draft):
         raise click.UsageError(f"--draft {draft} names a drafter as --drafter does: give one")
     options = load_options(chosen)
-    unused = [] if named or draft is None else ["--draft FILE"]
+    unused = [] if named or draft is None else ["--draft MODEL"]
     unused += [registry_flag(name) for name in options.given_for_draft]
     drafter = options.drafter
     if unused and drafter != drafting.AUTO and not drafting.info(drafter).needs_model:

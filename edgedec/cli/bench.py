@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _help, _model, _options, _prompts
+from edgedec.cli import _help, _library, _model, _options, _prompts
 
 if TYPE_CHECKING:
     from edgedec.compare.drafters import DrafterTask
@@ -89,7 +89,9 @@ def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
-    common = _options.load_options(chosen, draft=chosen["draft_model"], plan="none")
+    bundle = _library.path(bundle)
+    draft = _library.draft_path(chosen["draft_model"], bundle)
+    common = _options.load_options(chosen, draft=draft, plan="none")
     turns = prompts is not None and has_turns(prompts)
     sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
     options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=not turns)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _conversation, _help, _model, _options, _sampling
+from edgedec.cli import _conversation, _help, _library, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk
 from edgedec.cli._terminal import note
@@ -65,7 +65,8 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     """  # fmt: skip
     options = _sampling.generate_options(chosen)
     _sampling.note_system(bundle, system)
-    converse(_model.typed(), bundle, _options.open_options(chosen), options, system, session)
+    path = _library.path(bundle)
+    converse(bundle, path, _options.open_options(chosen, path), options, system, session)
 
 
 def converse(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _model, _options
+from edgedec.cli import _help, _library, _model, _options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -91,7 +91,8 @@ def command(
     pace_ms = pace if pace is not None else _PACE_MS if bundle == "demo" else 0.0
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling)
-    with SideBySide(bundle, _options.open_options(chosen)) as sides:
+    target = _library.path(bundle)
+    with SideBySide(target, _options.open_options(chosen, target)) as sides:
         prompts = _prompts(sides, count, seed, options, look=bundle == "demo")
         if pace_ms:
             sides.hold(pace_ms / 1000)

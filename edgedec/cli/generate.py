@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _model, _options, _sampling, _values
+from edgedec.cli import _help, _library, _model, _options, _sampling, _values
 from edgedec.cli._terminal import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -93,9 +93,10 @@ def command(
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
 
-    opening = _options.open_options(chosen)
-    check_prompt(bundle, opening, asked)
-    with Pipeline.open(bundle, opening) as pipeline:
+    target = _library.path(bundle)
+    opening = _options.open_options(chosen, target)
+    check_prompt(target, opening, asked)
+    with Pipeline.open(target, opening) as pipeline:
         stream = (
             pipeline.stream(asked, options)
             if isinstance(asked, str)
@@ -198,7 +199,8 @@ def _run_all(bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any
     from edgedec.pipeline import Pipeline
 
     jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
-    with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
+    target = _library.path(bundle)
+    with Pipeline.open(target, _options.open_options(chosen, target)) as pipeline:
         _run_jobs(pipeline, jobs, options, out, chosen["accept"])
 
 

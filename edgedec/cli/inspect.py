@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _library, _model, _options
 from edgedec.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def command(bundle: str, quick: bool, system: str | None, as_json: bool) -> None
     from edgedec.bundle.chat import Chat
     from edgedec.cli import _output
 
+    bundle = _library.path(bundle)
     if is_gguf(bundle):
         if system is not None:
             raise InputError(f"{bundle}: --for {system} expects a bundle, found a GGUF file")

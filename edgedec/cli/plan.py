@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _prompts, _terminal, _values
+from edgedec.cli import _library, _model, _options, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
@@ -76,7 +76,6 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
-    from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.workload import Workload
@@ -87,7 +86,7 @@ def command(
     workload = Workload(**{each.name: chosen[each.name] for each in fields(Workload)})
     if out is not None:
         plan_files.check_out(out)  # before measuring for a minute
-    models = Models.find(bundle, draft_model)
+    models = _models(bundle, draft_model)
     options = ProfileOptions(
         prompts=_prompts.read(prompts),
         prompts_name=None if prompts is None else prompts.name,
@@ -101,6 +100,14 @@ def command(
         plan_files.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
     _keep(decision, models, anyway=chosen["remember_busy"])
+
+
+def _models(bundle: str, draft_model: Path | None) -> Models:
+    """Return the pair that the words name."""
+    from edgedec.loading.sources import Models
+
+    target = _library.path(bundle)
+    return Models.find(target, _library.draft_path(draft_model, target))
 
 
 def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
@@ -136,12 +143,11 @@ def _keep(decision: Decision, models: Models, *, anyway: bool) -> None:
 
 
 def _forget(bundle: str, draft_model: Path | None) -> None:
-    from edgedec.loading.sources import Models
     from edgedec.planning import remembered
     from edgedec.profiling.store import identity
 
     _options.alone(
         "--forget", {"forget", "model", "named", "draft_model"}, "give MODEL and --draft only"
     )
-    was_kept = remembered.forget(identity(Models.find(bundle, draft_model)))
+    was_kept = remembered.forget(identity(_models(bundle, draft_model)))
     click.echo("the plan is deleted" if was_kept else "no plan was stored for this model")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _library, _model, _options
 
 if TYPE_CHECKING:
     from edgedec.records.adapter import Prepared
@@ -32,7 +32,7 @@ def command(bundle: str, as_json: bool) -> None:
     from edgedec.cli import _output
     from edgedec.loading.prepare import prepare
 
-    found = prepare(bundle)
+    found = prepare(_library.path(bundle))
     if as_json:
         models = [
             {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _prompts, _terminal, _values
+from edgedec.cli import _library, _model, _options, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,8 +91,10 @@ def command(
         prompts_name=None if prompts is None else prompts.name,
         refresh=refresh,
     )
+    target = _library.path(bundle)
+    models = Models.find(target, _library.draft_path(draft_model, target))
     with _terminal.steps() as on_progress:
-        found = profile(Models.find(bundle, draft_model), options, on_progress)
+        found = profile(models, options, on_progress)
     if as_json:
         _output.print_json(to_json(found))
     else:

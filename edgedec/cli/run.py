@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @SESSION
 @click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
 @_options.options(
-    [*_library.FORM, _sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
+    [*_library.FORM, _library.NAME, _sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
     _sampling.FORM,
     _options.SETTINGS,
     _options.LOAD_AND_WRITE,
@@ -71,15 +71,15 @@ def command(
     cat script.py | edgedec run demo
     """  # fmt: skip
     model, prompt = _meant(words, named)
-    wanted = _library.settings(chosen)
+    wish = _library.wish(chosen)
     options = _sampling.generate_options(chosen)
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
     _check(system, session, options, raw=raw, chats=text is None)
     _sampling.note_system(model, system)
-    target = _library.located(model, wanted).path
+    target = _library.located(model, wish).path
     wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
-    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wanted)
-    opening = _options.open_options(chosen)
+    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish.form)
+    opening = _options.open_options(chosen, target)
     completes = model == DEMO and system is None
     if text is None:
         converse(model, target, opening, options, system, session, completes and session is None)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgedec._support.model_path import is_gguf
-from edgedec.cli import _help, _model, _options
+from edgedec.cli import _help, _library, _model, _options
+
+if TYPE_CHECKING:
+    from edgedec.library.records import Model
 
 # Options that have the names of the server's settings.
 _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
@@ -80,7 +83,8 @@ def command(
 
     key = run.read_key(api_key_file)
     run.check_exposed(host, key)
-    known = _names(_model.typed(), bundle)
+    found = _library.located(bundle)
+    known = _names(bundle, found.model)
     settings = Settings(
         name=name or known[0],
         aliases=known,
@@ -90,24 +94,20 @@ def command(
         grace_s=grace,
         **{field: chosen[field] for field in _SETTINGS},
     )
-    options = _options.open_options(chosen)
-    with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
+    options = _options.open_options(chosen, found.path)
+    with run.bound(host, port) as sock, Pipeline.open(found.path, options) as pipeline:
         sock.listen()
         click.echo(f"{settings.name} at {run.url(sock)}/v1, a page at {run.url(sock)}")
         run.serve(pipeline, settings, sock, memory=options.memory)
 
 
-def _names(word: str, path: str) -> tuple[str, ...]:
+def _names(word: str, model: Model | None) -> tuple[str, ...]:
     """Return what the model is called, the usual name first, and what the user typed."""
-    if path == word:
-        place = Path(os.path.abspath(word))  # noqa: PTH100 - a link keeps its own name
+    place = Path(os.path.abspath(word))  # noqa: PTH100 - a link keeps its own name
+    if model is None:
         return (place.stem if is_gguf(place) else place.name, word)
-    from edgedec.library import Library
-
-    model = Library().find(word)
-    assert model is not None, "in_library() found it"
-    named = not model.id.startswith(word)
-    return (word if named else model.name, model.name, model.id, word)
+    typed = not model.id.startswith(word) and not place.exists()
+    return (word if typed else model.name, model.name, model.id, word)
 
 
 def _server() -> ModuleType:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _model, _options, _prompts, _sampling
+from edgedec.cli import _help, _library, _model, _options, _prompts, _sampling
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Prompt
@@ -105,12 +105,12 @@ def command(
 
         sizes = CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS
         count, chosen = _own_sizes("--certificate", _SET_BY_CERTIFICATE, sizes, count, chosen)
-        _certificate.issue(bundle, prompts, count, certificate, as_json, chosen)
+        _certificate.issue(_library.path(bundle), prompts, count, certificate, as_json, chosen)
         return
     if matrix:
         sizes = MATRIX_PROMPTS, MATRIX_TOKENS
         count, chosen = _own_sizes("--matrix", _SET_BY_MATRIX, sizes, count, chosen)
-    found = _verified(bundle, _prompts.named(prompts, count), matrix, chosen)
+    found = _verified(_library.path(bundle), _prompts.named(prompts, count), matrix, chosen)
     source = _prompts.described(prompts, count)
     if as_json:
         from edgedec.cli import _output
@@ -160,7 +160,7 @@ def _verified(
     from edgedec.verify.same_texts import verify
 
     check = verify_matrix if matrix else verify
-    options = _options.open_options(chosen)
+    options = _options.open_options(chosen, bundle)
     with _output.progress("texts") as on_text:
         return check(bundle, texts, _asked(chosen), options=options, on_text=on_text)
 

@@ -146,7 +146,7 @@ def test_options_for_opening(
     command: click.Command, words: list[str], named: dict[str, Any], folder: Path
 ) -> None:
     with parsed(command, words, folder) as context:
-        told = _options.open_options(context.params)
+        told = _options.open_options(context.params, "target")
     assert OpenOptions(**{name: filled(value, folder) for name, value in named.items()}) == told
     assert told != OpenOptions() or "auto" in named.values()
 

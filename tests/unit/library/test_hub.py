@@ -18,7 +18,7 @@ from hub_server import Hub
 
 from edgedec.errors import BundleError, EdgedecError, InputError
 from edgedec.library import Form, Library, Model
-from edgedec.library.locate import locate
+from edgedec.library.locate import Wish, locate
 from edgedec.library.making import Listener
 
 REPO = "some-org/Tiny-1M"
@@ -61,7 +61,7 @@ def said() -> list[str]:
 @pytest.fixture
 def pull(library: Library, hub: Hub, said: list[str]) -> Pull:
     def call(word: str = REPO, form: Form | None = EXACT, *, refresh: bool = True) -> Model:
-        found = locate(word, form, library, Listener(said.append), refresh=refresh).model
+        found = locate(word, library, Listener(said.append), Wish(form, refresh=refresh)).model
         assert found is not None
         return found
 
