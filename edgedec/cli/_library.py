@@ -133,7 +133,10 @@ def located(word: str | Path, wish: Wish | None = None) -> Located:
 
 def path(word: str | Path) -> str:
     """Return the path of the model that a word names, as ``located`` finds it."""
-    return str(located(word).path)
+    from edgedec._support.model_path import ready
+
+    there = ready(word)
+    return str(located(word).path if there is None else there)
 
 
 def draft_path(word: str | Path | None, target: str | Path) -> Path | None:

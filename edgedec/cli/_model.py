@@ -13,13 +13,12 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from edgedec._support import user_folders
-from edgedec._support.model_path import DEMO, KINDS, is_gguf, is_hub_name, names_model
+from edgedec._support.model_path import DEMO, KINDS, exists, is_gguf, is_hub_name, names_model
 from edgedec.cli import _config
 from edgedec.cli._library import MODEL
 
@@ -97,7 +96,7 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
                 f" fetches it from the hub and reads a prompt, or edgedec generate {DEMO} {first}"
             )
         return default(), first
-    like_one = a_model or _like_a_path(first) or _on_disk(first)
+    like_one = a_model or _like_a_path(first) or exists(first)
     if len(words) == 2 and (like_one or _in_quotes(words[1])):
         return first, words[1]
     if a_model:
@@ -115,18 +114,11 @@ def default() -> str:
 
 def in_library(word: str) -> bool:
     """Return whether a word, which names no file here, names a model of the library."""
-    if word == DEMO or _on_disk(word) or not user_folders.library().is_dir():
+    if word == DEMO or exists(word) or not user_folders.library().is_dir():
         return False
     from edgedec.library import Library
 
     return bool(Library().matching(word))
-
-
-def _on_disk(word: str) -> bool:
-    try:
-        return word != "" and Path(word).exists()
-    except (OSError, ValueError):  # longer than a path may be, or with a null byte
-        return False
 
 
 def _like_a_path(word: str) -> bool:
@@ -141,7 +133,7 @@ def _in_quotes(word: str) -> bool:
 
 def _check_there(model: str) -> None:
     """Refuse a missing file before waiting for standard input."""
-    if is_gguf(model) and not _on_disk(model):
+    if is_gguf(model) and not exists(model):
         raise click.UsageError(f"{model}: no such file")
 
 

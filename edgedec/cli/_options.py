@@ -249,8 +249,6 @@ def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
     if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
     draft, drafter = _config.settled(chosen["draft"], chosen["drafter"])
-    if isinstance(draft, Path):
-        draft = _library.draft_path(draft, target)
     chosen = {**chosen, "draft": draft, "drafter": drafter}
     named = isinstance(draft, str)
     if named and drafter not in (None, draft):
@@ -263,7 +261,7 @@ def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
         raise click.UsageError(
             f"the drafter {drafter} takes no draft model: leave {' and '.join(unused)} out"
         )
-    return options
+    return options.changed(draft=_library.draft_path(options.draft, target))
 
 
 def load_options(chosen: dict[str, Any], **more: Any) -> OpenOptions:

@@ -11,16 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedec._support.model_path import (
-    DEMO,
-    gguf_files,
-    is_gguf,
-    nearest,
-    not_a_bundle,
-    part_of_model,
-)
-from edgedec.bundle.manifest import MANIFEST
-from edgedec.errors import BundleError, InputError
+from edgedec._support.model_path import exists, is_gguf, nearest, ready
+from edgedec.errors import InputError
 from edgedec.library.records import GGUF, Form, Model
 from edgedec.library.reference import Reference, parse
 from edgedec.library.store import Library
@@ -93,7 +85,7 @@ def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) ->
 def _find(word: str, library: Library, listener: Listener, wish: Wish) -> Located:
     if (there := ready(word)) is not None:
         return Located(there)
-    if word and _exists(Path(word)):
+    if word and exists(word):
         return _converted(Path(word), library, listener, wish)
     reference = parse(word)
     if reference is not None and reference.which is None and is_gguf(word):
@@ -122,50 +114,10 @@ def path_of(
         InputError, BundleError, ExportError, RuntimeUnavailable: as ``locate`` raises them.
 
     """
-    if (there := ready(word)) is not None:
-        return there
     from edgedec.library.making import Listener
 
     listener = Listener(_log.info, progress, progress)
     return locate(os.fspath(word), Library(), listener, Wish(download=download)).path
-
-
-def ready(word: str | os.PathLike[str]) -> str | Path | None:
-    """Return what a word means if it can be opened where it is, as it is; None if not.
-
-    That is ``demo``, a bundle's folder, a GGUF file or a folder with one.
-
-    Raises:
-        BundleError: a folder with several GGUF files, or a part of a model.
-
-    """
-    if word == DEMO:
-        return DEMO
-    path = Path(word)
-    if not word or not _exists(path):
-        return None
-    if path.is_dir() and not (path / MANIFEST).exists():
-        if (path / "config.json").is_file() and not _only_gguf(path):
-            return None
-        files = gguf_files(path)
-        if len(files) != 1:
-            raise BundleError(not_a_bundle(path))
-        return files[0]
-    if not path.is_dir() and not is_gguf(path):
-        raise BundleError(part_of_model(path) or not_a_bundle(path))
-    return path
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # longer than a path may be, or with a null byte
-        return False
-
-
-def _only_gguf(folder: Path) -> bool:
-    """Return whether a folder's weights are in GGUF files alone."""
-    return bool(gguf_files(folder)) and not any(folder.glob("*.safetensors"))
 
 
 def _converted(folder: Path, library: Library, listener: Listener, wish: Wish) -> Located:

@@ -29,11 +29,11 @@ from edgedec.generation.prompts import tokens_of
 from edgedec.generation.queue import Place
 from edgedec.generation.result import Generation, setup_of
 from edgedec.generation.stream import Stream
-from edgedec.library.locate import path_of
 from edgedec.loading.opening import configurations
 from edgedec.loading.option_types import OpenChanges
 from edgedec.loading.options import OpenOptions, lists_open_options
 from edgedec.pipeline.decoder import Decoder
+from edgedec.pipeline.find import Find
 from edgedec.planning.follow import plan_to_follow
 
 if TYPE_CHECKING:
@@ -103,12 +103,10 @@ class Pipeline(Decoder):
                 " threads=2"
             )
         check_opens(changes)
+        find = Find(progress, download=download)
         options = options.changed(**changes)
-        if options.draft is not None:
-            draft = path_of(options.draft, progress=progress, download=download)
-            options = options.changed(draft=Path(draft))
-        target = path_of(bundle, progress=progress, download=download)
-        return cls(configurations(target, options, plan_to_follow))
+        options = options.changed(draft=find.draft(options.draft))
+        return cls(configurations(find.path(bundle), options, plan_to_follow))
 
     @lists_text_options
     def generate(

@@ -169,7 +169,7 @@ def test_a_command_that_looks_for_no_model_is_noticed(
 
 
 def test_a_hubs_model_is_not_downloaded_unasked(table, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="other/Model is not in the library: edgedec.pull"):
+    with pytest.raises(InputError, match=r"other/Model is not in the library: edgedec\.pull"):
         edgedec.Pipeline.open("other/Model")
 
     def fetched(*_: object) -> NoReturn:

@@ -134,7 +134,7 @@ def test_a_name_of_ones_own(library: Library, said: Said, tmp_path: Path) -> Non
     for bad in ("demo", "a/b", "x.gguf", "-x", "", "a b"):
         with pytest.raises(InputError, match="--name"):
             named(folder, bad)
-    with pytest.raises(InputError, match="is used where it is, .*: leave --name mine out"):
+    with pytest.raises(InputError, match=r"is used where it is, .*: leave --name mine out"):
         named("demo", "mine")
 
 
