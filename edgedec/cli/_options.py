@@ -58,7 +58,7 @@ DRAFT = click.option("--draft", type=_values.draft, metavar="MODEL",
 DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="MODEL",
                            help="Draft model, given like MODEL: a smaller one of the same family; "
                            "default: the draft that comes with MODEL.")  # fmt: skip
-THREADS = click.option("-t", "--threads", type=_values.THREADS,
+THREADS = click.option("-t", "--threads", type=_values.THREADS, metavar="N",
                        help="CPU threads; default: one per core, fewer for a small "
                        "model.")  # fmt: skip
 
@@ -175,6 +175,20 @@ def runtime_flags() -> list[click.Option]:
     return list(found.values())
 
 
+def group_of(name: str) -> str:
+    """Return the group of the help page in which an option of ``runtime_flags`` stands."""
+    from edgedec.runtimes import registry
+
+    option = name.removeprefix(_DRAFT)
+    formats = {
+        format
+        for info in registry.infos().values()
+        if option in (one.name for one in info.options)
+        for format in info.formats
+    }
+    return "GGUF only" if formats == {"gguf"} else "Device and memory"
+
+
 def _flag(option: LoadOption, name: str, help: str) -> click.Option:
     draft = name != option.name
     hidden = not option.common or draft
@@ -222,6 +236,7 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
                      help='Lines such as {"prompt": "Hello"}; default: heads of functions that '
                      "the demo pair was not trained on."),
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
+                     metavar="N",
                      help="How many of the default prompts."),
         click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
                      show_default=True, metavar="N", help="Tokens to generate for each."),

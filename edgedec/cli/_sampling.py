@@ -82,7 +82,7 @@ SAMPLE = [
     click.option("--temperature", type=float, default=0.0, show_default=True,
                  help="0 is greedy."),
     *SHAPE,
-    click.option("-s", "--seed", type=SEED,
+    click.option("-s", "--seed", type=SEED, metavar="N",
                  help="Random seed; default: one is drawn and reported."),
     STOP,
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),

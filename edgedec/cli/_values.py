@@ -125,6 +125,9 @@ class Whole(click.IntRange):
         super().__init__(least, most)
         self._other, self._option = other, option
 
+    def _describe_range(self) -> str:
+        return "" if self.min is self.max is None else super()._describe_range()
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number; BadParameter names the other option where that was meant."""
         if re.fullmatch(self._other, str(value)):

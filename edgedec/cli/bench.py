@@ -50,12 +50,13 @@ def command(
 ) -> None:
     """Compare auto and each single drafter with plain decoding.
 
-    MODEL is a folder, the demo, or a GGUF file. All drafters run interleaved in one process; on a
-    busy machine only ratios within one run are meaningful. The speed-up is plain decoding's seconds
-    per token over the drafter's, without the first round; worst is the lowest speed-up of a prompt;
-    identical counts the prompts with the same tokens as plain decoding without padding (quantised
-    weights may differ at near-ties, see `edgedec verify`). J/token is the whole machine's energy,
-    including prefill, if Linux reports it: processors' counters (as root) or a discharging battery.
+    MODEL is what `edgedec run` takes: a folder, a file or a name. All drafters run interleaved in
+    one process; on a busy machine only ratios within one run are meaningful. The speed-up is plain
+    decoding's seconds per token over the drafter's, without the first round; worst is the lowest
+    speed-up of a prompt; identical counts the prompts with the same tokens as plain decoding
+    without padding (quantised weights may differ at near-ties, see `edgedec verify`). J/token is
+    the whole machine's energy, including prefill, if Linux reports it: processors' counters (as
+    root) or a discharging battery.
 
     Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
     "turns": ["...", "..."]}. Turns are then answered one after the other, through the chat template

@@ -44,7 +44,7 @@ SESSION = click.option(
 def command(bundle: str, system: str | None, session: Path | None, **chosen: Any) -> None:
     """Chat with a model in the terminal.
 
-    MODEL is a bundle's folder, a GGUF file or a model of the library. /help lists the commands:
+    MODEL is what `edgedec run` takes: a folder, a file or a name. /help lists the commands:
     system message, saving and loading, dropping turns, drafter, temperature, length, and green for
     accepted draft tokens. Ctrl-C stops an answer; pressed twice it ends the chat. Write // for a
     message that begins with /.

@@ -24,7 +24,7 @@ _PACE_MS = 50.0
 _LOOKED_AT = 8
 
 
-@click.command(cls=_help.OpenCommand)
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @click.option(
     "--count",
@@ -72,10 +72,11 @@ def command(
 ) -> None:
     """Decode the same text plainly and with a draft, side by side.
 
-    Continues functions that the models were not trained on. Green tokens were drafted and accepted.
-    Both sides generate the same text: passes are padded as with --batch-invariant, if the runtime
-    can. The pair that ships is too fast to watch: its target is slowed down to the pace of a larger
-    one, and both sides run at once; any other pair runs at its own speed, one side after the other.
+    MODEL is what `edgedec run` takes. Continues functions that the models were not trained on.
+    Green tokens were drafted and accepted. Both sides generate the same text: passes are padded as
+    with --batch-invariant, if the runtime can. The pair that ships is too fast to watch: its target
+    is slowed down to the pace of a larger one, and both sides run at once; any other pair runs at
+    its own speed, one side after the other.
 
     \b
     edgedec demo

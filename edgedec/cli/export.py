@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _help, _options
 from edgedec.cli._values import FILE as TEXT
 from edgedec.errors import InputError
 
@@ -21,7 +21,24 @@ _DEFAULT_FORMAT = "onnx"
 _STATIC = ("static_context", "static_activations")
 
 
-@click.command()
+class _Export(_help.GroupedCommand):
+    shown: ClassVar = {
+        "Options": ("out", "draft", "weights", "calibration", "format_names", "max_context",
+                    "overwrite"),
+        "Output": ("verbose", "as_json"),
+    }  # fmt: skip
+    rare: ClassVar = {
+        "Options": ("draft_weights", "kv", "block_size", "batch_invariant", "calibration_text",
+                    "parity", "parity_text", "licence", "exporter"),
+        "GGUF only": ("imatrix_text",),
+        "CoreML only": ("form", "rows"),
+        "Graphs of static shape, for NPUs": (
+            "static_rows", "static_context", "static_activations",
+        ),
+    }  # fmt: skip
+
+
+@click.command(cls=_Export)
 @click.argument("target", type=FOLDER)
 @click.option(
     "--draft",

@@ -67,10 +67,11 @@ def command(
 ) -> None:
     """Continue PROMPT or standard input.
 
-    MODEL is a bundle's folder, a GGUF file or demo. A single argument that names no model is
-    the prompt, and the demo model continues it. Without PROMPT, or with -, standard input is read.
-    The text is printed as it is decoded; figures go to standard error. With --system the prompt is
-    a message to a chat model; otherwise the model continues the prompt without a template.
+    MODEL is what `edgedec run` takes: a folder, a file or a name. A single argument that names no
+    model is the prompt, and the demo model continues it. Without PROMPT, or with -, standard input
+    is read. The text is printed as it is decoded; figures go to standard error. With --system the
+    prompt is a message to a chat model; otherwise the model continues the prompt without a
+    template.
 
     \b
     edgedec generate "def __lt__(self, other):"

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _library, _model, _options
+from edgedec.cli import _help, _library, _model, _options
 from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle, Role
 
 
-@click.command()
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
 @click.option(
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @_options.as_json
 def command(bundle: str, quick: bool, system: str | None, as_json: bool) -> None:
-    """Show the contents of MODEL, a bundle or a GGUF file.
+    """Show the contents of MODEL: a bundle or a GGUF file.
 
-    Every file of a bundle is checked against the manifest; files that it does not list are named.
-    Only the header of a GGUF file is read.
+    MODEL is what `edgedec run` takes; of a checkpoint's folder it shows the bundle that is made of
+    it. Every file of a bundle is checked against the manifest; files that it does not list are
+    named. Only the header of a GGUF file is read.
 
     \b
     edgedec inspect demo

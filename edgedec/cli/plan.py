@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _library, _model, _options, _prompts, _terminal, _values
+from edgedec.cli import _help, _library, _model, _options, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
     from edgedec.records.plan import Decision
 
 
-@click.command()
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @_options.DRAFT_MODEL
 @click.option(
@@ -61,13 +61,13 @@ def command(
 ) -> None:
     """Plan where MODEL runs, with which drafter and draft length.
 
-    Measures every place first, as `edgedec profile` does, unless that was done before. Then the
-    plans that should be fastest decode a few texts in turns with plain decoding. Shows the speed of
-    each, the choice, and the reasons. From then on these models run here as planned by default
-    (--plan none ignores the plan). A plan depends on the texts it is made from; use --prompts for
-    texts like your own. A plan measured while other programs used more than a tenth of the
-    processor is shown but not stored, unless you give --remember-busy. If none of the plans that
-    draft could be measured, the plan is shown but never stored.
+    MODEL is what `edgedec run` takes. Measures every place first, as `edgedec profile` does, unless
+    that was done before. Then the plans that should be fastest decode a few texts in turns with
+    plain decoding. Shows the speed of each, the choice, and the reasons. From then on these models
+    run here as planned by default (--plan none ignores the plan). A plan depends on the texts it is
+    made from; use --prompts for texts like your own. A plan measured while other programs used more
+    than a tenth of the processor is shown but not stored, unless you give --remember-busy. If none
+    of the plans that draft could be measured, the plan is shown but never stored.
 
     \b
     edgedec plan demo

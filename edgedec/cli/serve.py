@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -49,7 +49,15 @@ _SERVER = [
 ]  # fmt: skip
 
 
-@click.command(cls=_help.LoadCommand)
+class _Serve(_help.LoadCommand):
+    shown: ClassVar = {
+        "Options": ("host", "port", "name", "parallel", "queue", "timeout"),
+        "Model": (),  # where ``name`` is that of another command's option
+        **{title: names for title, names in _help.SHOWN.items() if title != "Model"},
+    }
+
+
+@click.command(cls=_Serve)
 @_model.model
 @_options.options(_SERVER, _options.OPEN, _options.LOAD)
 def command(
@@ -64,9 +72,8 @@ def command(
 ) -> None:
     """Serve a model to programs and browsers.
 
-    MODEL is a bundle's folder, a GGUF file, a model of the library or demo. Programs use OpenAI's
-    API at http://127.0.0.1:8080/v1; http://127.0.0.1:8080 is a page for browsers. Needs the extra
-    serve.
+    MODEL is what `edgedec run` takes: a folder, a file or a name. Programs use OpenAI's API at
+    http://127.0.0.1:8080/v1; http://127.0.0.1:8080 is a page for browsers. Needs the extra serve.
 
     Only this machine can connect unless --host says otherwise, and then a key is required. Requests
     of several clients are decoded by turns, round by round, each with the text it would have alone;

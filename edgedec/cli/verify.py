@@ -81,10 +81,10 @@ def command(
 ) -> None:
     """Check that speculative text equals that of plain decoding.
 
-    MODEL is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and speculatively,
-    both greedily and with the sampling options; tokens, text, finish reason and log-probabilities
-    are compared. Without --prompts the prompts are Python: heads of functions from this
-    interpreter's standard library that the demo pair was not trained on.
+    MODEL is what `edgedec run` takes: a folder, a file or a name. Every prompt is decoded plainly
+    and speculatively, both greedily and with the sampling options; tokens, text, finish reason and
+    log-probabilities are compared. Without --prompts the prompts are Python: heads of functions
+    from this interpreter's standard library that the demo pair was not trained on.
 
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
