@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec.cli import _progress
 from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
@@ -77,20 +79,18 @@ def form(weights: str | None, calibrated: bool) -> Form | None:
 
 @contextmanager
 def listener() -> Iterator[Listener]:
-    """Return a listener that prints sentences on stderr, and a bar for each stage."""
-    from edgedec.cli import _output
+    """Return a listener that prints sentences on stderr, and a bar or lines for each stage."""
     from edgedec.library.making import Listener
 
     with ExitStack() as stack:
-        bars: list[Progress | None] = []
+        bars: list[Progress] = []
 
         def progress(stage: str, done: int, total: int) -> None:
             if not bars:  # created late, since huggingface_hub draws its own bar while fetching
-                bars.append(stack.enter_context(_output.stages()))
-            if bars[0] is not None:
-                bars[0](stage, done, total)
+                bars.append(stack.enter_context(_progress.stages()))
+            bars[0](stage, done, total)
 
-        yield Listener(note, progress)
+        yield Listener(note, progress, None if sys.stderr.isatty() else progress)
 
 
 def _library() -> Library:

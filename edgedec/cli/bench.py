@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _help, _library, _model, _options, _prompts
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts
 
 if TYPE_CHECKING:
     from edgedec.compare.drafters import DrafterTask
@@ -74,7 +74,7 @@ def command(
     from edgedec.compare.drafters import bench_bundle
 
     asked = _asked(bundle, prompts, count, chosen)
-    with _output.progress("decoding") as listen:
+    with _progress.progress("decoding") as listen:
         found, categories = bench_bundle(asked, out, listen)
     if as_json:
         _output.print_json(_rows(found, categories))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options
+from edgedec.cli import _help, _library, _model, _options, _progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -126,13 +126,12 @@ def _prompts(
     sides: SideBySide, count: int, seed: int, options: GenerateOptions, *, look: bool
 ) -> list[tuple[str, str]]:
     """Return held-out function heads; with ``look``, those whose continuations repeat least."""
-    from edgedec.cli import _output
     from edgedec.compare.side_by_side import least_repetitive
     from edgedec.models.demo.heldout import heldout_prompts
 
     found = heldout_prompts(count * (_LOOKED_AT if look else 1), seed=seed)
     if look:
-        with _output.progress("choosing functions") as listen:
+        with _progress.progress("choosing functions") as listen:
             found = least_repetitive(
                 found, lambda text: sides.write(text, options), count, options.max_new_tokens,
                 listen,

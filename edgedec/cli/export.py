@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from edgedec.cli import _help, _options
+from edgedec.cli import _help, _options, _progress
 from edgedec.cli._values import FILE as TEXT
 from edgedec.errors import InputError
 
@@ -205,7 +205,7 @@ def command(
         static_rows=None if static_rows is None else parse_rows(static_rows, "--static-rows"),
         **chosen,
     )
-    with _output.stages() as progress:
+    with _progress.stages() as progress:
         report = export_bundle(options, progress)
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _prompts, _terminal, _values
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
@@ -92,7 +92,7 @@ def command(
         prompts_name=None if prompts is None else prompts.name,
         refresh=chosen["refresh"],
     )
-    with _terminal.steps() as on_progress:
+    with _progress.steps() as on_progress:
         decision = decisions.plan(
             models, workload, memory=chosen["memory"], options=options, on_progress=on_progress
         )

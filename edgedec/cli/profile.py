@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _prompts, _terminal, _values
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +93,7 @@ def command(
     )
     target = _library.path(bundle)
     models = Models.find(target, _library.draft_path(draft_model, target))
-    with _terminal.steps() as on_progress:
+    with _progress.steps() as on_progress:
         found = profile(models, options, on_progress)
     if as_json:
         _output.print_json(to_json(found))

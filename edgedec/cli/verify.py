@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _prompts, _sampling
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _sampling
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Prompt
@@ -155,13 +155,12 @@ _SET_BY_CERTIFICATE = {
 def _verified(
     bundle: str, texts: list[tuple[str, Prompt]], matrix: bool, chosen: dict[str, Any]
 ) -> Verification:
-    from edgedec.cli import _output
     from edgedec.verify.matrix import verify_matrix
     from edgedec.verify.same_texts import verify
 
     check = verify_matrix if matrix else verify
     options = _options.open_options(chosen, bundle)
-    with _output.progress("texts") as on_text:
+    with _progress.progress("texts") as on_text:
         return check(bundle, texts, _asked(chosen), options=options, on_text=on_text)
 
 

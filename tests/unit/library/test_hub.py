@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
 
 import hub_server
+import huggingface_hub
 import tiny_gguf
 from hub_server import Hub
 
@@ -147,6 +149,18 @@ def test_one_that_keeps_breaking_is_told_and_the_next_command_goes_on(
     # The others were complete. Versions of the client differ in keeping a part of a file.
     read = [path for method, path, _ in hub.requests if method == "GET"]
     assert read == [f"/api/models/{REPO}", "/cdn/model.safetensors"]
+
+
+def test_bytes_are_reported_while_they_come(hub: Hub, library: Library) -> None:
+    steps: list[tuple[str, int, int]] = []
+    listener = Listener(lambda text: None, None, lambda *step: steps.append(step))
+    locate(REPO, library, listener, Wish(EXACT))
+    done = [at for _, at, _ in steps]
+    assert done == sorted(done)
+    assert {total for _, _, total in steps} == {done[-1]}
+    weights = [at for stage, at, _ in steps if stage == "fetching model.safetensors"]
+    if "tqdm_class" in inspect.signature(huggingface_hub.hf_hub_download).parameters:
+        assert len(set(weights)) > 3, "the file was reported as a whole"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
