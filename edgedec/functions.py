@@ -119,7 +119,7 @@ def convert(
     for name in ("rows", "static_rows"):
         if (rows := given.get(name)) is not None:
             text = rows if isinstance(rows, str) else ",".join(map(str, rows))
-            given[name] = parse_rows(text, name)
+            given[name] = parse_rows(text, f"--{name.replace('_', '-')}")
     for name in _PATHS:
         if given.get(name) is not None:
             given[name] = Path(given[name])

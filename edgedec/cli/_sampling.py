@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli._values import FILE, SEED
+from edgedec.cli._values import FILE, SEED, schema
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
@@ -95,7 +95,8 @@ SYSTEM = click.option("--system", type=text, metavar="TEXT",
 # Options that constrain the text.
 FORM = [
     click.option("--json-mode", is_flag=True, help="Generate a JSON object."),
-    click.option("--json-schema", type=FILE, metavar="FILE", help="Generate JSON of this schema."),
+    click.option("--json-schema", type=schema, metavar="FILE|JSON",
+                 help="Generate JSON of this schema: a file, or the schema itself in quotes."),
     click.option("--regex", type=text, metavar="PATTERN",
                  help="Generate text that matches this regular expression as a whole."),
     click.option("--grammar", type=FILE, metavar="FILE",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,21 @@ def size(value: str | int) -> int:
         meant = f"{value.strip()}{'GB' if count < _MANY_GB else 'MB'}"
         raise click.BadParameter(f"{value!r} is a number of bytes: did you mean {meant}?")
     return count
+
+
+def schema(value: str | Path) -> str | Path:
+    """Parse a JSON Schema: a file, or an object in JSON."""
+    text = str(value)
+    if not text.lstrip().startswith("{"):
+        found: Path = FILE.convert(text, None, None)
+        return found
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(
+            f'expected a file, or JSON such as {{"type": "object"}}: {error}'
+        ) from None
+    return text
 
 
 def memory(value: str | int) -> int | str:

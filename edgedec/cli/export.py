@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 _DEFAULT_FORMAT = "onnx"
-# Options of graphs of static shape, in addition to --static-rows.
-_STATIC = ("static_context", "static_activations")
 
 
 class _Export(_help.GroupedCommand):
@@ -172,8 +170,6 @@ class _Export(_help.GroupedCommand):
 def command(
     format_names: str,
     exporter: str,
-    rows: str | None,
-    static_rows: str | None,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -193,41 +189,21 @@ def command(
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
-    from edgedec.export import ExportOptions, export_bundle
-    from edgedec.export.options import parse_rows
+    from edgedec.functions import convert
 
-    formats = _formats(format_names, exporter)
-    if any(given is not None for given in (static_rows, *map(chosen.get, _STATIC))):
-        formats = _static(formats)
-    options = ExportOptions(
-        formats=formats,
-        rows=None if rows is None else parse_rows(rows),
-        static_rows=None if static_rows is None else parse_rows(static_rows, "--static-rows"),
-        **chosen,
-    )
+    format = _format(format_names, exporter)
     with _progress.stages() as progress:
-        report = export_bundle(options, progress)
+        report = convert(format=format, progress=progress, **chosen)
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
         _print(report)
 
 
-def _static(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the formats with ONNX replaced by its static form, unless that is among them."""
-    if "onnx-static" in formats:
-        return formats
-    return tuple("onnx-static" if name == "onnx" else name for name in formats)
-
-
-def _formats(names: str, exporter: str) -> tuple[str, ...]:
-    if exporter == "optimum":
-        if names not in (_DEFAULT_FORMAT, "optimum"):
-            raise InputError(
-                f"--exporter optimum writes its own format: leave --format {names} out"
-            )
-        return ("optimum",)
-    return tuple(name.strip() for name in names.split(","))
+def _format(names: str, exporter: str) -> str:
+    if exporter == "optimum" and names not in (_DEFAULT_FORMAT, "optimum"):
+        raise InputError(f"--exporter optimum writes its own format: leave --format {names} out")
+    return "optimum" if exporter == "optimum" else names
 
 
 def _print(report: ExportReport) -> None:

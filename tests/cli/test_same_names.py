@@ -32,6 +32,7 @@ TEXT: list[Row] = [
     (["--timeout", "2.5"], {"timeout": 2.5}),
     (["--json-mode"], {"json_mode": True}),
     (["--json-schema", "{folder}/schema.json"], {"json_schema": Path("{folder}/schema.json")}),
+    (["--json-schema", '{"type": "null"}'], {"json_schema": '{"type": "null"}'}),
     (["--regex", "a|b"], {"regex": "a|b"}),
     (["--grammar", "{folder}/words.lark"], {"grammar": Path("{folder}/words.lark")}),
     (["--logprobs", "2", "--json"], {"logprobs": 2}),
