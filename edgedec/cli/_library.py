@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -150,6 +151,31 @@ def draft_path(word: str | Path | None, target: str | Path) -> Path | None:
     if same or str(found) == str(target):
         note(f"warning: {OWN_DRAFT}")
     return found
+
+
+def suggest(word: str | Path, path: str | Path, draft: str | Path | None = None) -> None:
+    """Print on stderr the command that comes next for a model, which the user calls ``word``."""
+    from edgedec._support.model_path import DEMO
+
+    command = ["edgedec", "chat", str(word)]
+    if path == DEMO:  # which was trained on code, and answers nothing
+        command = ["edgedec", "generate", str(word), "def __lt__(self, other):"]
+    elif not _chats(path):
+        command = ["edgedec", "generate", str(word), "Once upon a time"]
+    command += [] if draft is None else ["--draft", str(draft)]
+    note(f"next: {shlex.join(command)}")
+
+
+def _chats(path: str | Path) -> bool:
+    """Return whether a model has a chat template."""
+    from edgedec._support.model_path import is_gguf
+    from edgedec.bundle import Bundle
+    from edgedec.bundle.chat import Chat
+    from edgedec.gguf import GgufHeader
+
+    if is_gguf(path):
+        return GgufHeader.read(Path(path)).text("tokenizer.chat_template") is not None
+    return Chat.of(Bundle.open(path)).template
 
 
 def draft_for(target: str | Path) -> Model | None:

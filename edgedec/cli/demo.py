@@ -105,6 +105,7 @@ def command(
             _output.print_json([_facts(pair) for pair in pairs])
         else:
             pairs = _perform(decode, prompts, options, _caption(pace_ms, bundle == "demo"))
+            _library.suggest(bundle, target)
     if not all(pair.identical for pair in pairs):
         raise click.exceptions.Exit(1)
 
@@ -140,14 +141,17 @@ def _prompts(
 
 
 def _caption(pace_ms: float, chosen: bool) -> str:
-    """Return the caption."""
-    lines = ["Each function is continued twice, plainly and with a draft."]
+    """Return the caption, which begins with why the target is slowed down."""
+    lines = []
     if pace_ms:
+        why = "is so small that nobody could watch it" if chosen else "is to be watched"
         lines.append(
-            f"Both run at once. The target is slowed down to {pace_ms:g} ms for one token and more "
-            "for several, in the proportions measured on a decoder of half a billion parameters; "
-            "the draft runs at its own speed."
+            f"The target {why}, so it is slowed down to {pace_ms:g} ms for one token and more for"
+            " several, in the proportions measured on a decoder of half a billion parameters; the"
+            " draft runs at its own speed."
         )
+    at_once = ", both at once" if pace_ms else ""
+    lines.append(f"Each function is continued twice{at_once}: plainly, and with a draft.")
     lines.append("[bold green]Green[/] tokens were proposed by the draft and accepted.")
     if chosen:
         lines.append(
@@ -174,7 +178,20 @@ def _perform(
             pairs.append(decode(name, prompt, options, stage.on_token))
         stage.end(pairs[-1])
     console.print(_totals(pairs))
+    console.print(_closing(pairs), highlight=False)
     return pairs
+
+
+def _closing(pairs: list[PairedText]) -> str:
+    """Return what was seen, in one sentence."""
+    if not all(pair.identical for pair in pairs):
+        return "The two texts differ, which `edgedec verify` looks into."
+    tokens = sum(pair.speculative.metrics.emitted for pair in pairs)
+    plain, other = (
+        _rate([getattr(pair, side).metrics for pair in pairs]) for side in ("plain", "speculative")
+    )
+    how = f"{other / plain:.1f} times as fast" if plain else "as fast"
+    return f"Plainly and with the draft came the same {tokens} tokens, with the draft {how}."
 
 
 def _totals(pairs: list[PairedText]) -> Table:

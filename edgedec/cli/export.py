@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from edgedec.cli import _help, _options, _progress
+from edgedec.cli import _help, _library, _options, _progress
 from edgedec.cli._values import FILE as TEXT
 from edgedec.errors import InputError
 
@@ -166,10 +166,12 @@ class _Export(_help.GroupedCommand):
 )
 @click.option("--licence", help="Licence of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the figures of the comparison as well.")
 @_options.as_json
 def command(
     format_names: str,
     exporter: str,
+    verbose: bool,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -197,7 +199,8 @@ def command(
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
-        _print(report)
+        _print(report, figures=verbose)
+        _library.suggest(report.path, report.path)
 
 
 def _format(names: str, exporter: str) -> str:
@@ -206,8 +209,18 @@ def _format(names: str, exporter: str) -> str:
     return "optimum" if exporter == "optimum" else names
 
 
-def _print(report: ExportReport) -> None:
-    from edgedec.cli._output import figures, size, table
+# What a closeness to the source means; see ``edgedec.export.parity.verdict``.
+_CLOSENESS = {
+    "good": "close to its source, whose texts are hardly to be told from its own",
+    "usable": "close enough to its source for most uses",
+    "poor": "far from its source: more bits or smaller blocks are closer",
+    "": "not compared with its source",
+}
+
+
+def _print(report: ExportReport, *, figures: bool) -> None:
+    from edgedec.cli import _output
+    from edgedec.cli._output import size, table
     from edgedec.export.parity import verdict
 
     rows = []
@@ -216,10 +229,12 @@ def _print(report: ExportReport) -> None:
         kind = f"{model.format} {model.weights}, "
         rows.append((model.role, text + kind + size(model.size_bytes)))
         rows.extend(("", note) for note in model.notes)
-        if model.worst is not None:
+        found = verdict(model.parity)
+        rows.append(("", _CLOSENESS[found.partition(" ")[0]]))
+        if figures and model.worst is not None:
             rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
-        if model.parity:
-            rows.append(("", f"parity: {figures(model.parity)}"))
-            rows.append(("", f"closeness to its source: {verdict(model.parity) or 'unknown'}"))
+        if figures and model.parity:
+            rows.append(("", f"parity: {_output.figures(model.parity)}"))
+            rows.append(("", f"closeness to its source: {found or 'unknown'}"))
     rows.append(("bundle", f"{report.path}, {size(report.size_bytes)}, {report.seconds:.1f} s"))
     table(rows)

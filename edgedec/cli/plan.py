@@ -63,11 +63,12 @@ def command(
 
     MODEL is what `edgedec run` takes. Measures every place first, as `edgedec profile` does, unless
     that was done before. Then the plans that should be fastest decode a few texts in turns with
-    plain decoding. Shows the speed of each, the choice, and the reasons. From then on these models
-    run here as planned by default (--plan none ignores the plan). A plan depends on the texts it is
-    made from; use --prompts for texts like your own. A plan measured while other programs used more
-    than a tenth of the processor is shown but not stored, unless you give --remember-busy. If none
-    of the plans that draft could be measured, the plan is shown but never stored.
+    plain decoding. Shows the reasons and, in the last line, the choice; with --all, a table of all
+    plans. From then on these models run here as planned by default (--plan none ignores the plan).
+    A plan depends on the texts it is made from; use --prompts for texts like your own. A plan
+    measured while other programs used more than a tenth of the processor is shown but not stored,
+    unless you give --remember-busy. If none of the plans that draft could be measured, the plan is
+    shown but never stored.
 
     \b
     edgedec plan demo
@@ -99,7 +100,9 @@ def command(
     if out is not None:
         plan_files.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
-    _keep(decision, models, anyway=chosen["remember_busy"])
+    kept = _keep(decision, models, anyway=chosen["remember_busy"])
+    if kept and not as_json:
+        _library.suggest(bundle, models.target, draft_model)
 
 
 def _models(bundle: str, draft_model: Path | None) -> Models:
@@ -116,12 +119,17 @@ def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
 
     if as_json:
         _output.print_json(to_json(decision))
+        return
+    if show_all:
+        _decision.show(decision, show_all=True)
     else:
-        _decision.show(decision, show_all=show_all)
+        _decision.explain(decision)
+    click.echo()
+    _decision.answer(decision)
 
 
-def _keep(decision: Decision, models: Models, *, anyway: bool) -> None:
-    """Store a decision, or report on stderr why not."""
+def _keep(decision: Decision, models: Models, *, anyway: bool) -> bool:
+    """Store a decision, or report on stderr why not; return whether it is stored."""
     from edgedec.planning import remembered
     from edgedec.profiling.store import identity
 
@@ -137,9 +145,10 @@ def _keep(decision: Decision, models: Models, *, anyway: bool) -> None:
         )
     if not why:
         remembered.remember(decision, of)
-        return
+        return True
     before = " The plan stored before is kept." if remembered.is_kept(of) else ""
     _terminal.say(f"This plan is not stored: {why}{before}", err=True)
+    return False
 
 
 def _forget(bundle: str, draft_model: Path | None) -> None:

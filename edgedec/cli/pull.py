@@ -48,3 +48,4 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
         click.echo(
             f"{found.name}  {found.id}  {found.record.form}  {_output.size(found.size_bytes)}"
         )
+        _library.suggest(found.name, found.path)
