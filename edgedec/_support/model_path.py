@@ -155,10 +155,7 @@ def not_a_bundle(root: Path) -> str:
         kind = "a file" if root.exists() else "not a folder"
         near = nearest(root)
         meant = f" (did you mean {near}?)" if near else ""
-        return (
-            f"{root} is {kind}{meant}: give a bundle that `edgedec export` wrote, a {GGUF}"
-            f" file, or {DEMO}"
-        )
+        return f"{root} is {kind}{meant}: give {KINDS}"
     if (root / _CHECKPOINT).is_file():
         return (
             f"{root} is a checkpoint, not a bundle: make one with `edgedec export {root} --out DIR`"

@@ -51,26 +51,28 @@ class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 MODEL, IN_LIBRARY = _Name(files=True), _Name(files=False)
 
+CALIBRATED = click.option(
+    "--calibrated/--no-calibrated",
+    default=None,
+    help="Calibrate the rounding of int4 weights on text that the model generates, which takes"
+    " minutes and is closer to the checkpoint; or round to nearest, in seconds. By default `run`"
+    " and `pull` round, and `export` calibrates.",
+)
 FORM = [
     click.option("--weights", type=click.Choice(["int4", "int8", "fp16", "fp32"]),
                  help="How the weights of a checkpoint are stored; default: int4."),
-    click.option("--calibrated", is_flag=True,
-                 help="Calibrate the rounding of int4 weights on text that the model generates, "
-                 "which takes minutes and is closer to the checkpoint; default: round to "
-                 "nearest."),
+    CALIBRATED,
 ]  # fmt: skip
-
-
 NAME = click.option("--name", metavar="NAME",
                     help="What to call the model in the library; default: the hub's name, or the "
                     "folder's.")  # fmt: skip
 
 
-def form(weights: str | None, calibrated: bool) -> Form | None:
+def form(weights: str | None, calibrated: bool | None) -> Form | None:
     """Return the requested form; None if there is no request."""
     from edgedec.library.records import CALIBRATED, PLAIN, Form
 
-    if weights is None and not calibrated:
+    if weights is None and calibrated is None:
         return None
     weights = weights or "int4"
     if calibrated and weights != "int4":

@@ -190,8 +190,8 @@ def _closing(pairs: list[PairedText]) -> str:
     plain, other = (
         _rate([getattr(pair, side).metrics for pair in pairs]) for side in ("plain", "speculative")
     )
-    how = f"{other / plain:.1f} times as fast" if plain else "as fast"
-    return f"Plainly and with the draft came the same {tokens} tokens, with the draft {how}."
+    how = f"{other / plain:.1f} times as fast" if plain else "too short to be timed"
+    return f"Both ways gave the same {tokens} tokens; with the draft it was {how}."
 
 
 def _totals(pairs: list[PairedText]) -> Table:

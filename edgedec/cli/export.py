@@ -21,13 +21,13 @@ _DEFAULT_FORMAT = "onnx"
 
 class _Export(_help.GroupedCommand):
     shown: ClassVar = {
-        "Options": ("out", "draft", "weights", "calibration", "format_names", "max_context",
+        "Options": ("out", "draft", "weights", "calibrated", "format_names", "max_context",
                     "overwrite"),
         "Output": ("verbose", "as_json"),
     }  # fmt: skip
     rare: ClassVar = {
-        "Options": ("draft_weights", "kv", "block_size", "batch_invariant", "calibration_text",
-                    "parity", "parity_text", "licence", "exporter"),
+        "Options": ("calibration", "draft_weights", "kv", "block_size", "batch_invariant",
+                    "calibration_text", "parity", "parity_text", "licence", "exporter"),
         "GGUF only": ("imatrix_text",),
         "CoreML only": ("form", "rows"),
         "Graphs of static shape, for NPUs": (
@@ -143,14 +143,12 @@ class _Export(_help.GroupedCommand):
     metavar="FILE",
     help="Text to compare on; default: a short one that is built in.",
 )
+@_library.CALIBRATED
 @click.option(
     "--calibration",
     type=click.Choice(["self", "none"]),
-    default="self",
-    show_default=True,
-    help="self calibrates on text that the target generates: it optimises the rounding of an int4"
-    " ONNX graph, which takes minutes and is closer to the source, and the importance matrix of a"
-    " quantised GGUF; none rounds each weight to nearest, in seconds.",
+    help="The same by name: self (default) calibrates the rounding of an int4 ONNX graph, and the"
+    " importance matrix of a quantised GGUF; none rounds each weight to nearest.",
 )
 @click.option(
     "--calibration-text",
@@ -173,6 +171,8 @@ def command(
     exporter: str,
     verbose: bool,
     as_json: bool,
+    calibrated: bool | None,
+    calibration: str | None,
     **chosen: Any,
 ) -> None:
     """Make a bundle from a target and a draft.
@@ -191,16 +191,32 @@ def command(
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
+    from edgedec.cli._terminal import note
+    from edgedec.export.options import rounding
     from edgedec.functions import convert
 
     format = _format(format_names, exporter)
+    calibration = _calibration(calibrated, calibration)
+    if "4" in (chosen["weights"] or "4") and format != "optimum":
+        note(f"making {chosen['target']} into a bundle: {rounding(calibration)}")
     with _progress.stages() as progress:
-        report = convert(format=format, progress=progress, **chosen)
+        report = convert(format=format, calibration=calibration, progress=progress, **chosen)
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
         _print(report, figures=verbose)
         _library.suggest(report.path, report.path)
+
+
+def _calibration(calibrated: bool | None, calibration: str | None) -> str:
+    """Return the value of --calibration, which --calibrated and --no-calibrated stand for."""
+    if calibrated is None:
+        return calibration or "self"
+    meant = "self" if calibrated else "none"
+    if calibration not in (None, meant):
+        flag = "--calibrated" if calibrated else "--no-calibrated"
+        raise click.UsageError(f"{flag} is --calibration {meant}: leave one of them out")
+    return meant
 
 
 def _format(names: str, exporter: str) -> str:

@@ -20,6 +20,7 @@ from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError, InputError, ParityError
 from edgedec.export import ExportOptions, Progress, export_bundle, source_files
+from edgedec.export.options import rounding
 from edgedec.gguf import GgufHeader
 from edgedec.library import drafts, records
 from edgedec.library.choosing import Fetched
@@ -208,13 +209,9 @@ def _made(new: _New, form: Form) -> Model:
 
 
 def _what(source: str, form: Form) -> str:
-    """Describe the form that is made, and the calibrated one."""
+    """Describe the form that is made, and the other one."""
     about = f"making {source} into a bundle ({form})"
-    if form.weights != "int4":
-        return about
-    if form.calibration == records.CALIBRATED:
-        return f"{about}: calibration on its own texts takes minutes"
-    return f"{about}: weights are rounded to nearest; --calibrated takes minutes and is closer"
+    return about if form.weights != "int4" else f"{about}: {rounding(form.calibration)}"
 
 
 def _origin(folder: Path) -> Origin:

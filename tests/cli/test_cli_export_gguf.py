@@ -15,7 +15,7 @@ def test_both_formats(run, checkpoints, tmp_path):
     source, out = checkpoints, tmp_path / "both"
     weights = "onnx=int8,gguf=q8_0"
     pair = [source / "target", "--draft", source / "draft", "--out", out]
-    result = run("export", *pair, "--format", "onnx,gguf", "--weights", weights)
+    result = run("export", *pair, "--format", "onnx,gguf", "--weights", weights, "-v")
     assert result.exit_code == 0, result.stderr
     assert "gguf q8_0, " in result.stdout
     assert result.stdout.count("parity: ") == 4
