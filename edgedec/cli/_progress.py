@@ -11,6 +11,7 @@ from functools import partial
 import click
 
 from edgedec._support.fields import printable
+from edgedec.cli._terminal import note
 
 # Takes a stage's name, work done, and its total, which may be unknown.
 Listen = Callable[[str, int, int | None], None]
@@ -36,6 +37,20 @@ class Lines:
             self._last = now
             share = f": {done / total:.0%}" if total else ""
             click.echo(f"{printable(stage)}{share}", err=True)
+
+
+def announced(what: str, listen: Listen) -> Listen:
+    """Return a listener that prints a sentence first, when the work begins."""
+    said = False
+
+    def announce(stage: str, done: int, total: int | None) -> None:
+        nonlocal said
+        if not said:
+            said = True
+            note(what)
+        listen(stage, done, total)
+
+    return announce
 
 
 @contextmanager

@@ -191,15 +191,16 @@ def command(
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
-    from edgedec.cli._terminal import note
     from edgedec.export.options import rounding
     from edgedec.functions import convert
 
     format = _format(format_names, exporter)
     calibration = _calibration(calibrated, calibration)
+    what = f"making {chosen['target']} into a bundle"
     if "4" in (chosen["weights"] or "4") and format != "optimum":
-        note(f"making {chosen['target']} into a bundle: {rounding(calibration)}")
-    with _progress.stages() as progress:
+        what += f": {rounding(calibration)}"
+    with _progress.stages() as listen:
+        progress = _progress.announced(what, listen)
         report = convert(format=format, calibration=calibration, progress=progress, **chosen)
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
