@@ -18,7 +18,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
              "raw", "session", "think", "hide_thinking"),
     "Drafting": ("draft", "draft_model", "drafter"),
     "Device and memory": ("threads", "device", "memory", "max_context"),
-    "Output": ("verbosity", "as_json"),
+    "Output": ("verbosity", "out", "as_json"),
     "Model": ("weights", "calibrated", "name"),
 }  # fmt: skip
 RARE: dict[str, tuple[str, ...]] = {
@@ -28,7 +28,7 @@ RARE: dict[str, tuple[str, ...]] = {
     "Drafting": ("draft_length", "draft_context", "accept", "batch_invariant"),
     "Device and memory": ("plan", "kv_memory", "draft_device", "format", "providers",
                           "runtime_option"),
-    "Output": ("logprobs", "out", "verbose"),
+    "Output": ("logprobs", "verbose"),
     "Model": ("named",),
 }  # fmt: skip
 

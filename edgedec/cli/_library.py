@@ -104,11 +104,15 @@ def _library() -> Library:
 
 def matching(word: str) -> list[Model]:
     """Return the library's models that match a word; InputError if there is none."""
+    from edgedec._support.model_path import names_model
     from edgedec.errors import InputError
 
     library = _library()
     if found := library.matching(word):
         return found
+    if names_model(word):
+        quoted = shlex.quote(word)
+        raise InputError(f"{word} is no model of the library: `edgedec inspect {quoted}` shows it")
     names = [model.name for model in library.models()]
     near = difflib.get_close_matches(word, names, 1)
     meant = f"did you mean {near[0]}?" if near else "`edgedec list` lists the models"

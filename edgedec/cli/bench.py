@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
+    metavar="N",
     help="Runs of each text; the median counts.",
 )
 @_options.options(_options.LOAD)

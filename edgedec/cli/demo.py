@@ -31,6 +31,7 @@ _LOOKED_AT = 8
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
+    metavar="N",
     help="Number of function heads.",
 )
 @click.option(
@@ -72,11 +73,11 @@ def command(
 ) -> None:
     """Decode the same text plainly and with a draft, side by side.
 
-    MODEL is what `edgedec run` takes. Continues functions that the models were not trained on.
-    Green tokens were drafted and accepted. Both sides generate the same text: passes are padded as
-    with --batch-invariant, if the runtime can. The pair that ships is too fast to watch: its target
-    is slowed down to the pace of a larger one, and both sides run at once; any other pair runs at
-    its own speed, one side after the other.
+    Continues functions that the models were not trained on. Green tokens were drafted and accepted.
+    Both sides generate the same text: passes are padded as with --batch-invariant, if the runtime
+    can. The pair that ships is too fast to watch: its target is slowed down to the pace of a larger
+    one, and both sides run at once; any other pair runs at its own speed, one side after the other.
+    MODEL is what `edgedec run` takes.
 
     \b
     edgedec demo

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @_model.model
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
 @click.option(
-    "--for", "system", type=click.Choice(["android"]),
+    "--for", "for_system", type=click.Choice(["android"]),
     help="Say instead what would not run there, a line for each; the exit code is 1 if anything "
     "would not.",
 )  # fmt: skip
 @_options.as_json
-def command(bundle: str, quick: bool, system: str | None, as_json: bool) -> None:
+def command(bundle: str, quick: bool, for_system: str | None, as_json: bool) -> None:
     """Show the contents of MODEL: a bundle or a GGUF file.
 
     MODEL is what `edgedec run` takes; of a checkpoint's folder it shows the bundle that is made of
@@ -42,12 +42,12 @@ def command(bundle: str, quick: bool, system: str | None, as_json: bool) -> None
 
     bundle = _library.path(bundle)
     if is_gguf(bundle):
-        if system is not None:
-            raise InputError(f"{bundle}: --for {system} expects a bundle, found a GGUF file")
+        if for_system is not None:
+            raise InputError(f"{bundle}: --for {for_system} expects a bundle, found a GGUF file")
         _gguf(bundle, as_json)
         return
     opened = Bundle.open(bundle, verify=not quick)
-    if system is not None:
+    if for_system is not None:
         _android(opened, as_json)
     elif as_json:
         facts = {"path": str(opened.path), "size_bytes": opened.size_bytes, "hashed": not quick}

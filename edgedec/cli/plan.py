@@ -61,14 +61,14 @@ def command(
 ) -> None:
     """Plan where MODEL runs, with which drafter and draft length.
 
-    MODEL is what `edgedec run` takes. Measures every place first, as `edgedec profile` does, unless
-    that was done before. Then the plans that should be fastest decode a few texts in turns with
-    plain decoding. Shows the reasons and, in the last line, the choice; with --all, a table of all
-    plans. From then on these models run here as planned by default (--plan none ignores the plan).
-    A plan depends on the texts it is made from; use --prompts for texts like your own. A plan
-    measured while other programs used more than a tenth of the processor is shown but not stored,
-    unless you give --remember-busy. If none of the plans that draft could be measured, the plan is
-    shown but never stored.
+    Measures every place first, as `edgedec profile` does, unless that was done before. Then the
+    plans that should be fastest decode a few texts in turns with plain decoding. Shows the reasons
+    and, in the last line, the choice; with --all, a table of all plans. From then on these models
+    run here as planned by default (--plan none ignores the plan). A plan depends on the texts it is
+    made from; use --prompts for texts like your own. A plan measured while other programs used more
+    than a tenth of the processor is shown but not stored, unless you give --remember-busy. If none
+    of the plans that draft could be measured, the plan is shown but never stored. MODEL is what
+    `edgedec run` takes.
 
     \b
     edgedec plan demo

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def command(bundle: str, as_json: bool) -> None:
     """Pack the weights of MODEL into a file that is memory-mapped.
 
-    MODEL is what `edgedec run` takes. ONNX Runtime packs weights at every load, into memory of the
-    process. Packed in advance, they are pages of a file in the user's cache, or in $EDGEDEC_CACHE:
-    shared by all processes that load the model, and reclaimed by the system when memory is short.
-    Results do not change by a bit. The file takes twice the model's space, and ONNX Runtime reads
-    all of it at a load, so a load from a cold disk takes longer. `edgedec cache` lists and removes
-    it. Models below 34 MB, and GGUF files, which are mapped as they are, need no preparation.
+    ONNX Runtime packs weights at every load, into memory of the process. Packed in advance, they
+    are pages of a file in the user's cache, or in $EDGEDEC_CACHE: shared by all processes that load
+    the model, and reclaimed by the system when memory is short. Results do not change by a bit. The
+    file takes twice the model's space, and ONNX Runtime reads all of it at a load, so a load from a
+    cold disk takes longer. `edgedec cache` lists and removes it. Models below 34 MB, and GGUF
+    files, which are mapped as they are, need no preparation. MODEL is what `edgedec run` takes.
 
     \b
     edgedec prepare ./my-bundle

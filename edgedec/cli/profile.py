@@ -69,10 +69,10 @@ def command(
 ) -> None:
     """Measure MODEL at every place where it can run on this machine.
 
-    MODEL is what `edgedec run` takes. Measures each model at each place, in a process of its own:
-    passes over 1 to 32 rows, prefill, loading, memory, and whether its logits agree with those of
-    other places. Then every drafter decodes a few calibration texts. The profile is valid until the
-    machine, the runtimes or the files change.
+    Measures each model at each place, in a process of its own: passes over 1 to 32 rows, prefill,
+    loading, memory, and whether its logits agree with those of other places. Then every drafter
+    decodes a few calibration texts. The profile is valid until the machine, the runtimes or the
+    files change. MODEL is what `edgedec run` takes.
 
     \b
     edgedec profile
