@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _progress
 from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
@@ -83,6 +82,7 @@ def form(weights: str | None, calibrated: bool | None) -> Form | None:
 @contextmanager
 def listener() -> Iterator[Listener]:
     """Return a listener that prints sentences on stderr, and a bar or lines for each stage."""
+    from edgedec.cli import _progress
     from edgedec.library.making import Listener
 
     with ExitStack() as stack:

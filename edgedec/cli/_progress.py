@@ -40,12 +40,12 @@ class Lines:
 
 
 def announced(what: str, listen: Listen) -> Listen:
-    """Return a listener that prints a sentence first, when the work begins."""
+    """Return a listener that prints a sentence once a part of the work is done."""
     said = False
 
     def announce(stage: str, done: int, total: int | None) -> None:
         nonlocal said
-        if not said:
+        if not said and done:
             said = True
             note(what)
         listen(stage, done, total)

@@ -42,7 +42,7 @@ def test_as_json(run, checkpoints, tmp_path):
         (["--format", "gguf", "--weights", "int4"], "q4_k_m"),
         (["--format", "gguf", "--kv", "int8"], "choose it with --kv"),
         (["--format", "ggml"], "no format 'ggml'"),
-        (["--format", "gguf", "--weights", "q4_k_m"], "multiples of 256"),
+        (["--format", "gguf", "--weights", "q4_k_m", "--no-calibrated"], "multiples of 256"),
         (["--imatrix-text", __file__], "--format gguf"),
     ],
 )
@@ -58,5 +58,7 @@ def test_a_tokenizer_without_a_name(run, checkpoints, one_line, tmp_path):
     parsed = json.loads(file.read_text("utf-8"))
     parsed["pre_tokenizer"]["use_regex"] = False
     file.write_text(json.dumps(parsed), "utf-8")
-    said = one_line(run("export", source, "--out", tmp_path / "out", "--format", "gguf"))
+    said = one_line(
+        run("export", source, "--out", tmp_path / "out", "--format", "gguf", "--no-calibrated")
+    )
     assert "llama.cpp does not have this tokenizer's pre-tokenizer" in said
