@@ -173,6 +173,8 @@ def unknown(word: str, library: Library) -> str:
     meant = f": did you mean {near}?" if near else ""
     if is_gguf(word):
         return f"{word}: no such file{meant}"
+    if word.startswith(("./", "../", "/", "~")):
+        return f"{word} is not a file or folder here{meant}"
     return (
         f"{word} is not a file or folder here, nor a model of the library"
         f"{meant or ' (`edgedec list` shows them), nor a name on a hub such as Qwen/Qwen3-0.6B'}"
