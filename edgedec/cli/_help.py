@@ -15,7 +15,7 @@ _OWN, _LAST = "Options", "Help"
 # --help-all does. Runtimes declare further ones. Options of one command alone come first.
 SHOWN: dict[str, tuple[str, ...]] = {
     "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema",
-             "raw", "session", "think", "hide_thinking"),
+             "raw", "session", "think"),
     "Drafting": ("draft", "draft_model", "drafter"),
     "Device and memory": ("threads", "device", "memory", "max_context"),
     "Output": ("verbosity", "out", "as_json"),
@@ -24,7 +24,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
 RARE: dict[str, tuple[str, ...]] = {
     "Text": ("json_mode", "regex", "grammar", "top_k", "min_p", "repetition_penalty",
              "presence_penalty", "frequency_penalty", "logit_bias", "timeout", "messages",
-             "ignore_eos", "think_tokens", "reasoning_effort"),
+             "ignore_eos", "think_tokens", "reasoning_effort", "hide_thinking"),
     "Drafting": ("draft_length", "draft_context", "accept", "batch_invariant"),
     "Device and memory": ("plan", "kv_memory", "draft_device", "format", "providers",
                           "runtime_option"),
