@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from edgedec.cli import _progress
+from edgedec.errors import InputError
 
 Run = Callable[..., Any]
 
@@ -70,3 +71,13 @@ def test_commands_that_convert_print_such_lines(
     assert shares == sorted(shares)
     assert len(shares) > 1
     assert shares[-1] == 100
+
+
+def test_plan_prints_such_lines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: object, on_progress: Callable[[str, int, int], None], **__: object) -> None:
+        on_progress("target on onnx cpu", 1, 4)
+        raise InputError("only asked")
+
+    monkeypatch.setattr(_progress, "_EVERY_S", 0.0)
+    monkeypatch.setattr("edgedec.planning.decisions.plan", measured)
+    assert run("plan", "demo").stderr.splitlines()[0] == "target on onnx cpu: 25%"

@@ -263,5 +263,29 @@ class TestGguf:
     def test_one_is_named(self, pull: Pull, which: str) -> None:
         assert pull(f"{REPO}:{which}", None).name == f"{REPO}:Q8_0"
 
+    def test_names_of_ones_own(self, hub: Hub, library: Library) -> None:
+        def named(word: str, name: str) -> Model:
+            found = locate(word, library, Listener(lambda text: None), Wish(name=name)).model
+            assert found is not None
+            return found
+
+        first = named(REPO, "mine")
+        assert (first.name, library.find("mine"), library.find(REPO)) == ("mine", first, None)
+        second = named("mine", "yours")
+        assert [model.name for model in library.models()] == ["mine", "yours"]
+        assert second.path == first.path
+        library.remove(first)
+        assert second.path.exists()
+        library.remove(second)
+        assert not second.path.exists()
+
+    def test_two_of_one_repository_are_told_apart(self, pull: Pull, library: Library) -> None:
+        both = [pull(f"{REPO}:{label}", None) for label in ("Q4_K_M", "Q8_0")]
+        with pytest.raises(InputError, match=f"{REPO} is two models: ") as caught:
+            library.find(REPO)
+        for model in both:
+            assert model.id[:8] in str(caught.value)
+            assert library.find(model.name) == model
+
     def test_one_that_is_not_there(self, pull: Pull) -> None:
         assert refused(pull, f"{REPO}:Q2_K") == f"{REPO} has no Q2_K: it has Q4_K_M, Q8_0"

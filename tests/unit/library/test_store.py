@@ -161,6 +161,10 @@ def test_where_there_are_no_hard_links(
     monkeypatch.setattr(os, "link", refuse)
     model = add(checkpoint(tmp_path / "target"))
     Bundle.open(model.path, verify=True)
+    again = add(checkpoint(tmp_path / "the same"))
+    assert (again.name, again.record.form) == ("the same", model.record.form)
+    library.remove(model)
+    Bundle.open(again.path, verify=True)
     assert not [name for name in files_of(library) if name.startswith("blobs/")]
 
 
