@@ -1,0 +1,91 @@
+// The same text decoded plainly and with drafts, shown side by side.
+
+import { decode, inWords } from "./api.js";
+import * as busy from "./busy.js";
+import { $, make, time } from "./dom.js";
+import * as settings from "./settings.js";
+
+const TOKENS = 256;
+// Fewer tokens do not say how much faster drafts are.
+const ENOUGH = 64;
+// A race that is over sooner is shown in slow motion.
+const SHOWN_MS = 4000;
+
+function request(prompt, most, drafter) {
+  const text = settings.isChat() ? { messages: [{ role: "user", content: prompt }] } : { prompt };
+  return { ...text, temperature: 0, max_tokens: most, ...(drafter && { edgedec: { drafter } }) };
+}
+
+async function measured(prompt, drafter, signal) {
+  const rounds = [];
+  const most = settings.tokenLimit(false) ?? TOKENS;
+  const began = performance.now();
+  await decode(request(prompt, most, drafter), ({ text, thinking, pieces }) => {
+    const written = pieces.length ? pieces : [[thinking + text, "target"]];
+    rounds.push({ at: performance.now() - began, pieces: written });
+  }, signal);
+  const took = performance.now() - began;
+  const pieces = rounds.flatMap((round) => round.pieces);
+  return { rounds, took, tokens: pieces.length, text: pieces.map(([one]) => one).join("") };
+}
+
+function append(place, pieces) {
+  for (const [text, source] of pieces) {
+    place.append(make("span", { className: source === "draft" ? "draft" : "target" }, text));
+  }
+}
+
+function replay(run, lane, slower, signal) {
+  const [place, pace] = [$(lane), $(`${lane}-pace`)];
+  return new Promise((resolve, reject) => {
+    const began = performance.now();
+    let next = 0, count = 0;
+    const step = () => {
+      if (signal.aborted) return reject(new DOMException("stopped", "AbortError"));
+      const now = (performance.now() - began) / slower;
+      while (next < run.rounds.length && run.rounds[next].at <= now) {
+        append(place, run.rounds[next].pieces);
+        count += run.rounds[next++].pieces.length;
+      }
+      place.scrollTop = place.scrollHeight;
+      const over = next === run.rounds.length;
+      pace.textContent = `${count} tokens, ${time(over ? run.took : now)}`;
+      if (over) resolve();
+      else requestAnimationFrame(step);
+    };
+    step();
+  });
+}
+
+function verdict(plain, fast) {
+  const same = plain.text === fast.text ? "the same text" : "texts that differ at a near-tie";
+  const times = `Plain decoding took ${time(plain.took)}, with drafts ${time(fast.took)}`;
+  if (Math.min(plain.tokens, fast.tokens) < ENOUGH) {
+    return `${times}: too short to tell (below ${ENOUGH} tokens), ${same}`;
+  }
+  const ratio = (plain.took / plain.tokens) / (fast.took / fast.tokens);
+  return `${times}: ${ratio.toFixed(2)} times the speed, ${same}`;
+}
+
+export async function race(prompt) {
+  const signal = busy.begin();
+  for (const id of ["plain", "fast", "plain-pace", "fast-pace", "slow"]) $(id).replaceChildren();
+  try {
+    // The prompt is read once before, so that neither run has the other's advantage.
+    $("verdict").textContent = "reading the prompt …";
+    await decode(request(prompt, 1), () => {}, signal);
+    $("verdict").textContent = "decoding plainly …";
+    const plain = await measured(prompt, "none", signal);
+    $("verdict").textContent = "decoding with drafts …";
+    const fast = await measured(prompt, "", signal);
+    const slower = Math.max(1, Math.ceil(SHOWN_MS / Math.max(plain.took, fast.took)));
+    $("verdict").textContent = "";
+    $("slow").textContent = slower > 1 ? `Shown ${slower} times slower than it was.` : "";
+    await Promise.all([replay(plain, "plain", slower, signal), replay(fast, "fast", slower, signal)]);
+    $("verdict").textContent = verdict(plain, fast);
+  } catch (error) {
+    $("verdict").textContent = error.name === "AbortError" ? "stopped" : inWords(error);
+  } finally {
+    busy.end();
+  }
+}

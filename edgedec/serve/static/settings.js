@@ -1,0 +1,87 @@
+// What the reader has set: kept in this browser, but for the key, which the tab forgets.
+
+import { $ } from "./dom.js";
+
+const ENTRY = "edgedec.settings";
+const KEPT = ["mode", "think", "temperature", "tokens", "system", "marks"];
+const TEXT_TOKENS = 256;
+// A folder of the package; its pair continues code, and has a chat template only to be tried.
+const DEMO = "demo";
+
+const kept = {};
+let model = { id: "", chat: true };
+
+export function setModel(id, chat) {
+  model = { id, chat };
+}
+
+export function continuesCode() {
+  return model.id === DEMO;
+}
+
+// Whether messages are sent; otherwise each text is continued.
+export function isChat() {
+  const mode = $("mode").value;
+  return model.chat && (mode ? mode === "chat" : !continuesCode());
+}
+
+// Whether drafted text is marked; in a text that is not formatted it is unless told otherwise.
+export function marksDrafts() {
+  return $("marks").value ? $("marks").value === "yes" : !isChat();
+}
+
+// An answer goes on to its end; a text that is continued may have none.
+export function tokenLimit(chat) {
+  return Number($("tokens").value) || (chat ? null : TEXT_TOKENS);
+}
+
+export function temperature() {
+  return Number($("temperature").value);
+}
+
+export function options(chat) {
+  const [seed, most, think] = [$("seed").value, tokenLimit(chat), $("think").value];
+  return {
+    temperature: temperature(),
+    ...(most && { max_tokens: most }),
+    ...(seed !== "" && { seed: Number(seed) }),
+    ...($("drafter").value && { edgedec: { drafter: $("drafter").value } }),
+    ...(chat && think && { chat_template_kwargs: { enable_thinking: think === "yes" } }),
+  };
+}
+
+// Those of a new conversation; one that is opened brings its own.
+export function resetInstructions() {
+  $("system").value = kept.system ?? "";
+}
+
+export function forgetInstructions() {
+  keep("system", "");
+  resetInstructions();
+}
+
+function keep(id, value) {
+  if (!KEPT.includes(id)) return;
+  kept[id] = value;
+  try {
+    localStorage.setItem(ENTRY, JSON.stringify(kept));
+  } catch { /* full or switched off: they last as long as the page */ }
+}
+
+function restore() {
+  try {
+    const given = JSON.parse(localStorage.getItem(ENTRY)) ?? {};
+    for (const id of KEPT) if (typeof given[id] === "string") kept[id] = $(id).value = given[id];
+  } catch { /* not ours */ }
+}
+
+// Calls back with the id of what was changed.
+export function start(onChange) {
+  restore();
+  $("key").value = sessionStorage.getItem("key") || "";
+  $("settings").addEventListener("change", (event) => {
+    if (event.target.id === "key") sessionStorage.setItem("key", $("key").value);
+    else keep(event.target.id, event.target.value);
+    onChange(event.target.id);
+  });
+}
