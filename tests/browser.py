@@ -68,7 +68,10 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """Return the value of an expression; of a promise, what it resolves to."""
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
