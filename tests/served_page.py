@@ -37,7 +37,8 @@ window.fetch = (path, options) => {
 def opened(window: Browser, server: Server, *, clear: bool = True) -> Browser:
     """The page, without what an earlier test left in the browser."""
     if clear:
-        window.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="local_storage")
+        window.go(f"{server.url}/health")
+        window.run("localStorage.clear(); sessionStorage.clear()")
     window.requests.clear()
     window.errors.clear()
     window.size(1200, 800)

@@ -4,6 +4,7 @@ import { decode, inWords } from "./api.js";
 import * as busy from "./busy.js";
 import { $, announce, time } from "./dom.js";
 import * as settings from "./settings.js";
+import { tab } from "./storage.js";
 import * as store from "./store.js";
 import { AnswerView, userRow } from "./turns.js";
 
@@ -78,7 +79,7 @@ function keep() {
 
 export function fresh() {
   talk = { id: store.newId(), title: "", system: "", chat: settings.isChat(), turns: [] };
-  sessionStorage.removeItem(OPEN);
+  tab.drop(OPEN);
   settings.resetInstructions();
   showAll();
   onChange();
@@ -89,7 +90,7 @@ export function open(id) {
   if (!found) return fresh();
   talk = found;
   $("system").value = talk.system;
-  sessionStorage.setItem(OPEN, id);
+  tab.put(OPEN, id);
   showAll();
   onChange();
 }
@@ -97,7 +98,7 @@ export function open(id) {
 export function start(modelName, changed) {
   name = modelName;
   onChange = changed;
-  const last = sessionStorage.getItem(OPEN);
+  const last = tab.get(OPEN);
   if (last) open(last);
   else fresh();
   $("log").addEventListener("scroll", () => {
@@ -113,7 +114,7 @@ export function start(modelName, changed) {
 export async function send(text) {
   if (!talk.turns.length) {
     talk.title = text.trim().replace(/\s+/g, " ").slice(0, 80);
-    sessionStorage.setItem(OPEN, talk.id);
+    tab.put(OPEN, talk.id);
   }
   await write([...talk.turns, { role: "user", content: text }], text);
 }
@@ -125,7 +126,7 @@ async function edit(turn, text) {
   const earlier = talk.turns.slice(0, place);
   if (place < talk.turns.findLastIndex((one) => one.role === "user")) {
     talk = { ...talk, id: store.newId(), turns: earlier };
-    sessionStorage.setItem(OPEN, talk.id);
+    tab.put(OPEN, talk.id);
   }
   await write([...earlier, { role: "user", content: text }], text);
 }

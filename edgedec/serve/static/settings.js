@@ -1,6 +1,7 @@
 // What the reader has set: kept in this browser, but for the key, which the tab forgets.
 
 import { $ } from "./dom.js";
+import { browser, parsed, tab } from "./storage.js";
 
 const ENTRY = "edgedec.settings";
 const KEPT = ["mode", "think", "temperature", "tokens", "system", "marks"];
@@ -63,24 +64,20 @@ export function forgetInstructions() {
 function keep(id, value) {
   if (!KEPT.includes(id)) return;
   kept[id] = value;
-  try {
-    localStorage.setItem(ENTRY, JSON.stringify(kept));
-  } catch { /* full or switched off: they last as long as the page */ }
+  browser.put(ENTRY, JSON.stringify(kept));
 }
 
 function restore() {
-  try {
-    const given = JSON.parse(localStorage.getItem(ENTRY)) ?? {};
-    for (const id of KEPT) if (typeof given[id] === "string") kept[id] = $(id).value = given[id];
-  } catch { /* not ours */ }
+  const given = parsed(ENTRY, Object) ?? {};
+  for (const id of KEPT) if (typeof given[id] === "string") kept[id] = $(id).value = given[id];
 }
 
 // Calls back with the id of what was changed.
 export function start(onChange) {
   restore();
-  $("key").value = sessionStorage.getItem("key") || "";
+  $("key").value = tab.get("key") || "";
   $("settings").addEventListener("change", (event) => {
-    if (event.target.id === "key") sessionStorage.setItem("key", $("key").value);
+    if (event.target.id === "key") tab.put("key", $("key").value);
     else keep(event.target.id, event.target.value);
     onChange(event.target.id);
   });

@@ -1,5 +1,7 @@
 // Conversations in this browser: one entry of localStorage each. The oldest give way at a limit.
 
+import { browser, parsed } from "./storage.js";
+
 const PREFIX = "edgedec.talk.";
 // localStorage holds some 5 million characters, of which this leaves half.
 export const LIMITS = { talks: 50, chars: 2_500_000 };
@@ -19,18 +21,15 @@ function turn(given) {
 
 // Returns a conversation as the page expects it; null if the entry is none.
 function read(key) {
-  try {
-    const given = JSON.parse(localStorage.getItem(key));
+  return parsed(key, (given) => {
     const [id, changed] = [key.slice(PREFIX.length), Number(given.changed) || 0];
     const talk = { id, changed, title: text(given.title), system: text(given.system) };
     return { ...talk, chat: given.chat !== false, turns: given.turns.map(turn) };
-  } catch {
-    return null;
-  }
+  });
 }
 
 function keys() {
-  return Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+  return browser.keys().filter((key) => key.startsWith(PREFIX));
 }
 
 // Returns all conversations, the newest first.
@@ -44,11 +43,11 @@ export function load(id) {
 }
 
 export function remove(id) {
-  localStorage.removeItem(PREFIX + id);
+  browser.drop(PREFIX + id);
 }
 
 export function removeAll() {
-  keys().forEach((key) => localStorage.removeItem(key));
+  keys().forEach(browser.drop);
 }
 
 // Keeps a conversation, if need be in place of the oldest; returns whether there is room.
@@ -59,19 +58,14 @@ export function save(talk) {
   const others = list().filter((one) => one.id !== id);
   let room = LIMITS.chars - written.length;
   const most = others.findIndex((one, place) => {
-    room -= localStorage.getItem(PREFIX + one.id).length;
+    room -= browser.get(PREFIX + one.id).length;
     return place + 1 >= LIMITS.talks || room < 0;
   });
   if (most >= 0) others.splice(most).forEach((one) => remove(one.id));
   for (;;) {
-    try {
-      localStorage.setItem(PREFIX + id, written);
-      return true;
-    } catch {
-      // Full, or storage is switched off.
-      if (!others.length) return false;
-      remove(others.pop().id);
-    }
+    if (browser.put(PREFIX + id, written)) return true;
+    if (!others.length) return false;
+    remove(others.pop().id);
   }
 }
 

@@ -159,8 +159,13 @@ def test_unknown_routes_and_methods_have_the_apis_shape(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/page/../settings.py", "/page/%2e%2e/guard.py", "/static/main.js",
-             "/page/vendor/LICENSE.txt"]
+    "path",
+    [
+        "/page/../settings.py",
+        "/page/%2e%2e/guard.py",
+        "/static/main.js",
+        "/page/vendor/LICENSE.txt",
+    ],
 )
 def test_no_other_file_is_served(server: Server, path: str) -> None:
     head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
