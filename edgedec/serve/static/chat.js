@@ -106,6 +106,7 @@ export function start(modelName, changed) {
     const below = log.scrollHeight - log.scrollTop - log.clientHeight;
     log.dataset.follow = below < 60 ? "yes" : "no";
   });
+  new ResizeObserver(follow).observe($("log"));
   addEventListener("pagehide", () => busy.isBusy() && keep());
 }
 

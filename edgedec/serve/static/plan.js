@@ -12,11 +12,14 @@ const DRAFTERS = {
   text: "The draft model proposes text, in a vocabulary of its own",
 };
 
-function drafting({ drafter, draft_length: length }) {
+function drafting({ drafter, draft_length: length, lossless, accept }) {
   const who = DRAFTERS[drafter] ?? `The drafter ${drafter} proposes tokens`;
   if (drafter === "none") return `${who}.`;
   const many = length === "auto" ? "as many a round as pay off" : `${length} a round`;
-  return `${who}, ${many}, and the target keeps those that it would have written.`;
+  const kept = lossless
+    ? "the target keeps those that it would have written"
+    : `the rule ${accept} may keep some that the target would not have written`;
+  return `${who}, ${many}, and ${kept}.`;
 }
 
 function place(plan) {
