@@ -137,7 +137,7 @@ async function regenerate(place) {
   const before = talk.turns[place].content;
   await write(talk.turns.slice(0, place));
   const now = talk.turns.at(-1);
-  if (now.content === before && settings.temperature() === 0) {
+  if (now.content === before && settings.isGreedy(talk.chat)) {
     now.note = "The same answer as before: at temperature 0 it always is. Settings has the temperature.";
     views.get(now).finish();
   }

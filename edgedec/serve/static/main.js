@@ -21,8 +21,7 @@ async function readModel() {
   view.model = (await (await answer("/v1/models")).json()).data[0];
   const { id, edgedec: own } = view.model;
   $("model").textContent = `${id}, drafted by ${own.plan.drafter}, ${own.max_context} tokens`;
-  settings.setModel(id, own.chat);
-  $("mode-label").hidden = !own.chat;
+  settings.setModel(view.model);
   plan.show(view.model);
   if (known === id) return;
   chat.start(id, talks.show);

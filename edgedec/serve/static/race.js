@@ -51,6 +51,7 @@ function append(place, pieces) {
   }
 }
 
+// At the pace it had, slowed down by a factor; 0 shows it at once.
 function replay(run, lane, slower, signal) {
   const [place, pace] = [$(lane), $(`${lane}-pace`)];
   return new Promise((resolve, reject) => {
@@ -58,7 +59,7 @@ function replay(run, lane, slower, signal) {
     let next = 0, count = 0;
     const step = () => {
       if (signal.aborted) return reject(new DOMException("stopped", "AbortError"));
-      const now = (performance.now() - began) / slower;
+      const now = slower ? (performance.now() - began) / slower : Infinity;
       while (next < run.rounds.length && run.rounds[next].at <= now) {
         append(place, run.rounds[next].pieces);
         count += run.rounds[next++].pieces.length;
@@ -75,7 +76,7 @@ function replay(run, lane, slower, signal) {
 }
 
 function verdict(plain, fast) {
-  const same = plain.text === fast.text ? "the same text" : "texts that differ at a near-tie";
+  const same = plain.text === fast.text ? "the same text" : "texts that differ, as they may at near-ties";
   const times = `Plain decoding took ${time(plain.took)}, with drafts ${time(fast.took)}`;
   if (Math.min(plain.tokens, fast.tokens) < ENOUGH) {
     return `${times}: too short to tell (below ${ENOUGH} tokens), ${same}`;
@@ -99,7 +100,8 @@ export async function race(prompt) {
     $("verdict").textContent = "reading the prompt …";
     await decode(request(prompt, 1), () => {}, signal);
     const { plain, fast, count } = await runs(prompt, signal);
-    const slower = Math.max(1, Math.ceil(SHOWN_MS / Math.max(plain.took, fast.took)));
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const slower = still ? 0 : Math.max(1, Math.ceil(SHOWN_MS / Math.max(plain.took, fast.took)));
     $("verdict").textContent = "";
     $("slow").textContent = how(slower, count);
     await Promise.all([replay(plain, "plain", slower, signal), replay(fast, "fast", slower, signal)]);

@@ -10,10 +10,13 @@ const TEXT_TOKENS = 256;
 const DEMO = "demo";
 
 const kept = {};
-let model = { id: "", chat: true };
+let model = { id: "", chat: true, sampling: null };
 
-export function setModel(id, chat) {
-  model = { id, chat };
+// `sampling`: what the model's own files ask for; null without any.
+export function setModel({ id, edgedec: { chat, sampling } }) {
+  model = { id, chat, sampling: sampling ?? null };
+  $("mode-label").hidden = !chat;
+  $("temperature").placeholder = sampling ? "as the model asks" : "0";
 }
 
 export function continuesCode() {
@@ -36,14 +39,21 @@ export function tokenLimit(chat) {
   return Number($("tokens").value) || (chat ? null : TEXT_TOKENS);
 }
 
-export function temperature() {
-  return Number($("temperature").value);
+// Unless told otherwise an answer is sampled as the model asks, and everything else is greedy.
+function temperature(chat) {
+  const given = $("temperature").value;
+  if (given !== "") return { temperature: Number(given) };
+  return chat && model.sampling ? {} : { temperature: 0 };
+}
+
+export function isGreedy(chat) {
+  return temperature(chat).temperature === 0;
 }
 
 export function options(chat) {
   const [seed, most, think] = [$("seed").value, tokenLimit(chat), $("think").value];
   return {
-    temperature: temperature(),
+    ...temperature(chat),
     ...(most && { max_tokens: most }),
     ...(seed !== "" && { seed: Number(seed) }),
     ...($("drafter").value && { edgedec: { drafter: $("drafter").value } }),

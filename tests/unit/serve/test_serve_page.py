@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -14,7 +15,7 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 
 from browser import Browser
 from served_page import IDLE, TEXT, choose, opened, say
-from serving import Server
+from serving import CONTEXT, Server
 
 pytestmark = pytest.mark.chromium
 
@@ -94,10 +95,73 @@ def test_it_races(window: Browser, server: Server) -> None:
         r"Plain decoding took \d+ ms, with drafts \d+ ms: too short to tell"
         r" \(below 64 tokens\), the same text", verdict
     )  # fmt: skip
+    how = page.run("document.getElementById('slow').textContent")
+    assert re.fullmatch(r"The fastest of 3 runs each, shown \d+ times slower than it was\.", how)
     texts = [page.run(f"document.getElementById('{one}').textContent") for one in ("plain", "fast")]
     assert texts[0] == texts[1] != ""
     drafted = "document.querySelectorAll('#{} .draft').length"
     assert page.run(drafted.format("plain")) == 0 < page.run(drafted.format("fast"))
+
+
+# Answers at once with as many tokens as `window.tokens` says, half of them drafted if they may be.
+QUICK = """window.real = window.fetch; window.drafts = 'draft'; window.fetch = (path, options) => {
+  if (!options?.body) return window.real(path, options);
+  const { max_tokens: most, edgedec } = JSON.parse(options.body);
+  const pieces = Array.from({ length: Math.min(most, window.tokens) }, (_, n) =>
+    [`${n} `, n % 2 && edgedec.drafter !== 'none' ? window.drafts : 'target']);
+  const chunks = [{ choices: [{ delta: { content: pieces.map(([one]) => one).join('') } }],
+    edgedec: { pieces } }, { choices: [{ delta: {}, finish_reason: 'stop' }], edgedec: {} }];
+  const lines = [...chunks.map((one) => JSON.stringify(one)), '[DONE]'];
+  return Promise.resolve(new Response(lines.map((one) => `data: ${one}\\n\\n`).join(''))); }; 1"""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "drafts", "verdict"),
+    [
+        (100, "draft", r"Plain .* \d+ ms, with drafts \d+ ms: [\d.]+ times the speed, the same text"),
+        (100, "target", r".*: no draft became part of the text, so they tell nothing"),
+        (63, "draft", r".*: too short to tell \(below 64 tokens\), the same text"),
+    ],
+)  # fmt: skip
+def test_a_race_says_only_what_it_can_tell(
+    window: Browser, server: Server, tokens: int, drafts: str, verdict: str
+) -> None:
+    page = opened(window, server)
+    page.size(1200, 800, still=True)
+    page.run(QUICK)
+    page.run(f"window.tokens = {tokens}; window.drafts = {drafts!r}")
+    page.run("document.getElementById('tab-race').click()")
+    assert page.run("document.getElementById('race-prompt').value")  # an example
+    page.run("document.getElementById('start').requestSubmit()")
+    said = page.wait("document.getElementById('verdict').textContent.startsWith('Plain')"
+                     " && document.getElementById('verdict').textContent")  # fmt: skip
+    assert re.fullmatch(verdict, said)
+    how = page.run("document.getElementById('slow').textContent")
+    assert how == "The fastest of 3 runs each."
+
+
+def test_the_plan_is_three_sentences(window: Browser, server: Server) -> None:
+    page = opened(window, server)
+    found = page.run("[...document.querySelectorAll('#sentences p')].map((one) => one.textContent)")
+    assert len(found) == 3
+    assert "the target keeps those that it would have written" in found[0]
+    assert f"a context of {CONTEXT} tokens" in found[1]
+    assert "1 thread of the processor" in found[1]
+    assert found[2].startswith("No plan is followed (")
+    # What it says depends on the plan.
+    plan = {
+        "drafter": "none", "lossless": True, "max_context": 64, "threads": 4, "format": "gguf",
+        "device": "GPU", "plan": "cpu-4", "plan_made_on": "40 texts",
+    }  # fmt: skip
+    told = f"import('/page/plan.js').then((plan) => plan.sentences('m', {json.dumps(plan)}))"
+    assert page.run(told) == [
+        "Nothing drafts: the target decodes token by token.",
+        "It runs as GGUF on GPU, with a context of 64 tokens.",
+        "This follows the plan cpu-4, made on 40 texts.",
+    ]
+    lossy = json.dumps({**plan, "drafter": "model", "lossless": False, "accept": "typical"})
+    first = page.run(f"import('/page/plan.js').then((plan) => plan.sentences('m', {lossy})[0])")
+    assert first.endswith("the rule typical may keep some that the target would not have written.")
 
 
 def test_it_survives_a_restart(window: Browser, start: Callable[..., Any]) -> None:
@@ -130,22 +194,49 @@ def test_it_asks_for_the_key(window: Browser, start: Callable[..., Any]) -> None
         window.run("sessionStorage.clear()")
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.parametrize("view", ["chat", "race", "about"])
-def test_nothing_is_wider_than_the_window(
-    window: Browser, server: Server, tmp_path: Path, width: int, view: str
+# Texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, 1.4.3).
+FAINT = """(() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => { const [r, g, b] = parts(colour).map((one) => one / 255).map(
+    (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = (one) => { const found = getComputedStyle(one).backgroundColor;
+    return parts(found)[3] === 0 && one.parentElement ? behind(one.parentElement) : found; };
+  return [...document.querySelectorAll('body *')].filter((one) => one.checkVisibility() &&
+    !one.disabled && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
+  ).filter((one) => { const both = [light(getComputedStyle(one).color), light(behind(one))];
+    return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05) < 4.5;
+  }).map((one) => one.outerHTML.slice(0, 80));
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 390, 800, 1280])
+def test_every_view_fits_and_is_legible(
+    window: Browser, server: Server, tmp_path: Path, width: int, dark: bool
 ) -> None:
     page = opened(window, server)
-    if view == "chat":
-        say(page, "Hello there", 60)
-        page.wait(IDLE)
-        page.wait(f"({TEXT} || '').length > 10")
-        page.wait(IDLE)
-    page.size(width, 800, dark=width == 768)
-    page.run(f"document.getElementById('tab-{view}').click()")
-    assert page.run("document.documentElement.scrollWidth") <= width
+    choose(page, "marks", "yes" if dark else "no")
+    say(page, "Hello there", 60)
+    page.wait(f"({TEXT} || '').length > 10")
+    page.wait(IDLE)
+    page.size(width, 800, dark=dark)
+    page.run("document.getElementById('settings').open = true")
     folder = Path(os.environ.get("EDGEDEC_SHOTS", tmp_path))
-    page.shoot(folder / f"{view}-{width}.png")
+    for view in ("chat", "race", "about"):
+        page.run(f"document.getElementById('tab-{view}').click()")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run(FAINT) == []
+        page.shoot(folder / f"{view}-{width}-{'dark' if dark else 'light'}.png")
+
+
+def test_what_is_wide_or_faint_would_be_seen(window: Browser, server: Server) -> None:
+    """The control."""
+    page = opened(window, server)
+    page.run("document.getElementById('model').style.color = '#999';"
+             "document.getElementById('model').style.minWidth = '90rem'")  # fmt: skip
+    assert page.run("document.documentElement.scrollWidth") > 1200
+    assert ["model" in one for one in page.run(FAINT)] == [True]
 
 
 def test_keyboard_and_screen_reader(window: Browser, server: Server) -> None:
