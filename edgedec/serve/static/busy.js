@@ -29,7 +29,7 @@ function mark() {
   document.body.toggleAttribute("data-busy", busy);
   for (const id of ["send", "go", "new"]) $(id).disabled = busy;
   for (const id of ["stop", "halt"]) $(id).disabled = !busy;
-  $("talks").inert = busy;
+  for (const id of ["talks", "settings"]) $(id).inert = busy;
   // Read out as a whole at its end, not piece by piece.
   $("log").setAttribute("aria-busy", String(busy));
 }

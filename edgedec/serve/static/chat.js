@@ -30,7 +30,7 @@ function follow() {
   if (log.dataset.follow !== "no") log.scrollTop = log.scrollHeight;
 }
 
-function shown(turn) {
+function row(turn) {
   const place = talk.turns.indexOf(turn);
   if (turn.role === "user") {
     return userRow(turn, talk.chat ? "You" : "Prompt", (text) => edit(turn, text));
@@ -46,61 +46,68 @@ function shown(turn) {
   return view.element;
 }
 
-export function showAll() {
+function show(shownTalk) {
+  talk = shownTalk;
+  if (talk.turns.length) tab.put(OPEN, talk.id);
+  else tab.drop(OPEN);
   views = new Map();
   $("log").dataset.follow = "yes";
-  $("log").replaceChildren(...talk.turns.map(shown));
-  showMarks();
+  $("log").replaceChildren(...talk.turns.map(row));
+  mark();
   complain("");
   $("empty").hidden = talk.turns.length > 0;
   follow();
 }
 
-export function showMarks() {
+function mark() {
   const marks = settings.marksDrafts();
   $("log").classList.toggle("coloured", marks);
   $("legend").hidden = !marks;
+}
+
+export function showMarks() {
+  mark();
   for (const view of views.values()) view.show(formatted());
 }
 
-export function complain(message) {
+function complain(message) {
   $("problem").textContent = message;
 }
 
 // -- which one -------------------------------------------------------------------------------
 
 function keep() {
-  if (!talk.turns.length) return;
-  talk.changed = Date.now();
-  const kept = store.save(talk);
-  $("unkept").hidden = kept;
+  if (talk.turns.length) {
+    talk.changed = Date.now();
+    $("unkept").hidden = store.save(talk);
+  }
   onChange();
 }
 
 export function fresh() {
-  talk = { id: store.newId(), title: "", system: "", chat: settings.isChat(), turns: [] };
-  tab.drop(OPEN);
   settings.resetInstructions();
-  showAll();
+  show({ id: store.newId(), title: "", system: "", chat: settings.isChat(), turns: [] });
   onChange();
 }
 
 export function open(id) {
   const found = store.load(id);
   if (!found) return fresh();
-  talk = found;
-  $("system").value = talk.system;
-  tab.put(OPEN, id);
-  showAll();
+  $("system").value = found.system;
+  show(found);
   onChange();
+}
+
+// Answers are this model's from now on.
+export function rename(modelName) {
+  name = modelName;
+  if (!talk.turns.length) fresh();
 }
 
 export function start(modelName, changed) {
   name = modelName;
   onChange = changed;
-  const last = tab.get(OPEN);
-  if (last) open(last);
-  else fresh();
+  open(tab.get(OPEN));
   $("log").addEventListener("scroll", () => {
     const log = $("log");
     const below = log.scrollHeight - log.scrollTop - log.clientHeight;
@@ -113,51 +120,43 @@ export function start(modelName, changed) {
 // -- asking ----------------------------------------------------------------------------------
 
 export async function send(text) {
-  if (!talk.turns.length) {
-    talk.title = text.trim().replace(/\s+/g, " ").slice(0, 80);
-    tab.put(OPEN, talk.id);
-  }
-  await write([...talk.turns, { role: "user", content: text }], text);
+  await write([...talk.turns, { role: "user", content: text }], { typed: text });
 }
 
 // Another text in place of a message; where answers to later ones would be lost, in a copy.
 async function edit(turn, text) {
   if (busy.isBusy()) return;
   const place = talk.turns.indexOf(turn);
-  const earlier = talk.turns.slice(0, place);
-  if (place < talk.turns.findLastIndex((one) => one.role === "user")) {
-    talk = { ...talk, id: store.newId(), turns: earlier };
-    tab.put(OPEN, talk.id);
-  }
-  await write([...earlier, { role: "user", content: text }], text);
+  const copy = place < talk.turns.findLastIndex((one) => one.role === "user");
+  await write([...talk.turns.slice(0, place), { role: "user", content: text }], { typed: text, copy });
 }
 
 async function regenerate(place) {
   if (busy.isBusy()) return;
-  const before = talk.turns[place].content;
+  const before = talk.turns[place];
   await write(talk.turns.slice(0, place));
   const now = talk.turns.at(-1);
-  if (now.content === before && settings.isGreedy(talk.chat)) {
+  if (now !== before && now.content === before.content && settings.isGreedy(talk.chat)) {
     now.note = "The same answer as before: at temperature 0 it always is. Settings has the temperature.";
     views.get(now).finish();
   }
 }
 
 async function goOn(turn) {
-  if (!busy.isBusy()) await decodeInto(turn);
+  if (!busy.isBusy()) complain(await decodeInto(turn));
 }
 
 // Asks for an answer to turns; without one everything is as it was, and `typed` is to be sent again.
-async function write(turns, typed = "") {
-  const before = talk.turns;
+async function write(turns, { typed = "", copy = false } = {}) {
+  const before = talk;
   const turn = { role: "assistant", content: "" };
-  talk.turns = [...turns, turn];
-  talk.system = $("system").value;
-  showAll();
+  const title = turns[0].content.trim().replace(/\s+/g, " ").slice(0, 80);
+  const id = copy ? store.newId() : talk.id;
+  show({ ...talk, id, title, system: $("system").value, turns: [...turns, turn] });
   const problem = await decodeInto(turn);
   if (!turn.content && !turn.thinking) {
-    talk.turns = before;
-    showAll();
+    store.remove(id);
+    show(before);
     keep();
     $("prompt").value ||= typed;
   }
@@ -198,9 +197,15 @@ async function decodeInto(turn) {
     view.finish();
     keep();
     announce(turn.figures ? `Answered: ${turn.figures}` : "Stopped");
-    $("prompt").focus();
+    focusPrompt();
   }
   return problem;
+}
+
+// Unless the reader is elsewhere, or has a keyboard on the screen, which would open.
+function focusPrompt() {
+  const elsewhere = document.activeElement !== document.body;
+  if (!elsewhere && matchMedia("(pointer: fine)").matches) $("prompt").focus();
 }
 
 function inFigures(figures, tokens, milliseconds) {

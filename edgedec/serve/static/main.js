@@ -24,9 +24,10 @@ async function readModel() {
   settings.setModel(view.model);
   plan.show(view.model);
   if (known === id) return;
+  begin();
+  if (known) return chat.rename(id);
   chat.start(id, talks.show);
   talks.start();
-  begin();
 }
 
 async function look() {

@@ -1,9 +1,10 @@
 // The same text decoded plainly and with drafts, shown side by side.
 
-import { decode, inWords } from "./api.js";
+import { attributed, decode, inWords } from "./api.js";
 import * as busy from "./busy.js";
-import { $, make, time } from "./dom.js";
+import { $, time } from "./dom.js";
 import * as settings from "./settings.js";
+import { appendRuns } from "./turns.js";
 
 // Fewer tokens do not say how much faster drafts are.
 const ENOUGH = 64;
@@ -18,15 +19,16 @@ function request(prompt, most, drafter) {
 
 async function measured(prompt, drafter, signal) {
   const rounds = [];
+  let tokens = 0, drafted = 0, written = "";
   const began = performance.now();
   await decode(request(prompt, settings.tokenLimit(false), drafter), ({ text, thinking, pieces }) => {
-    const written = pieces.length ? pieces : [[thinking + text, "target"]];
-    rounds.push({ at: performance.now() - began, pieces: written });
+    drafted += pieces.filter(([, source]) => source === "draft").length;
+    tokens += pieces.length;
+    written += thinking + text;
+    const runs = attributed(thinking + text, pieces);
+    rounds.push({ at: performance.now() - began, runs, tokens: pieces.length });
   }, signal);
-  const took = performance.now() - began;
-  const pieces = rounds.flatMap((round) => round.pieces);
-  const drafted = pieces.filter(([, source]) => source === "draft").length;
-  return { rounds, took, drafted, tokens: pieces.length, text: pieces.map(([one]) => one).join("") };
+  return { rounds, took: performance.now() - began, tokens, drafted, text: written };
 }
 
 // Returns a run of each kind: the fastest of several where they are short, since other programs
@@ -45,12 +47,6 @@ async function runs(prompt, signal) {
   return { plain: best(found.plain), fast: best(found.fast), count: found.plain.length };
 }
 
-function append(place, pieces) {
-  for (const [text, source] of pieces) {
-    place.append(make("span", { className: source === "draft" ? "draft" : "target" }, text));
-  }
-}
-
 // At the pace it had, slowed down by a factor; 0 shows it at once.
 function replay(run, lane, slower, signal) {
   const [place, pace] = [$(lane), $(`${lane}-pace`)];
@@ -61,8 +57,8 @@ function replay(run, lane, slower, signal) {
       if (signal.aborted) return reject(new DOMException("stopped", "AbortError"));
       const now = slower ? (performance.now() - began) / slower : Infinity;
       while (next < run.rounds.length && run.rounds[next].at <= now) {
-        append(place, run.rounds[next].pieces);
-        count += run.rounds[next++].pieces.length;
+        appendRuns(place, run.rounds[next].runs);
+        count += run.rounds[next++].tokens;
       }
       place.scrollTop = place.scrollHeight;
       const over = next === run.rounds.length;

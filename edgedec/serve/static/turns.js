@@ -40,7 +40,8 @@ export function userRow(turn, name, onEdit) {
   return element;
 }
 
-function appendRuns(place, runs) {
+// Appends [text, source] each; those of one source after another share an element.
+export function appendRuns(place, runs) {
   for (const [text, source] of runs) {
     const kind = source === "draft" ? "draft" : "target";
     const last = place.lastElementChild;

@@ -113,10 +113,25 @@ def test_the_last_answer_is_asked_for_again(page: Browser) -> None:
     assert note.startswith("The same answer as before: at temperature 0")
 
 
+BROKEN = """window.fetch = (path, options) => options?.body ? Promise.reject(new TypeError())
+  : window.real(path, options); 1"""
+
+
+def test_a_first_message_that_fails_leaves_nothing(page: Browser) -> None:
+    page.run(BROKEN)
+    say(page, "Hello?")
+    page.wait("document.getElementById('problem').textContent")
+    assert page.run("document.getElementById('problem').textContent") == (
+        "the server cannot be reached"
+    )
+    assert page.run("document.getElementById('prompt').value") == "Hello?"
+    assert page.run(EMPTY)
+    assert saved(page) == page.run(TITLES) == []
+
+
 def test_a_failed_answer_leaves_the_old_one(page: Browser) -> None:
     answer(page, "Question", "One answer")
-    page.run("window.fetch = (path, options) => options?.body ? Promise.reject(new TypeError())"
-             " : window.real(path, options); 1")  # fmt: skip
+    page.run(BROKEN)
     press(page, "Regenerate")
     page.wait("document.getElementById('problem').textContent")
     assert turns(page) == ["Question", "One answer"]
@@ -124,6 +139,15 @@ def test_a_failed_answer_leaves_the_old_one(page: Browser) -> None:
     page.wait("document.getElementById('prompt').value === 'Another one'")
     assert turns(page) == ["Question", "One answer"]
     assert [one["content"] for one in saved(page)[0]["turns"]] == ["Question", "One answer"]
+    # An edit of an earlier message, whose copy has come to nothing.
+    page.run("document.getElementById('prompt').value = ''")
+    page.run(SCRIPTED)
+    answer(page, "Second", "Two")
+    page.run(BROKEN)
+    edit(page, 0, "Changed")
+    page.wait("document.getElementById('prompt').value === 'Changed'")
+    assert turns(page) == ["Question", "One answer", "Second", "Two"]
+    assert len(saved(page)) == 1
 
 
 def edit(page: Browser, place: int, text: str) -> None:
