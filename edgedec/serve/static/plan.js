@@ -33,7 +33,7 @@ function place(plan) {
 
 function reason(plan, id) {
   if (plan.plan) return `This follows the plan ${plan.plan}, made on ${plan.plan_made_on}.`;
-  return `No plan is followed (${plan.no_plan}): “edgedec plan ${id}” measures what is fastest here.`;
+  return `No plan is followed (${plan.no_plan || "none was made"}): “edgedec plan ${id}” measures what is fastest here.`;
 }
 
 export function sentences(id, plan) {
