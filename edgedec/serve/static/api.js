@@ -11,17 +11,19 @@ export async function answer(path, body, signal) {
   const sent = body ? { method: "POST", body: JSON.stringify(body) } : {};
   const found = await fetch(path, { ...sent, headers: headers(), signal });
   if (found.ok) return found;
-  let message = `${found.status} ${found.statusText}`;
-  try { message = (await found.json()).error.message; } catch { /* not the API's shape */ }
+  let told = { message: `${found.status} ${found.statusText}` };
+  try { told = (await found.json()).error; } catch { /* not the API's shape */ }
   if (found.status === 401) {
     $("settings").open = true;
     $("key").focus();
   }
-  throw new Error(message);
+  throw Object.assign(new Error(told.message), { code: told.code });
 }
 
 export function inWords(error) {
-  return error instanceof TypeError ? "the server cannot be reached" : error.message;
+  if (error instanceof TypeError) return "the server cannot be reached";
+  const full = error.code === "context_length_exceeded";
+  return full ? `${error.message}, or begin a new conversation` : error.message;
 }
 
 async function* events(response) {

@@ -2,6 +2,8 @@
 
 import { $, make, megabytes } from "./dom.js";
 
+// How the server says that a plan could be made.
+const UNMADE = "none was made";
 const DRAFTERS = {
   none: "Nothing drafts: the target decodes token by token",
   model: "The draft model proposes tokens",
@@ -31,9 +33,10 @@ function place(plan) {
   return `It runs ${format}${where}, with a context of ${plan.max_context} tokens${memory}.`;
 }
 
-function reason(plan, id) {
-  if (plan.plan) return `This follows the plan ${plan.plan}, made on ${plan.plan_made_on}.`;
-  return `No plan is followed (${plan.no_plan || "none was made"}): “edgedec plan ${id}” measures what is fastest here.`;
+function reason({ plan, plan_made_on: made, no_plan: why = "" }, id) {
+  if (plan) return `This follows the plan ${plan}, made on ${made}.`;
+  const help = why.startsWith(UNMADE) ? `: “edgedec plan ${id}” measures what is fastest here` : "";
+  return `No plan is followed${why && ` (${why})`}${help}.`;
 }
 
 export function sentences(id, plan) {

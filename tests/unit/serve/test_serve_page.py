@@ -146,7 +146,7 @@ def test_the_plan_is_three_sentences(window: Browser, server: Server) -> None:
     assert "the target keeps those that it would have written" in found[0]
     assert f"a context of {CONTEXT} tokens" in found[1]
     assert "1 thread of the processor" in found[1]
-    assert found[2].startswith("No plan is followed (")
+    assert found[2] == "No plan is followed (--drafter, --draft-length, --threads given)."
     # What it says depends on the plan.
     plan = {
         "drafter": "none", "lossless": True, "max_context": 64, "threads": 4, "format": "gguf",
@@ -158,6 +158,12 @@ def test_the_plan_is_three_sentences(window: Browser, server: Server) -> None:
         "It runs as GGUF on GPU, with a context of 64 tokens.",
         "This follows the plan cpu-4, made on 40 texts.",
     ]
+    unmade = json.dumps({**plan, "plan": None, "no_plan": "none was made for these models here"})
+    last = page.run(f"import('/page/plan.js').then((plan) => plan.sentences('m', {unmade})[2])")
+    assert last == (
+        "No plan is followed (none was made for these models here): “edgedec plan m” measures what"
+        " is fastest here."
+    )
     lossy = json.dumps({**plan, "drafter": "model", "lossless": False, "accept": "typical"})
     first = page.run(f"import('/page/plan.js').then((plan) => plan.sentences('m', {lossy})[0])")
     assert first.endswith("the rule typical may keep some that the target would not have written.")
@@ -174,12 +180,26 @@ def test_it_survives_a_restart(window: Browser, start: Callable[..., Any]) -> No
     say(page, "Are you there?", 8)
     page.wait("document.getElementById('problem').textContent.includes('cannot be reached')")
     assert page.run("document.getElementById('prompt').value") == "Are you there?"
-    with start("--port", port):
+    with start("--port", port, "--name", "other"):
         page.wait("document.getElementById('state').textContent === ''")
         page.run("document.getElementById('ask').requestSubmit()")
         page.wait("document.querySelectorAll('.turn.assistant').length === 2")
         page.wait(IDLE)
         page.wait(f"({TEXT} || '').length > 1")
+        names = page.run("[...document.querySelectorAll('.turn.assistant > b')].map("
+                         "(one) => one.textContent)")  # fmt: skip
+        assert names[-1] == "other"
+
+
+def test_a_conversation_longer_than_the_context_says_how_to_go_on(
+    window: Browser, server: Server
+) -> None:
+    page = opened(window, server)
+    page.run("document.getElementById('prompt').value = 'word '.repeat(3000)")
+    page.run("document.getElementById('ask').requestSubmit()")
+    told = page.wait("document.getElementById('problem').textContent")
+    assert told.startswith("the prompt has ")
+    assert told.endswith(": shorten it, or begin a new conversation")
 
 
 def test_it_asks_for_the_key(window: Browser, start: Callable[..., Any]) -> None:
@@ -240,14 +260,39 @@ def test_what_is_wide_or_faint_would_be_seen(window: Browser, server: Server) ->
 
 def test_keyboard_and_screen_reader(window: Browser, server: Server) -> None:
     page = opened(window, server)
+    say(page, "Hello", 8)
+    page.wait(f"({TEXT} || '').length > 1")
+    page.wait(IDLE)
     nameless = page.run("""[...document.querySelectorAll('button, input, select, textarea')].filter(
         (one) => !(one.labels?.length || one.textContent.trim() || one.ariaLabel)).length""")
     assert nameless == 0
+    for place, role in (("log", "log"), ("announce", "status"), ("state", "status"),
+                        ("verdict", "status"), ("problem", "alert")):  # fmt: skip
+        assert page.run(f"document.getElementById('{place}').getAttribute('role')") == role
+    assert page.run("document.getElementById('announce').textContent").startswith("Answered: 8 tok")
     page.run("document.getElementById('tab-chat').focus()")
     page.press("ArrowRight", 39)
     assert page.run("document.activeElement.id") == "tab-race"
     assert page.run("document.getElementById('race').hidden") is False
-    say_key = "document.activeElement.getAttribute('aria-selected')"
-    assert page.run(say_key) == "true"
-    live = "document.getElementById('log').getAttribute('role')"
-    assert page.run(live) == "log"
+    assert page.run("document.activeElement.getAttribute('aria-selected')") == "true"
+    page.press("ArrowLeft", 37)
+    here = "document.activeElement.ariaLabel || document.activeElement.id || "
+    here += "document.activeElement.textContent"
+    reached = []
+    for _ in range(11):
+        page.press("Tab", 9)
+        reached.append(page.run(here))
+        ring = page.run("getComputedStyle(document.activeElement).outlineStyle")
+        assert ring == "solid", reached[-1]
+    assert reached == [
+        "new", "Hello", "Delete: Hello", "delete-all", "Conversation", "Edit", "Copy",
+        "Regenerate", "prompt", "send", "Settings",
+    ]  # fmt: skip
+    # A question keeps the focus to itself, and gives it back.
+    page.run("document.getElementById('delete-all').focus()")
+    page.press("Enter", 13)
+    page.wait("document.getElementById('sure').open")
+    assert page.run("document.activeElement.textContent") == "Keep them"
+    page.press("Escape", 27)
+    page.wait("!document.getElementById('sure').open")
+    assert page.run("document.activeElement.id") == "delete-all"
