@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PAGES = ["README.md", "docs/index.md", "docs/grammars.md"] + [
     f"docs/guides/{name}.md"
     for name in (
-        "choose-a-draft", "does-it-help", "embed", "languages-and-editors", "laptop", "raspberry-pi",
-        "troubleshooting", "upgrade-and-uninstall",
+        "choose-a-draft", "does-it-help", "embed", "languages-and-editors", "laptop",
+        "raspberry-pi", "troubleshooting", "upgrade-and-uninstall",
     )
 ]  # fmt: skip
 # So that a run takes seconds; what a command does stays the same.
