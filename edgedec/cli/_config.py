@@ -90,10 +90,6 @@ def change(name: str, value: str | None) -> Any:
 def _typed(name: str, value: str) -> Any:
     """Return a value of the command line as TOML has it."""
     given = int(value) if name == "threads" and value.isdecimal() else value
-    if name == "memory" and value != "auto":
-        from edgedec.cli._values import size
-
-        size(value)
     _check("edgedec config", name, given)
     return given
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from edgedec.cli import _config, _options
+from edgedec.cli import _config, _options, _values
 from edgedec.cli._terminal import note
 
 
@@ -71,6 +71,8 @@ _KEY = click.argument("key", type=click.Choice([*_config.SETTINGS]), metavar="KE
 @click.argument("value")
 def _set(key: str, value: str) -> None:
     """Set KEY to VALUE, as its option takes it."""
+    if key == "memory":
+        _values.memory(value)
     note(f"{key} = {_config.change(key, value)}, in {_config.file_name()}")
 
 
