@@ -20,7 +20,7 @@ MAX_CHARS = 4_000_000
 # turn takes a millisecond or two; on a slow device and in a long conversation perhaps fifty.
 LIMITS = Limits(memory_bytes=160 << 20, cpu_s=1.0, wall_s=10.0, answer_bytes=5 * MAX_CHARS)
 # Variables of templates that switch thinking, and the one that says how much.
-_SWITCHES, EFFORT = ("enable_thinking", "thinking"), "reasoning_effort"
+SWITCHES, EFFORT = ("enable_thinking", "thinking"), "reasoning_effort"
 _IDLE_S = 600.0
 _CHILD = Sandbox("edgedec.text._template_child", idle_s=_IDLE_S)
 
@@ -115,7 +115,7 @@ def thinking(think: bool | None, effort: str | None = None) -> dict[str, Any]:
         effort: such as ``low``; None likewise.
 
     """
-    switch = {} if think is None else dict.fromkeys(_SWITCHES, think)
+    switch = {} if think is None else dict.fromkeys(SWITCHES, think)
     return switch | ({} if effort is None else {EFFORT: effort})
 
 
