@@ -47,7 +47,7 @@ KEEPS = QWEN.replace(
 DEEPSEEK = (
     "{% for m in messages %}{% set text = m.content %}"
     "{% if '</think>' in text %}{% set text = text.split('</think>')[-1] %}{% endif %}"
-    "{{ ('<|turn|>' if m.role == 'user' else '<|turn|>assistant') + text }}{% endfor %}"
+    "{{ '<|turn|>' + m.role + text }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|turn|>assistant<think>\n' }}{% endif %}"
 )
 HARMONY = (

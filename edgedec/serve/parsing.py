@@ -154,10 +154,8 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
         given["think_tokens"] = ours.whole("think_tokens", 0, _MOST_TOKENS)
     chosen = {name: value for name, value in given.items() if value is not None}
     drawn = {name: value for name, value in sampling.items() if value is not None}
-    return {
-        **chosen,
-        "sampling": {**({"temperature": 1.0} if own is None else asdict(own)), **drawn},
-    }
+    default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)
+    return {**chosen, "sampling": default | drawn}
 
 
 def _made(given: dict[str, Any]) -> GenerateOptions:
