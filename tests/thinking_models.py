@@ -6,6 +6,7 @@ write next depends on what they have written in this turn, whoever put it there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_tokenizers
+from tiny_checkpoints import scripted_checkpoint
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
@@ -195,3 +197,16 @@ def thinking_pipeline(
     parts = OpenPair(pair, model, first, tokenizer, plan, ExitStack(), "trained")  # type: ignore[arg-type]
     parts.parallel_engines = others
     return Pipeline(_Ways(parts))  # type: ignore[arg-type]
+
+
+# What a small real model writes: one token after the other, whatever stands before.
+_SCRIPT = ["<|turn|>assistant\n", "<think>", " first", " then", "</think>", "\n\n", *ANSWER]
+
+
+def thinking_checkpoint(folder: Path, generation: Mapping[str, Any] | None = None) -> Path:
+    """A checkpoint in the manner of Qwen3, with a ``generation_config.json``."""
+    entries = {"eos_token": "<|end|>", "chat_template": QWEN}
+    scripted_checkpoint(folder, _SCRIPT, context=512, entries=entries)
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation), "utf-8")
+    return folder
