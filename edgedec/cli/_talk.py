@@ -26,8 +26,7 @@ _HELP = """\
 /drafter NAME       none decodes plainly; auto or a drafter's name speculates again
 /temperature NUMBER 0 is greedy
 /tokens N           most tokens of an answer
-/think [on|off]     think before an answer or not, without a word as the template says;
-                    hide and show: whether the thinking is printed
+/think [on|off]     think before an answer, or not; /think hide and /think show: print it or not
 /colours            show accepted draft tokens in green, or stop doing so
 /help               this list
 /quit               end, as /exit and Ctrl-D do; Ctrl-C stops an answer, and twice leaves
