@@ -42,6 +42,12 @@ def test_the_answer_is_the_output_and_the_thinking_is_beside_it(run: Run, thinke
     assert "first" not in hidden.stderr
 
 
+def test_inspect_says_which_sampling_the_model_asks_for(run: Run, thinker: Path) -> None:
+    found = run("inspect", thinker).stdout
+    assert "answers  temperature 0.6, top-p 0.95, top-k 20" in found.splitlines()
+    assert "answers" not in run("inspect", "demo").stdout
+
+
 def test_figures_and_hints_of_thinking(run: Run, thinker: Path) -> None:
     details = run("run", thinker, "Hi", "-v").stderr
     assert ASKS in details.splitlines()
