@@ -62,8 +62,9 @@ def template_variables(tokenizer: Tokenizer, options: GenerateOptions) -> dict[s
     Where thinking cannot be told from an answer token by token, a grammar switches it off.
     """
     from edgedec.text.chat import thinking
+    from edgedec.text.thinking import marks_of
 
-    think, marks = options.think, tokenizer.thinking
+    think, marks = options.think, marks_of(tokenizer)
     if marks is not None and not marks.ids and options.constraint is not None:
         if think is not False:
             _log.warning("thinking is off: this model spells its marks, and a grammar would"
@@ -86,11 +87,12 @@ def _check_no_thinking(options: GenerateOptions) -> None:
 def _check_thinking(tokenizer: Tokenizer, options: GenerateOptions) -> None:
     """Refuse to ask for what the template does not have."""
     from edgedec.text.chat import EFFORT
+    from edgedec.text.thinking import marks_of
 
     template = tokenizer.chat_template
     if template is None:  # refused with the messages
         return
-    if options.think and tokenizer.thinking is None and not template.switches_thinking:
+    if options.think and marks_of(tokenizer) is None and not template.switches_thinking:
         raise InputError("think: the chat template of this model has no thinking: leave it out")
     if options.reasoning_effort is not None and not template.reads(EFFORT):
         raise InputError("reasoning_effort: the chat template does not read it: leave it out")

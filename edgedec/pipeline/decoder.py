@@ -133,7 +133,11 @@ class Decoder:
 
     def _marks(self, tokens: list[int]) -> Marks | None:
         """Return the marks of what may follow; None if it has no thinking, or is no answer."""
-        return self.tokenizer.thinking if isinstance(tokens, ChatTokens) else None
+        if not isinstance(tokens, ChatTokens):
+            return None
+        from edgedec.text.thinking import marks_of
+
+        return marks_of(self.tokenizer)
 
     def _constraint(self, tokens: list[int], options: GenerateOptions) -> Constraint | None:
         """Return what the text must follow: a grammar, and the limit of the thinking before it."""

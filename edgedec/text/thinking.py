@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
-if TYPE_CHECKING:
-    from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
 START_MARK, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
@@ -149,6 +149,7 @@ class Harmony(_Tokens):
 
 
 Marks = Tags | Harmony
+_KNOWN: WeakKeyDictionary[Tokenizer, Marks | None] = WeakKeyDictionary()
 
 
 def _named(header: str) -> Phase:
@@ -159,6 +160,12 @@ def _named(header: str) -> Phase:
 
 def marks_of(tokenizer: Tokenizer) -> Marks | None:
     """Return how a model marks its thinking, by its template and tokens; None if it does not."""
+    if tokenizer not in _KNOWN:
+        _KNOWN[tokenizer] = _found(tokenizer)
+    return _KNOWN[tokenizer]
+
+
+def _found(tokenizer: Tokenizer) -> Marks | None:
     template = tokenizer.chat_template
     if template is None:
         return None

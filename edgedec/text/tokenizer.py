@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import tokenizers
 
     from edgedec.text.chat import ChatTemplate
-    from edgedec.text.thinking import Marks
 
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MAX_TOKENIZER_BYTES = 128 << 20
@@ -134,13 +133,6 @@ class Tokenizer:
         from edgedec.text.chat import ChatTemplate
 
         return ChatTemplate(source, bos_token=self.bos_token or "", eos_token=self.eos_token or "")
-
-    @functools.cached_property
-    def thinking(self) -> Marks | None:
-        """How the model marks its thinking; None if it does not think, or has no template."""
-        from edgedec.text.thinking import marks_of
-
-        return marks_of(self)
 
     def encode(
         self, text: str, *, add_special_tokens: bool = True, aside: bool = False

@@ -8,7 +8,7 @@ from thinking_models import MANNERS
 
 from edgedec.testing import TableConstraint
 from edgedec.text.after_thinking import AfterThinking, Rules
-from edgedec.text.thinking import Phase, Place
+from edgedec.text.thinking import Phase, Place, marks_of
 from edgedec.text.tokenizer import Tokenizer
 
 # " answer" after "The", or twice that, then an end.
@@ -34,7 +34,7 @@ class Turn:
     def after(
         self, budget: int | None, phase: Phase = Phase.START, *, grammar: bool = False
     ) -> AfterThinking:
-        marks = self.tokenizer.thinking
+        marks = marks_of(self.tokenizer)
         assert marks is not None
         size, eos = self.tokenizer.vocab_size, (self.eos,)
         rules = Rules(self.tokenizer, marks, size, eos, budget)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 from thinking_models import HARMONY, MANNERS, QWEN, Manner
 
 from edgedec.text.chat import ChatTemplate, thinking
-from edgedec.text.thinking import Harmony, Phase, Place, Splitter, Tags, begin
+from edgedec.text.thinking import Harmony, Phase, Place, Splitter, Tags, begin, marks_of
 from edgedec.text.tokenizer import Tokenizer
 
 QUESTION = [{"role": "user", "content": "Hi"}]
@@ -53,7 +53,7 @@ CHANNELS = [
 
 def split(tokenizer: Tokenizer, written: str, prompt: str = "x") -> tuple[str, str]:
     """Thinking and answer, both put together from what each token adds."""
-    marks = tokenizer.thinking
+    marks = marks_of(tokenizer)
     assert marks is not None
     reader = Splitter(tokenizer, marks, tokenizer.encode(prompt))
     thought, answer = "", ""
@@ -100,7 +100,7 @@ def test_special_tokens_as_tags_are_no_text() -> None:
 
 def test_the_name_of_a_tag_in_other_tokens_is_none() -> None:
     tokenizer = MANNERS["qwen"].tokenizer()
-    reader = Splitter(tokenizer, tokenizer.thinking, tokenizer.encode("x"))  # type: ignore[arg-type]
+    reader = Splitter(tokenizer, marks_of(tokenizer), tokenizer.encode("x"))  # type: ignore[arg-type]
     spelled = [t for piece in ("</", "think", ">") for t in tokenizer.encode(piece)]
     open_tag = tokenizer.token_id("<think>")
     answer = "".join(reader.push(token) for token in [open_tag, *spelled] if token is not None)
@@ -109,7 +109,7 @@ def test_the_name_of_a_tag_in_other_tokens_is_none() -> None:
 
 def test_half_a_character_before_a_mark_is_not_lost() -> None:
     tokenizer = MANNERS["qwen"].tokenizer()
-    marks = tokenizer.thinking
+    marks = marks_of(tokenizer)
     assert marks is not None
     half = tokenizer.encode("思")[0]
     assert len(tokenizer.bytes_of(half)) < 3
@@ -128,7 +128,7 @@ def test_a_header_without_an_end_is_the_answer() -> None:
 def test_any_tokens_give_the_same_parts() -> None:
     """Tags that are spelled are found wherever tokens begin and end."""
     tokenizer, rng = MANNERS["spelled"].tokenizer(), random.Random(0)
-    marks = tokenizer.thinking
+    marks = marks_of(tokenizer)
     assert isinstance(marks, Tags)
     for written, thought, answer in [*TAGGED, *CUT]:
         for _ in range(20):
@@ -153,7 +153,7 @@ def test_a_reader_that_holds_nothing_back_would_be_noticed() -> None:
             return Place(found.phase), [*pieces, (place.phase, found.held)]
 
     tokenizer = MANNERS["spelled"].tokenizer()
-    marks = tokenizer.thinking
+    marks = marks_of(tokenizer)
     assert isinstance(marks, Tags)
     hasty = Hasty(marks.ids, None, False, marks.close, marks.gap, "<think>", "</think>")
     reader = Splitter(tokenizer, hasty, tokenizer.encode("x<think>"))
@@ -163,7 +163,7 @@ def test_a_reader_that_holds_nothing_back_would_be_noticed() -> None:
 
 def test_tokens_are_counted_by_part() -> None:
     tokenizer = MANNERS["qwen"].tokenizer()
-    marks = tokenizer.thinking
+    marks = marks_of(tokenizer)
     assert marks is not None
     reader = Splitter(tokenizer, marks, tokenizer.encode("x"))
     written = "<think> first then</think>\n\nThe answer"
@@ -181,7 +181,7 @@ def test_tokens_are_counted_by_part() -> None:
      ("harmony", Harmony, True)],
 )  # fmt: skip
 def test_marks_are_recognised(manner: str, kind: type, whole: bool) -> None:
-    marks = MANNERS[manner].tokenizer().thinking
+    marks = marks_of(MANNERS[manner].tokenizer())
     assert isinstance(marks, kind)
     assert bool(marks.ids) == whole
 
@@ -189,22 +189,22 @@ def test_marks_are_recognised(manner: str, kind: type, whole: bool) -> None:
 def test_other_templates_have_no_thinking() -> None:
     plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
     for manner in ("spelled", "harmony"):
-        assert replace(MANNERS[manner], template=plain).tokenizer().thinking is None
+        assert marks_of(replace(MANNERS[manner], template=plain).tokenizer()) is None
     # Channels whose names are not tokens are none.
     unknown = Manner(HARMONY, "", "", "", "", ())
-    assert unknown.tokenizer().thinking is None
+    assert marks_of(unknown.tokenizer()) is None
 
 
 def test_where_a_turn_begins() -> None:
     for manner, phase in (("qwen", Phase.START), ("deepseek", Phase.THINKING),
                           ("harmony", Phase.START)):  # fmt: skip
         tokenizer = MANNERS[manner].tokenizer()
-        marks = tokenizer.thinking
+        marks = marks_of(tokenizer)
         assert marks is not None
         assert begin(tokenizer, marks, tokenizer.encode_chat(QUESTION)).phase is phase
     tokenizer = MANNERS["harmony"].tokenizer()
     prefilled = tokenizer.encode("<|start|>assistant<|channel|>analysis<|message|>so")
-    assert begin(tokenizer, tokenizer.thinking, prefilled).phase is Phase.THINKING  # type: ignore[arg-type]
+    assert begin(tokenizer, marks_of(tokenizer), prefilled).phase is Phase.THINKING  # type: ignore[arg-type]
 
 
 def test_the_switch_of_a_template() -> None:
