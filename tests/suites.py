@@ -40,6 +40,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/profiling/*", ("tests/property/*profile*", "tests/cli/test_cli_profile.py")),
     ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),
     ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
+    ("edgedec/serve/static/*", ("tests/packaging/test_packaging.py",)),
     ("edgedec/generation/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/pipeline/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/loading/*", ("tests/unit/pipeline/*",)),

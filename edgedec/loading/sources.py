@@ -10,7 +10,7 @@ from typing import Any
 from edgedec._support.model_path import GGUF, is_gguf, part_of_model
 from edgedec.bundle import Bundle, Role
 from edgedec.bundle.manifest import sha256_of
-from edgedec.errors import InputError
+from edgedec.errors import BundleError, InputError
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
 
@@ -33,6 +33,7 @@ class Source:
         max_context: context length it was trained for; None if its file does not say.
         kv_bytes_per_token: a lower bound; None if it is unknown until the model is loaded.
         generation: what its files state for generating, by the names of generation_config.json.
+        mask: the token that a draft model reads for one not known yet; None if it cannot.
 
     """
 
@@ -46,6 +47,7 @@ class Source:
     max_context: int | None = None
     kv_bytes_per_token: int | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
+    mask: int | None = None
 
     def hashes(self) -> dict[str, str]:
         """Return sha256 by file; reads every byte."""
@@ -185,6 +187,12 @@ def _open(
 
 def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
     variant = role.variant(format)
+    mask = role.dims.get("mask_token")
+    if mask is not None and mask >= role.dims.get("vocab_size", 0):
+        raise BundleError(
+            f"{bundle.path}: the {role.role}'s mask_token {mask} is not one of its tokens: the"
+            " manifest is damaged, export the model again"
+        )
     files = {name: bundle.path / name for name in variant.files}
     folder = PurePosixPath(role.tokenizer.relative_to(bundle.path).as_posix())
 
@@ -204,6 +212,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         max_context=role.dims.get("max_context"),
         kv_bytes_per_token=role.kv_bytes_per_token(format),
         generation=bundle.generation,
+        mask=mask,
     )
 
 

@@ -63,7 +63,7 @@ class TestKey:
             locked.client(api_key="wrong").completions.create(model="tiny", prompt="x")
         for path in ("/metrics", "/edgedec/status", "/tokenize", "/nothing"):
             assert locked.get(path).status_code == 401
-        for path in ("/health", "/", "/page/app.js"):
+        for path in ("/health", "/", "/page/main.js", "/page/vendor/markdown-it.esm.min.mjs"):
             assert locked.get(path).status_code == 200
 
     def test_it_is_compared_in_constant_time(self) -> None:
@@ -159,7 +159,13 @@ def test_unknown_routes_and_methods_have_the_apis_shape(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/page/../settings.py", "/page/%2e%2e/guard.py", "/static/app.js"]
+    "path",
+    [
+        "/page/../settings.py",
+        "/page/%2e%2e/guard.py",
+        "/static/main.js",
+        "/page/vendor/LICENSE.txt",
+    ],
 )
 def test_no_other_file_is_served(server: Server, path: str) -> None:
     head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
