@@ -42,13 +42,18 @@ def sampling_of(stated: Mapping[str, Any]) -> SamplingParams | None:
 
 def described(sampling: SamplingParams) -> str:
     """Return it in words, such as ``temperature 0.6, top-p 0.95, top-k 20``."""
-    neutral = SamplingParams()
     parts = ["greedy" if sampling.greedy else f"temperature {sampling.temperature:g}"]
-    for name in (*_NAMES[1:], _PENALTY):
-        value = getattr(sampling, name)
-        if value != getattr(neutral, name):
-            parts.append(f"{name.replace('_', '-', 1).replace('_', ' ')} {value:g}")
+    for name, value in values_of(sampling).items():
+        if name != "temperature":
+            parts.append(f"{name.replace('_', '-')} {value:g}")
     return ", ".join(parts)
+
+
+def values_of(sampling: SamplingParams) -> dict[str, float]:
+    """Return temperature and what else has an effect, by name."""
+    neutral, names = SamplingParams(), (*_NAMES, _PENALTY)
+    found = {name: getattr(sampling, name) for name in names}
+    return {k: v for k, v in found.items() if k == "temperature" or v != getattr(neutral, k)}
 
 
 def _number(value: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from edgedec._support.amounts import megabytes
 from edgedec._support.fields import one_line
+from edgedec.generation.own_sampling import values_of
 from edgedec.hardware.resident import release_free, resident_bytes
 from edgedec.memory.grant import spare
 from edgedec.pipeline import Pipeline
@@ -142,6 +143,7 @@ class Served:
 
     def card(self) -> dict[str, Any]:
         """Return the model as ``/v1/models`` lists it."""
+        own = self.prompts.sampling
         return {
             "id": self.settings.name,
             "object": "model",
@@ -150,6 +152,7 @@ class Served:
             "edgedec": {
                 "max_context": self.max_context,
                 "chat": self.tokenizer.chat_template is not None,
+                "sampling": None if own is None else values_of(own),
                 "plan": self._pipeline.plan,
                 "notes": self._pipeline.notes,
             },

@@ -191,6 +191,8 @@ def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
 
     async def test() -> None:
         async with serving_here(qwen) as (_, client):
+            (card,) = (await client.get("/v1/models")).json()["data"]
+            assert card["edgedec"]["sampling"] == OWN
             await ask(client, temperature=None)
             await ask(client, temperature=None, top_k=5)
             await ask(client)
