@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from edgedec._support.model_path import is_gguf
-from edgedec.cli import _help, _model, _options
+from edgedec.cli import _help, _model, _options, _sampling
+from edgedec.cli._terminal import note
 
 # Options that have the names of the server's settings.
 _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
@@ -94,6 +95,8 @@ def command(
     with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
         sock.listen()
         click.echo(f"{settings.name} at {run.url(sock)}/v1, a page at {run.url(sock)}")
+        if (own := pipeline.sampling) is not None:
+            note(f"chats are answered with sampling {_sampling.described(own, own)}")
         run.serve(pipeline, settings, sock, memory=options.memory)
 
 

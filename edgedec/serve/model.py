@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from edgedec._support.amounts import megabytes
 from edgedec._support.fields import one_line
+from edgedec.generation.own_sampling import values_of
 from edgedec.hardware.resident import release_free, resident_bytes
 from edgedec.memory.grant import spare
 from edgedec.pipeline import Pipeline
@@ -52,7 +53,9 @@ class Served:
         self.max_context = pipeline.engine.target.capacity
         self.metrics = ServerMetrics(granted)
         self._pipeline, self._granted, self._created = pipeline, granted, int(time())
-        self.prompts = Prompts(self.tokenizer, self.max_context, self.check_room)
+        self.prompts = Prompts(
+            self.tokenizer, self.max_context, self.check_room, sampling=pipeline.sampling
+        )
         self.counting = Prompts(
             self.tokenizer, self.max_context, self.check_room, _COUNTED * self.max_context
         )
@@ -140,6 +143,7 @@ class Served:
 
     def card(self) -> dict[str, Any]:
         """Return the model as ``/v1/models`` lists it."""
+        own = self.prompts.sampling
         return {
             "id": self.settings.name,
             "object": "model",
@@ -148,6 +152,7 @@ class Served:
             "edgedec": {
                 "max_context": self.max_context,
                 "chat": self.tokenizer.chat_template is not None,
+                "sampling": None if own is None else values_of(own),
                 "plan": self._pipeline.plan,
                 "notes": self._pipeline.notes,
             },
