@@ -1,0 +1,294 @@
+"""Ollama's API, which editors look for first: translated to chats and completions, and back."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from time import perf_counter
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from edgedec._support.fields import one_line
+from edgedec._version import __version__
+from edgedec.serve import parsing
+from edgedec.serve.body import Body
+from edgedec.serve.errors import Answer, ApiError, refused
+from edgedec.serve.form import Chunk, Dialect, Form, Server
+from edgedec.serve.parsing import ParsedRequest
+from edgedec.serve.prompts import Prompts
+from edgedec.serve.settings import Limits
+
+# The version of Ollama whose API these routes follow; editors demand a recent one.
+FOLLOWS = "0.6.4"
+# Fields of ``options`` without an effect: the server was started with its own.
+_LOADING = (
+    "f16_kv", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_thread",
+    "numa", "penalize_newline", "repeat_last_n", "use_mlock", "use_mmap", "vocab_only",
+)  # fmt: skip
+# Fields of ``options`` that the translation hands on as they are.
+_SAME = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed",
+    "stop",
+)  # fmt: skip
+# Fields of ``/api/generate`` that this server does not have, by what to do.
+_ELSEWHERE = {
+    "context": "send the conversation to /api/chat instead",
+    "images": "this server reads text alone: leave it out",
+    "template": "this server uses the model's own: leave it out, or send raw",
+}
+_MOST_TOKENS = 1 << 24
+_S = 1_000_000_000  # nanoseconds
+
+
+def body_of(error: ApiError) -> Chunk:
+    """Return an error as Ollama writes it."""
+    return {"error": error.message}
+
+
+def routes(server: Server) -> list[Route]:
+    """Return the routes."""
+    about = _About(server)
+    return [
+        server.texts("/api/chat", Dialect(read_chat, ChatForm, body_of, templated=True)),
+        server.texts("/api/generate", Dialect(read_generate, GenerateForm, body_of, True)),
+        server.route("/api/tags", about.tags, "GET", body=body_of),
+        server.route("/api/ps", about.tags, "GET", body=body_of),
+        server.route("/api/version", about.version, "GET", body=body_of),
+        server.route("/api/show", about.show, "POST", body=body_of),
+    ]
+
+
+class _About:
+    """What Ollama's clients ask about models."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._served = server, server.served
+
+    async def version(self, request: Request) -> Response:
+        return Answer({"version": FOLLOWS, "edgedec": __version__})
+
+    async def tags(self, request: Request) -> Response:
+        name = self._served.settings.name
+        model = {"name": name, "model": name, "modified_at": _when(self._served.created)}
+        sizes = {"size": self._served.weight_bytes, "digest": "", "details": self._details()}
+        return Answer({"models": [{**model, **sizes}]})
+
+    async def show(self, request: Request) -> Response:
+        await self._server.read(request, self._check, threaded=False)
+        served = self._served
+        template = served.tokenizer.chat_template
+        able = ["completion", *(["insert"] if served.prompts.infills else [])]
+        return Answer(
+            {
+                "modified_at": _when(served.created),
+                "template": "" if template is None else template.source,
+                "details": self._details(),
+                "model_info": {
+                    "general.architecture": "edgedec",
+                    "general.basename": served.settings.name,
+                    "edgedec.context_length": served.max_context,
+                },
+                "capabilities": able if template is None else [*able, "tools"],
+            }
+        )
+
+    def _check(self, fields: dict[str, Any]) -> None:
+        body = Body(fields)
+        name = body.text("model") or body.text("name")  # its former name
+        body.flag("verbose")
+        body.end(("system", "template", "options"))
+        if self._served.settings.strict:
+            self._served.check_name(name or "")
+
+    def _details(self) -> Chunk:
+        return {
+            "parent_model": "", "format": self._served.plan["format"], "family": "edgedec",
+            "families": ["edgedec"], "parameter_size": "", "quantization_level": "",
+        }  # fmt: skip
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+def read_chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
+    """Read a request of ``/api/chat``.
+
+    Raises:
+        ApiError: a field is not as expected.
+
+    """
+    body = Body(fields)
+    talk, common = body.rows("messages"), _common(body)
+    tools = body.rows("tools")
+    body.end()
+    if not talk:
+        return _loaded(body, {"message": {"role": "assistant", "content": ""}})
+    given = {"messages": [_message(one) for one in talk], "tools": tools or None, **common}
+    return _translated(parsing.chat(given, prompts, limits), body)
+
+
+def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
+    """Read a request of ``/api/generate``: a chat's first turn, or a plain text.
+
+    Raises:
+        ApiError: a field is not as expected.
+
+    """
+    body = Body(fields)
+    prompt, suffix, system = body.text("prompt"), body.text("suffix"), body.text("system")
+    plain = body.flag("raw") or bool(suffix) or prompts.template is None
+    common = _common(body)
+    for name, advice in _ELSEWHERE.items():
+        if body.get(name):
+            raise ApiError(400, f"{name}: {advice}", param=name)
+    body.end()
+    if not prompt and not suffix:
+        return _loaded(body, {"response": ""})
+    if not plain:
+        talk = [("system", system)] if system else []
+        messages = [{"role": role, "content": text} for role, text in [*talk, ("user", prompt)]]
+        return _translated(parsing.chat({"messages": messages, **common}, prompts, limits), body)
+    if system:
+        raise ApiError(400, "system: a plain text has no system message: leave it out")
+    given = {"max_tokens": _MOST_TOKENS, "prompt": prompt or "", "suffix": suffix, **common}
+    return _translated(parsing.completion(given, prompts, limits), body)
+
+
+def _common(body: Body) -> dict[str, Any]:
+    """Return the fields that both routes have, as OpenAI's API names them."""
+    body.get("model")
+    stream = body.flag("stream")
+    found: dict[str, Any] = {"stream": stream is not False}
+    if found["stream"]:
+        found["stream_options"] = {"include_usage": True}
+    if (form := body.get("format")) not in (None, ""):
+        if form != "json" and not isinstance(form, dict):
+            raise refused("format", "json or a JSON schema", form)
+        kind = "json_object" if form == "json" else "json_schema"
+        schema = {} if form == "json" else {"json_schema": {"schema": form}}
+        found["response_format"] = {"type": kind, **schema}
+    options = body.part("options")
+    if options is not None:
+        length = options.whole("num_predict", -2, _MOST_TOKENS)
+        found["max_tokens"] = _MOST_TOKENS if (length or 0) < 0 else length
+        found["repetition_penalty"] = options.number("repeat_penalty", 0, 100)
+        found |= {name: options.get(name) for name in _SAME}
+        options.end(_LOADING)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _message(given: Any) -> Any:
+    """Return a message; ``messages.read`` checks it."""
+    if isinstance(given, dict) and given.get("images"):
+        raise ApiError(400, "images: this server reads text alone: leave them out", param="images")
+    return given
+
+
+def _loaded(body: Body, empty: Chunk) -> ParsedRequest:
+    """Return the answer to a request without a text, which asks for a model to be loaded."""
+    model = body.get("model")
+    named = {"model": one_line(model) if isinstance(model, str) else ""}
+    ended = {"created_at": _when(None), "done": True, "done_reason": "load"}
+    answer = {**named, **empty, **ended}
+    return ParsedRequest([], False, False, False, ignored=body.ignored, answer=answer)
+
+
+def _translated(parsed: ParsedRequest, body: Body) -> ParsedRequest:
+    parsed.ignored.extend(body.ignored)
+    return parsed
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+class ChatForm(Form):
+    """An answer of ``/api/chat``: one object for each round, a line each, or one in all."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
+        super().__init__(parsed, head)
+        self._began = perf_counter()
+        self._reason = "stop"
+        self._figures: Chunk = {}
+
+    def whole(self, answer: Chunk) -> Chunk:
+        """Return a whole answer."""
+        (choice,) = answer["choices"]
+        self._note(choice, answer)
+        return {**self._content(choice.get("message", choice)), **self._last(answer["usage"])}
+
+    def chunk(self, chunk: Chunk) -> str:
+        """Return the line of a round; the last one waits for ``end``."""
+        (choice,) = chunk["choices"]
+        self._note(choice, chunk)
+        part = choice.get("delta", choice)
+        if not any(part.get(name) for name in ("content", "text", "tool_calls")):
+            return ""
+        return _line({**self._head(), **self._content(part), "done": False})
+
+    def end(self, usage: Chunk | None) -> str:
+        """Return the last line, with the figures."""
+        assert usage is not None, "_common() asks for it"
+        return _line({**self._content({}), **self._last(usage["usage"])})
+
+    def failed(self, error: ApiError) -> str:
+        """Return the line that ends a text that fails."""
+        return _line(body_of(error))
+
+    def _note(self, choice: Chunk, answer: Chunk) -> None:
+        self._reason = choice["finish_reason"] or self._reason
+        self._figures = answer.get("edgedec", self._figures)
+
+    def _head(self) -> Chunk:
+        return {"model": self.head["model"], "created_at": _when(None)}
+
+    def _content(self, part: Chunk) -> Chunk:
+        message = {"role": "assistant", "content": part.get("content") or ""}
+        calls = [_call(one["function"]) for one in part.get("tool_calls") or ()]
+        return {"message": {**message, **({"tool_calls": calls} if calls else {})}}
+
+    def _last(self, usage: Chunk) -> Chunk:
+        first_s = self._figures.get("ttft_s", 0.0)
+        rate = self._figures.get("tokens_per_second")
+        count = usage["completion_tokens"]
+        return {
+            **self._head(),
+            "done": True,
+            "done_reason": "length" if self._reason == "length" else "stop",
+            "total_duration": int((perf_counter() - self._began) * _S),
+            "load_duration": 0,
+            "prompt_eval_count": usage["prompt_tokens"],
+            "prompt_eval_duration": int(first_s * _S),
+            "eval_count": count,
+            "eval_duration": int(count / rate * _S) if rate else 0,
+            "edgedec": self._figures,
+        }
+
+
+class GenerateForm(ChatForm):
+    """An answer of ``/api/generate``, which may be a chat's or a completion's."""
+
+    def _content(self, part: Chunk) -> Chunk:
+        return {"response": part.get("content") or part.get("text") or ""}
+
+
+def _call(function: Chunk) -> Chunk:
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        arguments = {}
+    return {"function": {"name": function["name"], "arguments": arguments}}
+
+
+def _line(value: Chunk) -> str:
+    return json.dumps(value, separators=(",", ":")) + "\n"
+
+
+def _when(seconds: float | None) -> str:
+    """Return a time in ISO 8601; None is now."""
+    now = datetime.now(timezone.utc) if seconds is None else None
+    return (now or datetime.fromtimestamp(seconds or 0, timezone.utc)).isoformat()
