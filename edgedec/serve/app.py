@@ -55,7 +55,7 @@ class Routes:
             self.route("/edgedec/status", self.status, "GET"),
             *responses.routes(self),
             *ollama.routes(self),
-            *absent.routes(self),
+            absent.route(self, "/v1/embeddings", absent.EMBEDDINGS),
             *page.routes(),
         ]
         guards = [Middleware(AccessLog), Middleware(Guard, settings=self._settings)]

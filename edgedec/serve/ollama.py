@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
-from edgedec.serve import parsing
+from edgedec.serve import absent, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Form, Server
@@ -39,6 +39,10 @@ _ELSEWHERE = {
     "images": "this server reads text alone: leave it out",
     "template": "this server uses the model's own: leave it out, or send raw",
 }
+_ROUTES = (
+    "of Ollama's API this server has /api/chat, /api/generate, /api/show, /api/tags, /api/ps and"
+    " /api/version, with the one model that it was started with"
+)
 _MOST_TOKENS = 1 << 24
 _S = 1_000_000_000  # nanoseconds
 
@@ -53,11 +57,16 @@ def routes(server: Server) -> list[Route]:
     about = _About(server)
     return [
         server.texts("/api/chat", Dialect(read_chat, ChatForm, body_of, templated=True)),
-        server.texts("/api/generate", Dialect(read_generate, GenerateForm, body_of, True)),
+        server.texts(
+            "/api/generate", Dialect(read_generate, GenerateForm, body_of, templated=True)
+        ),
         server.route("/api/tags", about.tags, "GET", body=body_of),
         server.route("/api/ps", about.tags, "GET", body=body_of),
         server.route("/api/version", about.version, "GET", body=body_of),
         server.route("/api/show", about.show, "POST", body=body_of),
+        absent.route(server, "/api/embed", absent.EMBEDDINGS, body_of),
+        absent.route(server, "/api/embeddings", absent.EMBEDDINGS, body_of),
+        absent.route(server, "/api/{rest:path}", _ROUTES, body_of),
     ]
 
 

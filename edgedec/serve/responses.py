@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.routing import Route
 
-from edgedec.serve import parsing
+from edgedec.serve import absent, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Form, Server
@@ -20,10 +20,11 @@ from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
 
+_STORED = "this server stores no answers: send the whole conversation as input"
 # Fields that would make it another answer than a text, by what to do instead.
 _REFUSED = {
-    "previous_response_id": "this server stores no answers: send the whole conversation in input",
-    "conversation": "this server stores no answers: send the whole conversation in input",
+    "previous_response_id": _STORED,
+    "conversation": _STORED,
     "prompt": "this server stores no prompts: send input",
     "messages": "send input, or use /v1/chat/completions",
     "tools": "this route gives text alone: use /v1/chat/completions",
@@ -49,8 +50,11 @@ _MOST_TOKENS = 1 << 24
 
 
 def routes(server: Server) -> list[Route]:
-    """Return the route."""
-    return [server.texts("/v1/responses", Dialect(read, ResponsesForm, templated=True))]
+    """Return the routes."""
+    return [
+        server.texts("/v1/responses", Dialect(read, ResponsesForm, templated=True)),
+        absent.route(server, "/v1/responses/{rest:path}", _STORED),
+    ]
 
 
 def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
