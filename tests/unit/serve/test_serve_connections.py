@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -45,30 +44,132 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
     gone.cancel()
 
 
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time passes only when a test says so."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass, and have the loop do what is due; called from another thread."""
+
+        def advance() -> None:
+            self.now += seconds
+            self.call_soon(done.set)  # after the timers, which come first in the next turn
+
+        done = threading.Event()
+        self.call_soon_threadsafe(advance)
+        assert done.wait(30)
+
+
+class Watched:
+    """A server in a thread, with a clock of its own, and what its connections have done.
+
+    Attributes:
+        address: of the server.
+        clock: its loop.
+        made, received, paused, resumed: numbers of connections, of pieces that came, and of times
+            that one could not write on and that one could again.
+        paused_at, lost_at: when that was last so, and when a connection last ended.
+
+    """
+
+    def __init__(self, idle_s: float, clock: Clock, limits: dict[str, float]) -> None:
+        watched, self.clock = self, clock
+        self.made = self.received = self.paused = self.resumed = 0
+        self.paused_at = self.lost_at = 0.0
+
+        class Noted(limited(idle_s)):  # type: ignore[misc]
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                watched.made += 1
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                watched.lost_at = self.loop.time()
+                super().connection_lost(exc)
+
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                watched.received += 1
+
+            def pause_writing(self) -> None:
+                super().pause_writing()
+                watched.paused += 1
+                watched.paused_at = self.loop.time()
+
+            def resume_writing(self) -> None:
+                super().resume_writing()
+                watched.resumed += 1
+
+        for name, value in limits.items():
+            setattr(Noted, name, value)
+        self.config = uvicorn.Config(
+            endless, http=Noted, lifespan="off", log_level="error", timeout_graceful_shutdown=1
+        )
+
+    def connected(self, sock: socket.socket) -> None:
+        """Wait until the server knows a new connection, whose time then runs."""
+        made = self.made
+        sock.connect(self.address)
+        wait_until(lambda: self.made > made)
+
+
 @contextmanager
-def answering(idle_s: float, **limits: int) -> Iterator[tuple[str, int]]:
-    """A server in a thread, with these limits."""
-    protocol = limited(idle_s)
-    for name, value in limits.items():
-        setattr(protocol, name, value)
-    config = uvicorn.Config(
-        endless, http=protocol, lifespan="off", log_level="error", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
+def watched(idle_s: float, clock: Clock | None = None, **limits: float) -> Iterator[Watched]:
+    """A server in a thread, with these limits; without a clock, time passes by itself."""
+    loop = clock or asyncio.new_event_loop()
+    found = Watched(idle_s, loop, limits)  # type: ignore[arg-type]
+    server = uvicorn.Server(found.config)
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        found.address = sock.getsockname()[:2]
+        thread = threading.Thread(
+            target=lambda: loop.run_until_complete(server.serve(sockets=[sock]))
+        )
         thread.start()
         try:
-            yield sock.getsockname()[:2]
+            yield found
         finally:
             server.should_exit = True
-            thread.join()
+            while thread.is_alive():
+                if clock is not None:
+                    loop.call_soon_threadsafe(setattr, clock, "now", clock.now + 0.2)
+                thread.join(0.02)
+            loop.close()
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[tuple[str, int]]:
-    with answering(0.5) as found:
-        yield found
+@contextmanager
+def answering(idle_s: float, **limits: float) -> Iterator[Any]:
+    """The address of a server in a thread, with these limits."""
+    with watched(idle_s, **limits) as one:
+        yield one.address
+
+
+@pytest.fixture
+def timed() -> Iterator[Watched]:
+    """A server that waits for half a second of its clock."""
+    with watched(0.5, Clock()) as one:
+        yield one
+
+
+@contextmanager
+def connected(timed: Watched) -> Iterator[socket.socket]:
+    with socket.socket() as sock:
+        sock.settimeout(30)
+        timed.connected(sock)
+        yield sock
+
+
+def is_open(sock: socket.socket) -> bool:
+    """Whether a connection without an answer on its way is open."""
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) != b""
+    except BlockingIOError:
+        return True
+    finally:
+        sock.settimeout(30)
 
 
 def whole(sock: socket.socket) -> bytes:
@@ -83,46 +184,67 @@ def whole(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", GET[:7], GET[:-2]])
-def test_a_connection_without_a_request_is_dropped(address: Any, data: bytes) -> None:
-    with socket.create_connection(address, timeout=30) as sock:
-        sock.sendall(data)
+def test_a_connection_without_a_request_is_dropped(timed: Watched, data: bytes) -> None:
+    with connected(timed) as sock:
+        timed.clock.passes(0.4)
+        sock.sendall(data)  # a part of a request does not prolong it
+        wait_until(lambda: timed.received == bool(data))
+        assert is_open(sock)
+        timed.clock.passes(0.2)
         assert whole(sock) == b""
 
 
-def test_a_second_request_must_come_in_time_as_well(address: Any) -> None:
-    with socket.create_connection(address, timeout=30) as sock:
-        sock.sendall(GET)
-        found = b""
-        while not found.endswith(b"0\r\n\r\n"):
-            found += sock.recv(65536)
+def one_answer(sock: socket.socket) -> bytes:
+    sock.sendall(GET)
+    found = b""
+    while not found.endswith(b"0\r\n\r\n"):
+        found += sock.recv(65536)
+    return found
+
+
+def test_a_second_request_must_come_in_time_as_well(timed: Watched) -> None:
+    with connected(timed) as sock:
+        one_answer(sock)
+        timed.clock.passes(0.4)
         sock.sendall(GET[:7])
+        wait_until(lambda: timed.received == 2)
+        timed.clock.passes(0.4)
+        assert is_open(sock)
+        timed.clock.passes(0.2)
         assert whole(sock) == b""
 
 
-def test_requests_that_come_in_time_are_answered(address: Any) -> None:
+def test_requests_that_come_in_time_are_answered(timed: Watched) -> None:
     """The control: one connection, longer than the limit in all."""
-    with socket.create_connection(address, timeout=30) as sock:
+    with connected(timed) as sock:
         for _ in range(5):
-            sock.sendall(GET)
-            found = b""
-            while not found.endswith(b"0\r\n\r\n"):
-                found += sock.recv(65536)
-            assert b"done" in found
-            threading.Event().wait(0.2)
+            assert b"done" in one_answer(sock)
+            timed.clock.passes(0.4)
 
 
-def test_a_client_that_takes_nothing_is_dropped(address: Any) -> None:
-    for takes in (True, False):
-        LEFT.clear()
-        with socket.create_connection(address, timeout=30) as sock:
-            sock.sendall(GET.replace(b"/ ", b"/endless "))
-            if takes:  # longer than the limit
-                end = time.monotonic() + 1.5
-                while time.monotonic() < end:
-                    assert sock.recv(65536)
-                assert not LEFT.is_set()
-            else:
-                assert LEFT.wait(30)
+def test_a_client_that_takes_nothing_is_dropped(timed: Watched) -> None:
+    LEFT.clear()
+    with connected(timed) as sock:
+        sock.sendall(GET.replace(b"/ ", b"/endless "))
+        while not LEFT.is_set():
+            wait_until(lambda: timed.paused > timed.resumed or LEFT.is_set())
+            timed.clock.passes(0.1)
+        assert 0.5 <= timed.lost_at - timed.paused_at < 0.61
+
+
+def test_a_client_that_takes_something_now_and_then_is_not(timed: Watched) -> None:
+    """The control: it waits longer than the limit in all."""
+    LEFT.clear()
+    with connected(timed) as sock:
+        sock.sendall(GET.replace(b"/ ", b"/endless "))
+        for _ in range(5):
+            wait_until(lambda: timed.paused > timed.resumed)
+            timed.clock.passes(0.4)
+            resumed = timed.resumed
+            while timed.resumed == resumed:
+                assert sock.recv(65536)
+        assert not LEFT.is_set()
+    assert LEFT.wait(30)
 
 
 def answer(address: Any) -> bytes:
