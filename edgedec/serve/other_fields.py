@@ -26,30 +26,30 @@ HARMLESS = frozenset({
     "dry_sequence_breakers", "xtc_threshold", "dynatemp_exponent",
 })  # fmt: skip
 
-# Accepted at these values alone, at which they change nothing.
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (True,),
-    "best_of": (1,),
-    "continue_final_message": (False,),
-    "dry_multiplier": (0,),
-    "dynatemp_range": (0,),
-    "functions": ([],),
-    "ignore_eos": (False,),
-    "include_stop_str_in_output": (False,),
-    "length_penalty": (1,),
-    "min_keep": (0,),
-    "min_tokens": (0,),
-    "mirostat": (0,),
-    "mirostat_mode": (0,),
-    "modalities": (["text"],),
-    "n_probs": (0,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "tfs_z": (1,),
-    "top_a": (0,),
-    "typical_p": (1,),
-    "use_beam_search": (False,),
-    "xtc_probability": (0,),
+# Accepted at this value alone, at which they change nothing.
+NEUTRAL: dict[str, Any] = {
+    "add_generation_prompt": True,
+    "best_of": 1,
+    "continue_final_message": False,
+    "dry_multiplier": 0,
+    "dynatemp_range": 0,
+    "functions": [],
+    "ignore_eos": False,
+    "include_stop_str_in_output": False,
+    "length_penalty": 1,
+    "min_keep": 0,
+    "min_tokens": 0,
+    "mirostat": 0,
+    "mirostat_mode": 0,
+    "modalities": ["text"],
+    "n_probs": 0,
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": True,
+    "tfs_z": 1,
+    "top_a": 0,
+    "typical_p": 1,
+    "use_beam_search": False,
+    "xtc_probability": 0,
 }
 
 # What to send instead of fields that people know from elsewhere.
@@ -79,7 +79,7 @@ _LONGEST_NAME = 64
 
 def accepted(name: str, value: Any) -> bool:
     """Return whether a field that is not used leaves the text as it is."""
-    return name in HARMLESS or value in NEUTRAL.get(name, ())
+    return name in HARMLESS or (name in NEUTRAL and value == NEUTRAL[name])
 
 
 def advice(name: str, known: Collection[str]) -> str:
@@ -92,7 +92,7 @@ def advice(name: str, known: Collection[str]) -> str:
     """
     if name in _INSTEAD:
         return _INSTEAD[name]
-    if neutral := NEUTRAL.get(name):
-        return f"leave it out, or send {' or '.join(map(json.dumps, neutral))}"
+    if name in NEUTRAL:
+        return f"leave it out, or send {json.dumps(NEUTRAL[name])}"
     near = get_close_matches(name, known, 1) if len(name) <= _LONGEST_NAME else []
     return f"did you mean {near[0]}?" if near else "leave it out"
