@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import threading
@@ -89,8 +90,8 @@ def test_bodies_are_limited(pipeline: Pipeline, path: str) -> None:
                 assert answer.status_code == status
             assert "at most 2000 bytes" in answer.text
             deep = b'{"messages": ' + b"[" * 1900
-            json = {"Content-Type": "application/json"}
-            assert (await client.post(path, content=deep, headers=json)).status_code == 400
+            kind = {"Content-Type": "application/json"}
+            assert (await client.post(path, content=deep, headers=kind)).status_code == 400
             form = {"Content-Type": "text/plain"}
             assert (await client.post(path, content=b"{}", headers=form)).status_code == 415
 
@@ -193,3 +194,35 @@ def test_it_is_written_on_demand(start: Callable[..., Any]) -> None:
         server.process.terminate()
         assert server.process.stderr is not None
         assert server.process.stderr.read() == ""
+
+
+FIELDS = (
+    "model", "prompt", "messages", "input", "suffix", "echo", "stream", "stream_options", "stop",
+    "options", "format", "text", "tools", "tool_choice", "response_format", "logit_bias", "edgedec",
+    "temperature", "seed", "n", "logprobs", "top_logprobs", "instructions", "system", "raw",
+    "context", "images", "template", "keep_alive", "previous_response_id", "include", "truncation",
+    "functions", "modalities", "user", "unknown",
+)  # fmt: skip
+ODD: list[Any] = [
+    True, 0, -1, 1e308, 1 << 70, "", "x", "\ud800", [], [None], [[]], [1 << 70], {}, {"a": 1},
+    {"type": "json_schema", "format": 3, "num_predict": "x", "stop": 3}, [{"role": "user"}],
+    [{"role": "tool", "content": [{}], "tool_calls": [{}]}], [{"type": "message", "role": {}}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", TEXTS)
+def test_whatever_a_field_holds_the_server_does_not_fail(pipeline: Pipeline, path: str) -> None:
+    async def test(wrong: set[int]) -> set[int]:
+        found = set()
+        limits = Limits(text_s=0.05)  # a text of any length ends soon
+        async with serving_here(pipeline, limits=limits) as (_, client):
+            for name in FIELDS:
+                for value in ODD:
+                    content = json.dumps({**TEXTS[path], name: value})
+                    kind = {"Content-Type": "application/json"}
+                    answer = await client.post(path, content=content, headers=kind)
+                    found.add(answer.status_code)
+                    assert answer.status_code not in wrong, (name, value, answer.text)
+        return found
+
+    assert asyncio.run(test({500, 503})) >= {200, 400}
