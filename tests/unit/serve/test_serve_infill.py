@@ -102,7 +102,10 @@ def test_the_spellings_of_the_models_that_have_them(marks: Sequence[str]) -> Non
         backend.add_tokens([AddedToken(name, special=True) for name in names])
         return text.Tokenizer(backend, {})
 
-    assert prompts.infill_marks(known(marks)) == tuple(marks)
+    tokenizer = known(marks)
+    assert prompts.infill_marks(tokenizer) == tuple(marks)
+    read = prompts.Prompts(tokenizer, CONTEXT).infill("one", "two")
+    assert read == tokenizer.encode(f"{marks[0]}one{marks[1]}two{marks[2]}")
     for missing in range(3):  # the control
         assert prompts.infill_marks(known([*marks[:missing], *marks[missing + 1 :]])) is None
 
