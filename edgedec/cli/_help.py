@@ -10,7 +10,17 @@ from edgedec.cli import _options
 
 # The options that --help shows in groups, by the names of their parameters.
 _GROUPS = {
-    "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema"),
+    "Text": (
+        "max_new_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "stop",
+        "system",
+        "json_schema",
+        "think",
+        "hide_thinking",
+    ),
     "Drafting": ("draft", "draft_model", "drafter"),
     "Machine": ("threads", "device", "memory", "max_context"),
 }
@@ -20,6 +30,7 @@ _RARE = {
     "logit_bias", "timeout", "json_mode", "regex", "grammar", "draft_length", "accept",
     "providers", "draft_context", "kv_memory", "plan", "batch_invariant", "format",
     "draft_device", "verbose", "runtime_option", "logprobs", "messages", "out",
+    "think_tokens", "reasoning_effort",
 }  # fmt: skip
 _ALL = "edgedec.help_all"
 

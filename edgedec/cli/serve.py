@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from edgedec._support.model_path import is_gguf
-from edgedec.cli import _help, _model, _options
+from edgedec.cli import _help, _model, _options, _sampling
+from edgedec.cli._terminal import note
 
 # Options that have the names of the server's settings.
 _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
@@ -98,6 +99,8 @@ def command(
         sock.listen()
         url = run.url(sock)
         click.echo(f"{settings.name} at {url}/v1, a page at {url}; Ctrl-C stops")
+        if (own := pipeline.sampling) is not None:
+            note(f"chats are answered with sampling {_sampling.described(own, own)}")
         run.serve(pipeline, settings, sock, memory=options.memory)
 
 

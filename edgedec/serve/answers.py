@@ -70,12 +70,18 @@ class Writer:
     def tokens(self, choice: int, events: Sequence[Emission]) -> Chunk | None:
         """Return the chunk of a round; None if there is nothing to show yet."""
         text = self._echo.pop(choice, "") + "".join(event.text for event in events)
+        thinking = "".join(event.thinking or "" for event in events)
         calls = self._calls[choice]
         if calls is not None:
             text = calls.push(text)
-        if not text and not self._parsed.pieces and not self._parsed.logprobs:
+        if not (text or thinking or self._parsed.pieces or self._parsed.logprobs):
             return None
         chunk = self._chunk(choice, text, self._logprobs(choice, events), None)
+        if thinking:
+            delta = chunk["choices"][0]["delta"]
+            delta["reasoning_content"] = thinking
+            if not text:
+                del delta["content"]
         if self._parsed.pieces:
             chunk["edgedec"] = {"pieces": [[event.text, event.source] for event in events]}
         return chunk
@@ -83,10 +89,15 @@ class Writer:
     def end(self, choice: int, result: Generation) -> list[Chunk]:
         """Return the last chunks of a text."""
         self._results.append(result)
-        calls, chunks = self._calls[choice], []
+        calls, chunks = self._calls[choice], list[Chunk]()
         shown = "".join(event.text for event in result.events)
+        thought = "".join(event.thinking or "" for event in result.events)
         # A time limit releases text that no token did.
         rest = self._echo.pop(choice, "") + result.text[len(shown) :]
+        if result.thinking != thought:
+            chunk = self._chunk(choice, "", None, None)
+            chunk["choices"][0]["delta"] = {"reasoning_content": result.thinking[len(thought) :]}
+            chunks.append(chunk)
         if calls is not None:
             rest = calls.push(rest) + calls.finish()
         if rest:
@@ -137,6 +148,8 @@ class Writer:
             text, reason = self._echo.pop(place, "") + result.text, self._reason(place, result)
             return {"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason}
         message: dict[str, Any] = {"role": "assistant", "content": result.text, "refusal": None}
+        if result.thinking:
+            message["reasoning_content"] = result.thinking
         calls = self._calls[place]
         if calls is not None:
             text = calls.push(result.text) + calls.finish()
@@ -161,18 +174,23 @@ class Writer:
         prompt = sum(map(len, distinct)) if self._chat else sum(prompts)
         written = sum(len(result.events) for result in self._results)
         cached = self._results[0].metrics.reused_tokens if self._results else 0
-        return {
+        usage = {
             "prompt_tokens": prompt,
             "completion_tokens": written,
             "total_tokens": prompt + written,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
+        if self._chat:
+            thinking = sum(result.thinking_tokens for result in self._results)
+            usage["completion_tokens_details"] = {"reasoning_tokens": thinking}
+        return usage
 
     def _logprobs(self, choice: int, events: Sequence[Emission]) -> dict[str, Any] | None:
         if not self._parsed.logprobs:
             return None
         if self._chat:
-            return {"content": [self._entry(event) for event in events], "refusal": None}
+            answer = [self._entry(event) for event in events if event.thinking is None]
+            return {"content": answer, "refusal": None}
         offsets = []
         for event in events:
             offsets.append(self._lengths[choice])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgedec.errors import InputError
@@ -20,8 +20,19 @@ To call one, write only its name and its arguments, as JSON, in this form:
 The result follows in a message that begins with "{_RESULT}" Call a function only where it helps."""
 
 
-def encode(talk: Sequence[dict[str, Any]], tools: Tools | None, prompts: Prompts) -> list[int]:
+def encode(
+    talk: Sequence[dict[str, Any]],
+    tools: Tools | None,
+    prompts: Prompts,
+    variables: Mapping[str, Any],
+) -> list[int]:
     """Return the tokens of a conversation in which the model may call tools.
+
+    Args:
+        talk: its messages.
+        tools: what may be called; None for nothing.
+        prompts: tokenises it.
+        variables: of the chat template.
 
     Raises:
         ApiError: the model can be shown no tools; it says what else can be done.
@@ -30,9 +41,9 @@ def encode(talk: Sequence[dict[str, Any]], tools: Tools | None, prompts: Prompts
     """
     template = prompts.template
     if tools is None or template is None or template.shows_tools:
-        return prompts.encode_chat(talk, tools=tools.given if tools else None)
+        return prompts.encode_chat(talk, tools.given if tools else None, variables)
     try:
-        text = prompts.render(described(talk, tools.given))
+        text = prompts.render(described(talk, tools.given), None, variables)
     except InputError as error:
         raise ApiError(
             400,
@@ -41,7 +52,7 @@ def encode(talk: Sequence[dict[str, Any]], tools: Tools | None, prompts: Prompts
             " and send response_format; or serve a model whose template lists tools",
             param="tools",
         ) from None
-    return prompts.encode(text, add_special_tokens=False)
+    return prompts.encode_rendered(text)
 
 
 def described(

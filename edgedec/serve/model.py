@@ -56,7 +56,9 @@ class Served:
         self.max_context = pipeline.engine.target.capacity
         self.metrics = ServerMetrics(granted)
         self._pipeline, self._granted, self.created = pipeline, granted, int(time())
-        self.prompts = Prompts(self.tokenizer, self.max_context, self.check_room)
+        self.prompts = Prompts(
+            self.tokenizer, self.max_context, self.check_room, sampling=pipeline.sampling
+        )
         self.counting = Prompts(
             self.tokenizer, self.max_context, self.check_room, _COUNTED * self.max_context
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
-from edgedec.serve import constraint, described, messages
+from edgedec.serve import constraint, described, messages, thinking
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
 from edgedec.serve.prompts import Prompts
@@ -93,7 +93,8 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     top = body.whole("top_logprobs", 0, 20)
     if top is not None and not wanted:
         raise ApiError(400, "top_logprobs: needs logprobs: true", param="top_logprobs")
-    given = _options(body, limits)
+    given = _options(body, limits, prompts.sampling)
+    variables, given["think"] = thinking.read(body)
     longer = body.whole("max_completion_tokens", 1, _MOST_TOKENS)
     if longer is not None:
         given["max_new_tokens"] = longer
@@ -107,7 +108,8 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     choices = body.whole("n", 1, limits.choices) or 1
     parsed = _parsed(body, tools, wanted, chat=True)
     body.end()
-    prompt = described.encode(talk, tools, prompts)
+    variables |= prompts.variables(options)
+    prompt = described.encode(talk, tools, prompts, variables)
     _works(parsed, [prompt], options, choices, limits)
     return parsed
 
@@ -128,11 +130,17 @@ def _parsed(body: Body, tools: Tools | None, logprobs: bool, *, chat: bool) -> P
     )
 
 
-def _options(body: Body, limits: Limits) -> dict[str, Any]:
-    """Return the options common to both routes, named as in ``GenerateOptions``."""
-    temperature = body.number("temperature", 0, 100)
+def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> dict[str, Any]:
+    """Return the options common to both routes, named as in ``GenerateOptions``.
+
+    Args:
+        body: of the request.
+        limits: on it.
+        own: the sampling that the model asks for; None is the API's.
+
+    """
     sampling: dict[str, Any] = {
-        "temperature": 1.0 if temperature is None else temperature,
+        "temperature": body.number("temperature", 0, 100),
         "top_p": body.number("top_p", 0, 1),
         "top_k": body.whole("top_k", 0, 1 << 31),
         "min_p": body.number("min_p", 0, 1),
@@ -147,14 +155,16 @@ def _options(body: Body, limits: Limits) -> dict[str, Any]:
         "stop": _stops(body, limits),
     }
     given |= constraint.read(body.part("response_format"))
-    own = body.part("edgedec")
-    if own is not None:
-        former = own.text("draft", drafting.names())  # its former name
-        given["drafter"] = own.text("drafter", drafting.names()) or former
-        given["draft_length"] = own.whole("draft_length", 0, 64)
+    ours = body.part("edgedec")
+    if ours is not None:
+        former = ours.text("draft", drafting.names())  # its former name
+        given["drafter"] = ours.text("drafter", drafting.names()) or former
+        given["draft_length"] = ours.whole("draft_length", 0, 64)
+        given["think_tokens"] = ours.whole("think_tokens", 0, _MOST_TOKENS)
     chosen = {name: value for name, value in given.items() if value is not None}
     drawn = {name: value for name, value in sampling.items() if value is not None}
-    return {**chosen, "sampling": drawn}
+    default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)
+    return {**chosen, "sampling": default | drawn}
 
 
 def _made(given: dict[str, Any]) -> GenerateOptions:

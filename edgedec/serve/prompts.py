@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.generation.options import GenerateOptions
+from edgedec.generation.prompts import template_variables
 from edgedec.serve.errors import ApiError
 from edgedec.text.chat import ChatTemplate
-from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.tokenizer import ChatTokens, Tokenizer
 
 # A text of up to this many characters takes less than a millisecond.
 SHORT = 4096
@@ -33,6 +36,7 @@ class Prompts:
         context: of the model, in tokens.
         check: raises ApiError if this many bytes of memory are not free.
         most: tokens of a text; None is the context.
+        sampling: of answers, where a request does not say; None is the API's.
 
     """
 
@@ -42,9 +46,11 @@ class Prompts:
         context: int,
         check: Callable[[int], None] = lambda needed: None,
         most: int | None = None,
+        sampling: SamplingParams | None = None,
     ) -> None:
         self._tokenizer, self._context, self._check = tokenizer, context, check
         self._most = most or context
+        self.sampling = sampling
 
     @property
     def template(self) -> ChatTemplate | None:
@@ -111,17 +117,27 @@ class Prompts:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[int]:
+        variables: Mapping[str, Any] | None = None,
+    ) -> ChatTokens:
         """Return the tokens of a conversation; see ``Tokenizer.encode_chat`` and ``encode``."""
-        return self.encode(self.render(messages, tools), add_special_tokens=False)
+        return self.encode_rendered(self.render(messages, tools, variables))
+
+    def encode_rendered(self, text: str) -> ChatTokens:
+        """Return the tokens of a conversation's text."""
+        return ChatTokens(self.encode(text, add_special_tokens=False))
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the text of a conversation; see ``Tokenizer.render``."""
-        return self._tokenizer.render(messages, tools)
+        return self._tokenizer.render(messages, tools, variables)
+
+    def variables(self, options: GenerateOptions) -> dict[str, Any]:
+        """Return the chat template's variables that these options ask for."""
+        return template_variables(self._tokenizer, options)
 
     def check(self, prompt: Sequence[int]) -> None:
         """Refuse tokens that are too many.
