@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -37,6 +38,7 @@ _ELSEWHERE = {
     "images": "this server reads text alone: leave it out",
     "template": "this server uses the model's own: leave it out, or send raw",
 }
+_EFFORTS = ("low", "medium", "high")
 _ROUTES = (
     "of Ollama's API this server has /api/chat, /api/generate, /api/show, /api/tags, /api/ps and"
     " /api/version, with the one model that it was started with"
@@ -82,6 +84,9 @@ class _About:
         served = self._served
         template = served.tokenizer.chat_template
         able = ["completion", *(["insert"] if served.prompts.infills else [])]
+        if template is not None:
+            switches = await asyncio.to_thread(lambda: template.switches_thinking)
+            able += ["tools", *(["thinking"] if switches else [])]
         return Answer(
             {
                 "modified_at": when(served.created),
@@ -92,7 +97,7 @@ class _About:
                     "general.basename": served.settings.name,
                     "edgedec.context_length": served.max_context,
                 },
-                "capabilities": able if template is None else [*able, "tools"],
+                "capabilities": able,
             }
         )
 
@@ -106,7 +111,7 @@ class _About:
 
     def _details(self) -> Chunk:
         return {
-            "parent_model": "", "format": self._served.plan["format"], "family": "edgedec",
+            "parent_model": "", "format": self._served.plan.get("format", ""), "family": "edgedec",
             "families": ["edgedec"], "parameter_size": "", "quantization_level": "",
         }  # fmt: skip
 
@@ -151,6 +156,8 @@ def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> P
         return _translated(parsing.chat({"messages": messages, **common}, prompts, limits), body)
     if system:
         raise ApiError(400, "system: a plain text has no system message: leave it out")
+    if common.pop("reasoning_effort", None) or common.pop("enable_thinking", None):
+        raise ApiError(400, "think: a plain text has no thinking: send it without raw or suffix")
     given = {"max_tokens": _MOST_TOKENS, "prompt": prompt or "", "suffix": suffix, **common}
     return _translated(parsing.completion(given, prompts, limits), body)
 
@@ -162,6 +169,10 @@ def _common(body: Body) -> dict[str, Any]:
     found: dict[str, Any] = {"stream": stream is not False}
     if found["stream"]:
         found["stream_options"] = {"include_usage": True}
+    if isinstance(think := body.get("think"), bool):
+        found["enable_thinking"] = think
+    elif think is not None:
+        found["reasoning_effort"] = body.text("think", _EFFORTS)
     if (form := body.get("format")) not in (None, ""):
         if form != "json" and not isinstance(form, dict):
             raise refused("format", "json or a JSON schema", form)

@@ -11,6 +11,7 @@ from edgedec.serve.form import Chunk, Form
 from edgedec.serve.parsing import ParsedRequest
 
 _S = 1_000_000_000  # nanoseconds
+_THINKING = "reasoning_content"
 
 
 def body_of(error: ApiError) -> Chunk:
@@ -40,7 +41,7 @@ class ChatForm(Form):
         (choice,) = chunk["choices"]
         self._note(choice, chunk)
         part = choice.get("delta", choice)
-        if not any(part.get(name) for name in ("content", "text", "tool_calls")):
+        if not any(part.get(name) for name in ("content", "text", "tool_calls", _THINKING)):
             return ""
         return _line({**self._head(), **self._content(part), "done": False})
 
@@ -61,9 +62,10 @@ class ChatForm(Form):
         return {"model": self.head["model"], "created_at": when(None)}
 
     def _content(self, part: Chunk) -> Chunk:
-        message = {"role": "assistant", "content": part.get("content") or ""}
-        calls = [_call(one["function"]) for one in part.get("tool_calls") or ()]
-        return {"message": {**message, **({"tool_calls": calls} if calls else {})}}
+        message: Chunk = {"role": "assistant", "content": part.get("content") or ""}
+        if calls := [_call(one["function"]) for one in part.get("tool_calls") or ()]:
+            message["tool_calls"] = calls
+        return {"message": message | _thinking(part)}
 
     def _last(self, usage: Chunk) -> Chunk:
         first_s = self._figures.get("ttft_s", 0.0)
@@ -87,7 +89,12 @@ class GenerateForm(ChatForm):
     """An answer of ``/api/generate``, which may be a chat's or a completion's."""
 
     def _content(self, part: Chunk) -> Chunk:
-        return {"response": part.get("content") or part.get("text") or ""}
+        text = part.get("content") or part.get("text") or ""
+        return {"response": text, **_thinking(part)}
+
+
+def _thinking(part: Chunk) -> Chunk:
+    return {"thinking": part[_THINKING]} if part.get(_THINKING) else {}
 
 
 def _call(function: Chunk) -> Chunk:

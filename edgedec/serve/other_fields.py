@@ -69,6 +69,8 @@ _INSTEAD = {
     "num_predict": "send max_tokens",
     "repeat_penalty": "send repetition_penalty",
     "stop_sequences": "send stop",
+    "reasoning": "send reasoning_effort",
+    "think": "send enable_thinking",
     "cache_salt": "leave it out and start the server with --private-cache",
     "draft": "send it within edgedec",
     "drafter": "send it within edgedec",

@@ -5,9 +5,6 @@ A request has the fields of ``/v1/chat/completions`` where the two APIs agree. N
 
 from __future__ import annotations
 
-import json
-import secrets
-from time import time
 from typing import Any
 
 from starlette.routing import Route
@@ -15,9 +12,10 @@ from starlette.routing import Route
 from edgedec.serve import absent, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
-from edgedec.serve.form import Chunk, Dialect, Form, Server
+from edgedec.serve.form import Dialect, Server
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
+from edgedec.serve.responses_form import ResponsesForm
 from edgedec.serve.settings import Limits
 
 _STORED = "this server stores no answers: send the whole conversation as input"
@@ -46,6 +44,9 @@ _NEUTRAL: dict[str, tuple[Any, ...] | None] = {
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
+_TRANSLATED = (
+    "input", "instructions", "max_output_tokens", "text", "reasoning", "stream_options",
+)  # fmt: skip
 _MOST_TOKENS = 1 << 24
 
 
@@ -78,9 +79,12 @@ def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
         chat["max_completion_tokens"] = longest
     if (text := body.part("text")) is not None:
         chat["response_format"] = _format(text)
+    if (reasoning := body.part("reasoning")) is not None:
+        chat["reasoning_effort"] = reasoning.get("effort")
+        reasoning.end(("summary", "generate_summary"))
     if (more := body.part("stream_options")) is not None:
         more.end(("include_obfuscation",))
-    for name in ("input", "instructions", "max_output_tokens", "text", "stream_options"):
+    for name in _TRANSLATED:
         chat.pop(name, None)
     if body.flag("stream"):
         chat["stream_options"] = {"include_usage": True}
@@ -122,117 +126,3 @@ def _format(text: Body) -> dict[str, Any] | None:
         asked.get(name)
     asked.end()
     return {"type": kind, **({} if schema is None else {"json_schema": {"schema": schema}})}
-
-
-class ResponsesForm(Form):
-    """An answer of ``/v1/responses``, whole or as its typed events."""
-
-    def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
-        super().__init__(parsed, head)
-        self._ids = {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("resp", "msg")}
-        self._place = {"item_id": self._ids["msg"], "output_index": 0, "content_index": 0}
-        self._count = 0
-        self._text, self._reason = "", "stop"
-        self._figures: Chunk = {}
-
-    def whole(self, answer: Chunk) -> Chunk:
-        """Return a whole answer."""
-        (choice,) = answer["choices"]
-        self._text, self._reason = choice["message"]["content"] or "", choice["finish_reason"]
-        self._figures = answer["edgedec"]
-        return self._response(self._status, answer["usage"])
-
-    def begin(self) -> str:
-        """Return the events before the first token."""
-        response = self._response("in_progress", None)
-        return (
-            self._event("response.created", response=response)
-            + self._event("response.in_progress", response=response)
-            + self._event(
-                "response.output_item.added", output_index=0, item=self._item("in_progress", [])
-            )
-            + self._event("response.content_part.added", **self._place, part=_part(""))
-        )
-
-    def chunk(self, chunk: Chunk) -> str:
-        """Return a piece of the text; the end of the text waits for ``end``."""
-        (choice,) = chunk["choices"]
-        self._figures = chunk.get("edgedec", self._figures)
-        self._reason = choice["finish_reason"] or self._reason
-        piece = choice["delta"].get("content")
-        if not piece:
-            return ""
-        self._text += piece
-        return self._event("response.output_text.delta", **self._place, delta=piece, logprobs=[])
-
-    def end(self, usage: Chunk | None) -> str:
-        """Return the events after the last token."""
-        assert usage is not None, "read() asks for it"
-        item = self._item(self._status, [_part(self._text)])
-        return (
-            self._event("response.output_text.done", **self._place, text=self._text, logprobs=[])
-            + self._event("response.content_part.done", **self._place, part=_part(self._text))
-            + self._event("response.output_item.done", output_index=0, item=item)
-            + self._event(
-                f"response.{self._status}", response=self._response(self._status, usage["usage"])
-            )
-        )
-
-    def failed(self, error: ApiError) -> str:
-        """Return the event of a text that fails."""
-        response = self._response("failed", None)
-        response["error"] = {"code": error.code or "server_error", "message": error.message}
-        return self._event("response.failed", response=response)
-
-    @property
-    def _status(self) -> str:
-        return "incomplete" if self._reason == "length" else "completed"
-
-    def _event(self, kind: str, **fields: Any) -> str:
-        data = {"type": kind, "sequence_number": self._count, **fields}
-        self._count += 1
-        return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
-
-    def _item(self, status: str, content: list[Chunk]) -> Chunk:
-        named = {"id": self._ids["msg"], "type": "message", "role": "assistant"}
-        return {**named, "status": status, "content": content}
-
-    def _response(self, status: str, usage: Chunk | None) -> Chunk:
-        options = self.parsed.works[0].options
-        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        done = status in ("completed", "incomplete")
-        return {
-            "id": self._ids["resp"],
-            "object": "response",
-            "created_at": self.head["created"],
-            "completed_at": int(time()) if done else None,
-            "status": status,
-            "error": None,
-            "incomplete_details": cut,
-            "model": self.head["model"],
-            "output": [self._item(status, [_part(self._text)])] if done else [],
-            "temperature": options.sampling.temperature,
-            "top_p": options.sampling.top_p,
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": [],
-            "store": False,
-            "truncation": "disabled",
-            "usage": None if usage is None else _usage(usage),
-            **({"edgedec": self._figures} if done else {}),
-        }
-
-
-def _part(text: str) -> Chunk:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _usage(usage: Chunk) -> Chunk:
-    cached = usage["prompt_tokens_details"]["cached_tokens"]
-    return {
-        "input_tokens": usage["prompt_tokens"],
-        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-        "output_tokens": usage["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage["total_tokens"],
-    }

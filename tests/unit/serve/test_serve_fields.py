@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,7 @@ def test_and_refused_where_they_would(server: Server, name: str, value: Any) -> 
     ("field", "advice"),
     [
         ("functions", "send tools"),
+        ("think", "send enable_thinking"),
         ("guided_json", "send response_format"),
         ("n_predict", "send max_tokens"),
         ("cache_salt", "--private-cache"),
@@ -101,7 +103,7 @@ def test_no_field_that_a_parser_reads_is_called_harmless(monkeypatch: pytest.Mon
     talk = [{"role": "user", "content": "x"}]
     for parse, fields in ((completion, {"prompt": "x"}), (chat, {"messages": talk})):
         with pytest.raises(AttributeError):  # there is no tokenizer
-            parse(fields, None, Limits())  # type: ignore[arg-type]
+            parse(fields, SimpleNamespace(sampling=None), Limits())  # type: ignore[arg-type]
     assert {"temperature", "logit_bias", "tools", "suffix", "edgedec"} <= read
     accepted = other_fields.HARMLESS | other_fields.NEUTRAL.keys()
     assert not accepted & read
