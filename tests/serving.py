@@ -34,10 +34,12 @@ class Server:
     """A running server.
 
     Attributes:
-        url: its address.
+        url: its address; ``said`` is the line with which it started.
         pid: its process.
 
     """
+
+    said = ""
 
     def __init__(self, process: subprocess.Popen[str], url: str, key: str | None) -> None:
         self.process, self.url, self.pid, self.key = process, url, process.pid, key
@@ -96,6 +98,7 @@ def serving(
         if found is None:
             raise AssertionError(process.communicate(timeout=10))
         server = Server(process, found[0], key)
+        server.said = line
         yield server
         server.close()
     finally:

@@ -26,6 +26,9 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.tree import FloatArray
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.sources import Pair, Source
+from edgedec.overlap.clock import WallClock
+from edgedec.overlap.engine import LookaheadDrafter, OverlappedEngine
+from edgedec.overlap.lookahead import Lookahead
 from edgedec.testing import FakeModel
 from edgedec.text.thinking import text_of
 from edgedec.text.tokenizer import Tokenizer
@@ -182,9 +185,15 @@ def thinking_pipeline(
     draft = FakeModel(tokenizer.vocab_size, seed=1, like=(model, 0.8), max_context=1024)
 
     def engine() -> Engine:
+        rule = acceptance.rule("coupling")
+        if drafter == "overlapped":
+            clock = WallClock()
+            ahead = Lookahead(DrafterParts(tokenizer.vocab_size, draft.open(capacity)), clock)
+            drafting_ahead = LookaheadDrafter(ahead, clock)
+            return OverlappedEngine(model.open(capacity), drafting_ahead, Fixed(4), rule, clock)
         built = drafting.create(drafter, DrafterParts(tokenizer.vocab_size, draft.open(capacity)))
         policy = Fixed(0) if drafter == "none" else Fixed(4)
-        return Engine(model.open(capacity), built, policy, acceptance.rule("coupling"))
+        return Engine(model.open(capacity), built, policy, rule)
 
     source = Source(
         "target", "onnx", Path("thinker"), {}, lambda: tokenizer, lambda: None,
@@ -194,7 +203,10 @@ def thinking_pipeline(
     plan |= {"schedule": "sequential", "threads": 1, "accept": "coupling"}
     first, *others = [engine() for _ in range(parallel)]
     pair = Pair("thinker", source, None, None, shared_tokenizer=True)
-    parts = OpenPair(pair, model, first, tokenizer, plan, ExitStack(), "trained")  # type: ignore[arg-type]
+    stack = ExitStack()
+    for one in (first, *others):
+        stack.callback(one.drafter.close)
+    parts = OpenPair(pair, model, first, tokenizer, plan, stack, "trained")  # type: ignore[arg-type]
     parts.parallel_engines = others
     return Pipeline(_Ways(parts))  # type: ignore[arg-type]
 

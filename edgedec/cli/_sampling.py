@@ -13,7 +13,7 @@ from edgedec.cli._values import FILE, SEED
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
-    from edgedec.pipeline import GenerateOptions
+    from edgedec.pipeline import GenerateOptions, Pipeline
 
 ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
@@ -146,6 +146,17 @@ def described(sampling: SamplingParams, own: SamplingParams | None) -> str:
 
     asked = own is not None and dataclasses.replace(sampling, seed=own.seed) == own
     return f"as the model asks: {described(sampling)}" if asked else described(sampling)
+
+
+def for_text(chosen: dict[str, Any], pipeline: Pipeline, *, answers: bool) -> GenerateOptions:
+    """Return the options of one text; an answer is drawn as the model asks, which -v says."""
+    from edgedec.cli._terminal import note
+
+    own = pipeline.sampling if answers else None
+    options = generate_options(chosen, own)
+    if own is not None and chosen["verbosity"]:
+        note(f"sampling {described(options.sampling, own)}")
+    return options
 
 
 def generate_options(chosen: dict[str, Any], own: SamplingParams | None = None) -> GenerateOptions:

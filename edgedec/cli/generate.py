@@ -99,8 +99,7 @@ def command(
     opening = _options.open_options(chosen)
     check_prompt(bundle, opening, asked)
     with Pipeline.open(bundle, opening) as pipeline:
-        text = isinstance(asked, str)
-        options = _sampling.generate_options(chosen, None if text else pipeline.sampling)
+        options = _sampling.for_text(chosen, pipeline, answers=not isinstance(asked, str))
         stream = (
             pipeline.stream(asked, options)
             if isinstance(asked, str)

@@ -110,7 +110,7 @@ def _answer(
     check_prompt(target, opening, text)
     with Pipeline.open(target, opening) as pipeline:
         raw = plain or (system is None and pipeline.tokenizer.chat_template is None)
-        options = _sampling.generate_options(chosen, None if raw else pipeline.sampling)
+        options = _sampling.for_text(chosen, pipeline, answers=not raw)
         if raw or target == DEMO:  # which was trained on code and ends no answer
             options = _sampling.as_text(options)
         if raw:

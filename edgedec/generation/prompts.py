@@ -11,7 +11,6 @@ from typing import Any
 
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions, Message, Prompt, token_ids
-from edgedec.text.chat import EFFORT, thinking
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
 
 _log = logging.getLogger("edgedec")
@@ -61,6 +60,8 @@ def template_variables(tokenizer: Tokenizer, options: GenerateOptions) -> dict[s
 
     Where thinking cannot be told from an answer token by token, a grammar switches it off.
     """
+    from edgedec.text.chat import thinking
+
     think, marks = options.think, tokenizer.thinking
     if marks is not None and not marks.ids and options.constraint is not None:
         if think is not False:
@@ -83,6 +84,8 @@ def _check_no_thinking(options: GenerateOptions) -> None:
 
 def _check_thinking(tokenizer: Tokenizer, options: GenerateOptions) -> None:
     """Refuse to ask for what the template does not have."""
+    from edgedec.text.chat import EFFORT
+
     template = tokenizer.chat_template
     if template is None:  # refused with the messages
         return

@@ -61,7 +61,9 @@ class Generation:
         """One line: tokens, time, speed-up over plain decoding if it can be told, and the end."""
         from edgedec.generation.figures import line  # for those who look at them
 
-        return line(self.metrics, self.plan, self.finish_reason)
+        cut = self.thinking and not self.text
+        reason = f"{self.finish_reason}, while thinking" if cut else self.finish_reason
+        return line(self.metrics, self.plan, reason)
 
     def __str__(self) -> str:
         return f"{self.text}\n[{self.figures}]"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.generation.queue import Place
 from edgedec.generation.result import Generation, Setup
-from edgedec.text.thinking import Splitter
+
+if TYPE_CHECKING:
+    from edgedec.text.thinking import Splitter
 
 Rounds = Callable[[Request, Metrics, Place], Iterator[list[Emission]]]
 

@@ -18,18 +18,16 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import PassFailed, PromptTooLong, RuntimeUnavailable, StateError
 from edgedec.generation.options import GenerateOptions
-from edgedec.generation.own_sampling import sampling_of
 from edgedec.generation.queue import Place, Queue
 from edgedec.hardware.contention import longest_wait, waiting_times
 from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
-from edgedec.text.after_thinking import AfterThinking, Rules
-from edgedec.text.thinking import Splitter, begin
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
 
 if TYPE_CHECKING:
     from edgedec.grammar.grammars import Grammars
+    from edgedec.text.thinking import Marks, Splitter
 
 
 class Decoder:
@@ -112,19 +110,27 @@ class Decoder:
     @cached_property
     def sampling(self) -> SamplingParams | None:
         """The sampling that the model asks for in its answers; None if it asks for none."""
+        from edgedec.generation.own_sampling import sampling_of
+
         return sampling_of(self.pair.target.generation)
 
     def _splitter(self, tokens: list[int]) -> Splitter | None:
         """Return what keeps the thinking of an answer apart; None if there can be none."""
-        marks = self.tokenizer.thinking if isinstance(tokens, ChatTokens) else None
-        return None if marks is None else Splitter(self.tokenizer, marks, tokens)
+        if (marks := self._marks(tokens)) is None:
+            return None
+        from edgedec.text.thinking import Splitter
+
+        return Splitter(self.tokenizer, marks, tokens)
+
+    def _marks(self, tokens: list[int]) -> Marks | None:
+        """Return the marks of what may follow; None if it has no thinking, or is no answer."""
+        return self.tokenizer.thinking if isinstance(tokens, ChatTokens) else None
 
     def _constraint(self, tokens: list[int], options: GenerateOptions) -> Constraint | None:
         """Return what the text must follow: a grammar, and the limit of the thinking before it."""
         asked, tokenizer = options.constraint, self.tokenizer
         grammar = None if asked is None else self.grammars.constraint(asked)
-        marks = tokenizer.thinking if isinstance(tokens, ChatTokens) else None
-        if marks is None:
+        if (marks := self._marks(tokens)) is None:
             return grammar
         template, budget = tokenizer.chat_template, options.think_tokens
         unswitched = options.think is False and not (template and template.switches_thinking)
@@ -132,6 +138,9 @@ class Decoder:
             budget = 0
         if budget is None and grammar is None:
             return None
+        from edgedec.text.after_thinking import AfterThinking, Rules
+        from edgedec.text.thinking import begin
+
         info = self.target.info
         rules = Rules(tokenizer, marks, info.vocab_size, info.eos_ids, budget)
         return AfterThinking(rules, begin(tokenizer, marks, tokens), grammar)

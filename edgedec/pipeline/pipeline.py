@@ -59,6 +59,8 @@ class Pipeline(Decoder):
     Attributes:
         notes: those warnings, one line each.
         plan: how texts are decoded: drafter, draft length, threads, device and so on.
+        sampling: the ``SamplingParams`` that the model's files ask for in answers to messages; None
+            if they ask for none.
         tokenizer: of the target.
 
     """

@@ -41,6 +41,18 @@ def test_the_answer_is_the_output_and_the_thinking_is_beside_it(run: Run, thinke
     assert "first" not in hidden.stderr
 
 
+def test_figures_and_hints_of_thinking(run: Run, thinker: Path) -> None:
+    details = run("run", thinker, "Hi", "-v").stderr
+    assert ASKS in details.splitlines()
+    assert "4 of them thinking" in details
+    assert "sampling greedy" in run("run", thinker, "Hi", "-v", "--temperature", 0).stderr
+    cut = run("run", thinker, "Hi", "-n", 2)
+    assert cut.stdout == ""
+    assert "the text was cut at 2 tokens, while thinking: -n 4 for more" in cut.stderr
+    cut = run("run", thinker, "Hi", "-n", 7)
+    assert "the text was cut at 7 tokens: -n 14 for more" in cut.stderr
+
+
 def test_switches_and_the_budget(run: Run, thinker: Path) -> None:
     for words, thinking in (
         (["--no-think"], None),

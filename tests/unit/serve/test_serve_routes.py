@@ -21,6 +21,7 @@ from serving import Server
 from starlette.routing import Route
 
 from edgedec import Pipeline
+from edgedec.serve import page
 from edgedec.serve.app import Routes
 from edgedec.serve.model import Served
 from edgedec.serve.settings import Limits, Settings
@@ -35,7 +36,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "/api/chat": {"messages": TALK, "options": {"num_predict": 4}, "stream": False},
     "/api/generate": {"prompt": "x", "options": {"num_predict": 4}, "stream": False},
 }
-OPEN = {"/health", "/", "/page/app.js", "/page/style.css"}
+OPEN = {"/health", *(one.path for one in page.routes())}
 
 
 def routes_of(pipeline: Pipeline) -> list[Route]:
@@ -182,6 +183,7 @@ def test_the_access_log(pipeline: Pipeline, lines: Callable[[], list[str]]) -> N
 def test_it_is_written_on_demand(start: Callable[..., Any]) -> None:
     server: Server
     with start("-v") as server:
+        assert server.said.endswith(f"a page at {server.url}; Ctrl-C stops\n")
         assert server.process.stderr is not None
         server.get("/health")
         line = ""

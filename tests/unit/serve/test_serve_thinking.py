@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import tiny_bundles
 from served_here import run, serving_here
-from thinking_models import ANSWER, MANNERS, THOUGHTS, thinking_pipeline
+from serving import serving
+from thinking_models import ANSWER, MANNERS, THOUGHTS, thinking_checkpoint, thinking_pipeline
 
 from edgedec import Pipeline
+from edgedec.export import ExportOptions
 
 THOUGHT, ANSWERED = "".join(THOUGHTS).strip(), "".join(ANSWER)
 OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
@@ -191,3 +195,23 @@ def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
     run(test())
     found = [(one.temperature, one.top_p, one.top_k) for one in drawn]
     assert found == [(0.6, 0.95, 20), (0.6, 0.95, 5), (0, 0.95, 20), (1.0, 1.0, 0)]
+
+
+def test_openais_client_reads_the_thinking(tmp_path: Path) -> None:
+    target = thinking_checkpoint(tmp_path / "target", OWN)
+    options = ExportOptions(target, tmp_path / "thinker", weights="fp32", parity=False)
+    messages: list[Any] = [{"role": "user", "content": "Hi"}]
+    with serving(tiny_bundles.kept(options), "--threads", "1") as server:
+        ask = server.client().chat.completions.create
+        answer = ask(model="thinker", messages=messages)
+        told = answer.choices[0].message
+        assert (told.reasoning_content, told.content) == ("first then", ANSWERED)  # type: ignore[attr-defined]
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens_details is not None
+        assert answer.usage.completion_tokens_details.reasoning_tokens == 4
+        off = ask(model="thinker", messages=messages, reasoning_effort="none").choices[0].message
+        assert (off.content, hasattr(off, "reasoning_content")) == (ANSWERED, False)
+        thought = ""
+        for chunk in ask(model="thinker", messages=messages, stream=True):
+            thought += getattr(chunk.choices[0].delta, "reasoning_content", "")
+        assert thought == "first then"
