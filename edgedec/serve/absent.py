@@ -9,19 +9,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec.serve.errors import ApiError
-from edgedec.serve.form import Chunk, Server
+from edgedec.serve.form import Chunk, Router
 
 EMBEDDINGS = "this server generates text and has no embeddings: use a server for embeddings"
 _METHODS = ("GET", "POST", "DELETE")
 
 
 def route(
-    server: Server, path: str, why: str, body: Callable[[ApiError], Chunk] = ApiError.body
+    router: Router, path: str, why: str, body: Callable[[ApiError], Chunk] = ApiError.body
 ) -> Route:
     """Return a route that is refused.
 
     Args:
-        server: counts it.
+        router: counts it.
         path: of the route; those that there are come before it.
         why: what there is instead.
         body: of the error.
@@ -32,4 +32,4 @@ def route(
         # OpenAI's clients repeat a request that gets 501.
         raise ApiError(404, why, code="not_available")
 
-    return server.route(path, refused, *_METHODS, body=body)
+    return router.route(path, refused, *_METHODS, body=body)

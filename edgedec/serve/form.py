@@ -78,7 +78,7 @@ class Dialect:
     templated: bool = False
 
 
-class Server(Protocol):
+class Router(Protocol):
     """What the routes of an API need of the server."""
 
     served: Served

@@ -14,7 +14,7 @@ from edgedec._version import __version__
 from edgedec.serve import absent, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
-from edgedec.serve.form import Chunk, Dialect, Server
+from edgedec.serve.form import Chunk, Dialect, Router
 from edgedec.serve.ollama_form import ChatForm, GenerateForm, body_of, when
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
@@ -46,29 +46,29 @@ _ROUTES = (
 _MOST_TOKENS = 1 << 24
 
 
-def routes(server: Server) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes."""
-    about = _About(server)
+    about = _About(router)
     return [
-        server.texts("/api/chat", Dialect(read_chat, ChatForm, body_of, templated=True)),
-        server.texts(
+        router.texts("/api/chat", Dialect(read_chat, ChatForm, body_of, templated=True)),
+        router.texts(
             "/api/generate", Dialect(read_generate, GenerateForm, body_of, templated=True)
         ),
-        server.route("/api/tags", about.tags, "GET", body=body_of),
-        server.route("/api/ps", about.tags, "GET", body=body_of),
-        server.route("/api/version", about.version, "GET", body=body_of),
-        server.route("/api/show", about.show, "POST", body=body_of),
-        absent.route(server, "/api/embed", absent.EMBEDDINGS, body_of),
-        absent.route(server, "/api/embeddings", absent.EMBEDDINGS, body_of),
-        absent.route(server, "/api/{rest:path}", _ROUTES, body_of),
+        router.route("/api/tags", about.tags, "GET", body=body_of),
+        router.route("/api/ps", about.tags, "GET", body=body_of),
+        router.route("/api/version", about.version, "GET", body=body_of),
+        router.route("/api/show", about.show, "POST", body=body_of),
+        absent.route(router, "/api/embed", absent.EMBEDDINGS, body_of),
+        absent.route(router, "/api/embeddings", absent.EMBEDDINGS, body_of),
+        absent.route(router, "/api/{rest:path}", _ROUTES, body_of),
     ]
 
 
 class _About:
     """What Ollama's clients ask about models."""
 
-    def __init__(self, server: Server) -> None:
-        self._server, self._served = server, server.served
+    def __init__(self, router: Router) -> None:
+        self._router, self._served = router, router.served
 
     async def version(self, request: Request) -> Response:
         return Answer({"version": FOLLOWS, "edgedec": __version__})
@@ -80,7 +80,7 @@ class _About:
         return Answer({"models": [{**model, **sizes}]})
 
     async def show(self, request: Request) -> Response:
-        await self._server.read(request, self._check, threaded=False)
+        await self._router.read(request, self._check, threaded=False)
         served = self._served
         template = served.tokenizer.chat_template
         able = ["completion", *(["insert"] if served.prompts.infills else [])]

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from edgedec.serve import absent, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
-from edgedec.serve.form import Dialect, Server
+from edgedec.serve.form import Dialect, Router
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.responses_form import ResponsesForm
@@ -50,11 +50,11 @@ _TRANSLATED = (
 _MOST_TOKENS = 1 << 24
 
 
-def routes(server: Server) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes."""
     return [
-        server.texts("/v1/responses", Dialect(read, ResponsesForm, templated=True)),
-        absent.route(server, "/v1/responses/{rest:path}", _STORED),
+        router.texts("/v1/responses", Dialect(read, ResponsesForm, templated=True)),
+        absent.route(router, "/v1/responses/{rest:path}", _STORED),
     ]
 
 
