@@ -45,7 +45,8 @@ def tokens_of(
         if isinstance(prompt, ChatTokens):
             return prompt
         _check_no_thinking(options)
-        return tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt or ())
+        assert prompt is not None, "refused above"
+        return tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)
     if messages is None:
         if not isinstance(prompt, str):
             raise InputError("system goes with messages, or with a prompt that is a text")

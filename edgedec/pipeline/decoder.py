@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgedec.decoding.constraint import Constraint
 from edgedec.decoding.emission import Emission
@@ -17,6 +17,7 @@ from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import PassFailed, PromptTooLong, RuntimeUnavailable, StateError
+from edgedec.generation.keywords import with_changes
 from edgedec.generation.options import GenerateOptions
 from edgedec.generation.queue import Place, Queue
 from edgedec.hardware.contention import longest_wait, waiting_times
@@ -113,6 +114,14 @@ class Decoder:
         from edgedec.generation.own_sampling import sampling_of
 
         return sampling_of(self.pair.target.generation)
+
+    def _options_of(
+        self, given: GenerateOptions | None, changes: Mapping[str, Any], *, answers: bool
+    ) -> GenerateOptions:
+        """Return the options of a text; without any given, an answer is drawn as the model asks."""
+        own = self.sampling if answers and given is None else None
+        default = GenerateOptions() if own is None else GenerateOptions(sampling=own)
+        return with_changes(given or default, changes)
 
     def _splitter(self, tokens: list[int]) -> Splitter | None:
         """Return what keeps the thinking of an answer apart; None if there can be none."""

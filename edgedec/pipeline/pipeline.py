@@ -18,12 +18,7 @@ from edgedec._support.atomic import replacing
 from edgedec._support.files import open_regular
 from edgedec.errors import StateError
 from edgedec.generation import saved
-from edgedec.generation.keywords import (
-    TextOptions,
-    check_opens,
-    lists_text_options,
-    with_changes,
-)
+from edgedec.generation.keywords import TextOptions, check_opens, lists_text_options
 from edgedec.generation.options import GenerateOptions, Message, Prompt
 from edgedec.generation.prompts import answers, tokens_of
 from edgedec.generation.queue import Place
@@ -59,8 +54,7 @@ class Pipeline(Decoder):
     Attributes:
         notes: those warnings, one line each.
         plan: how texts are decoded: drafter, draft length, threads, device and so on.
-        sampling: the ``SamplingParams`` that the model's files ask for in answers to messages; None
-            if they ask for none.
+        sampling: what the model's files ask for in answers to messages, or None.
         tokenizer: of the target.
 
     """
@@ -133,10 +127,8 @@ class Pipeline(Decoder):
             prompt: the text to continue, or its token ids. A chat model continues it as text, too,
                 unless there is a system message.
             options: how to generate; ``changes`` overrides single options by name, including those
-                of ``options.sampling``, as in ``max_new_tokens=10, temperature=0.8``. Without
-                ``options``, messages are answered with the sampling that the model's files ask for
-                (``pipeline.sampling``), where ``changes`` does not say otherwise; a prompt is
-                continued greedily.
+                of ``options.sampling``, as in ``max_new_tokens=10, temperature=0.8``. By default a
+                prompt is continued greedily, and messages are answered with ``sampling``.
             messages: a conversation to answer by the model's chat template, instead of a prompt: a
                 list such as ``[{"role": "user", "content": "Hi"}]``.
             system: a system message, which precedes the messages, or the prompt as a message.
@@ -151,7 +143,7 @@ class Pipeline(Decoder):
             StateError: the pipeline is closed.
 
         """
-        changed = self._options(options, changes, answers=answers(prompt, messages, system))
+        changed = self._options_of(options, changes, answers=answers(prompt, messages, system))
         place = Place(self._queue, wait=wait)
         return self._begun(prompt, messages, system, changed, place)
 
@@ -207,7 +199,7 @@ class Pipeline(Decoder):
         from edgedec.generation.asynchronous import AsyncStream
 
         self._queue.check_open()
-        changed = self._options(options, changes, answers=answers(prompt, messages, system))
+        changed = self._options_of(options, changes, answers=answers(prompt, messages, system))
         begin = partial(self._begun, prompt, messages, system, changed)
         return AsyncStream(begin, self._queue, wait=wait)
 
@@ -251,14 +243,6 @@ class Pipeline(Decoder):
         return Stream(
             self._rounds, request, lambda: setup_of(self.plan, drafter, length), place, splitter
         )
-
-    def _options(
-        self, given: GenerateOptions | None, changes: Mapping[str, Any], *, answers: bool
-    ) -> GenerateOptions:
-        """Return the options of a text; without any given, an answer is drawn as the model asks."""
-        own = self.sampling if answers and given is None else None
-        default = GenerateOptions() if own is None else GenerateOptions(sampling=own)
-        return with_changes(given or default, changes)
 
     def save(self, path: str | Path, note: Mapping[str, Any] | None = None) -> None:
         """Save the state of the last generation, prompt and output, to a file, atomically.

@@ -130,9 +130,14 @@ def test_a_grammar_holds_for_the_answer(manner: str, drafter: str) -> None:
         assert pipeline.generate(messages=QUESTION, regex="[a-z]{3}").text.isalpha()
 
 
-def test_a_grammar_switches_spelled_thinking_off(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("manner", ["qwen", "deepseek"])
+def test_a_grammar_switches_spelled_thinking_off(
+    manner: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even where the template has opened it, which then ends at once."""
     pytest.importorskip("llguidance")
-    with thinking_pipeline("spelled") as pipeline:
+    spelled = replace(MANNERS["spelled"], template=MANNERS[manner].template)
+    with thinking_pipeline(spelled) as pipeline:
         found = pipeline.generate(messages=QUESTION, regex="[a-z]{3}")
     assert (found.thinking, len(found.text)) == ("", 3)
     assert [message[:16] for message in caplog.messages] == ["thinking is off:"]
