@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgedec.errors import InputError
+from edgedec.errors import EdgedecError, InputError
 from edgedec.serve.errors import ApiError
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.tools import CLOSE, OPEN, Tools
@@ -53,6 +53,18 @@ def encode(
             param="tools",
         ) from None
     return prompts.encode_rendered(text)
+
+
+def possible(prompts: Prompts) -> bool:
+    """Return whether a model can be shown tools, by its template or in a system message."""
+    template = prompts.template
+    if template is None or template.shows_tools:
+        return template is not None
+    try:
+        prompts.render(described([{"role": "user", "content": "Hi"}], []))
+    except EdgedecError:
+        return False
+    return True
 
 
 def described(

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
-from edgedec.serve import absent, parsing
+from edgedec.serve import absent, described, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Router
@@ -83,10 +83,7 @@ class _About:
         await self._router.read(request, self._check, threaded=False)
         served = self._served
         template = served.tokenizer.chat_template
-        able = ["completion", *(["insert"] if served.prompts.infills else [])]
-        if template is not None:
-            switches = await asyncio.to_thread(lambda: template.switches_thinking)
-            able += ["tools", *(["thinking"] if switches else [])]
+        able = await asyncio.to_thread(self._abilities)  # which renders the template
         return Answer(
             {
                 "modified_at": when(served.created),
@@ -100,6 +97,16 @@ class _About:
                 "capabilities": able,
             }
         )
+
+    def _abilities(self) -> list[str]:
+        prompts = self._served.prompts
+        can = {
+            "completion": True,
+            "insert": prompts.infills,
+            "tools": described.possible(prompts),
+            "thinking": prompts.template is not None and prompts.template.switches_thinking,
+        }
+        return [name for name, able in can.items() if able]
 
     def _check(self, fields: dict[str, Any]) -> None:
         body = Body(fields)

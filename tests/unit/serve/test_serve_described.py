@@ -79,6 +79,9 @@ class TestDescribed:
         _, calls, reason, _ = answered(told, False, tools=TOOLS, tool_choice=choice, seed=1)
         assert (len(calls), reason) == (1, "tool_calls")
 
+    def test_they_are_a_capability(self, told: Server) -> None:
+        assert told.post("/api/show", {}).json()["capabilities"] == ["completion", "tools"]
+
     def test_a_conversation_goes_on(self, told: Server) -> None:
         client = told.client()
         given: Any = {"model": "tiny", "tools": TOOLS, "temperature": 0, "max_tokens": 60}
@@ -143,6 +146,7 @@ def test_a_model_that_cannot_be_shown_tools(
             with pytest.raises(openai.BadRequestError) as refused:
                 create(**given, tools=TOOLS, tool_choice=choice)
             assert all(part in refused.value.message for part in messages)
+        assert server.post("/api/show", {}).json()["capabilities"] == ["completion"]
         if template is not None:  # the control
             assert create(**given).choices
             assert create(**given, tools=TOOLS, tool_choice="none").choices

@@ -75,7 +75,13 @@ def test_the_model_reads_both_sides(coder: Server) -> None:
 
 
 def test_ollamas_suffix_is_the_same(coder: Server) -> None:
-    body = {"model": "tiny", "prompt": BEFORE, "suffix": AFTER, "stream": False}
+    body = {
+        "model": "tiny",
+        "prompt": BEFORE,
+        "suffix": AFTER,
+        "stream": False,
+        "options": {"temperature": 0},
+    }
     assert coder.post("/api/generate", body).json()["response"] == BETWEEN
     assert "insert" in coder.post("/api/show", {"model": "tiny"}).json()["capabilities"]
 
