@@ -142,11 +142,11 @@ class Decoder:
         if (marks := self._marks(tokens)) is None:
             return grammar
         template, budget = tokenizer.chat_template, options.think_tokens
-        unswitched = options.think is False and not (template and template.switches_thinking)
-        if unswitched or (grammar is not None and not marks.ids):
+        switched_off = options.think is False and template and template.switches_thinking
+        if (options.think is False and not switched_off) or (grammar and not marks.ids):
             budget = 0
-        if budget is None and grammar is None:
-            return None
+        if budget is None and (grammar is None or switched_off):
+            return grammar
         from edgedec.text.after_thinking import AfterThinking, Rules
         from edgedec.text.thinking import begin
 

@@ -12,6 +12,7 @@ import pytest
 import tiny_bundles
 from thinking_models import ANSWER, thinking_checkpoint
 
+from edgedec import Pipeline
 from edgedec.export import ExportOptions
 
 Run = Callable[..., Any]
@@ -93,12 +94,22 @@ def test_answers_are_drawn_as_the_model_asks_and_texts_are_greedy(
         assert ", seed " not in found.stderr
 
 
-def test_many_prompts_with_messages_among_them(run: Run, thinker: Path, tmp_path: Path) -> None:
+def test_many_prompts_with_messages_among_them(
+    run: Run, thinker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, stream = list[float](), Pipeline.stream
+
+    def noted(pipeline: Pipeline, prompt: Any, options: Any, **more: Any) -> Any:
+        drawn.append(options.sampling.temperature)
+        return stream(pipeline, prompt, options, **more)
+
+    monkeypatch.setattr(Pipeline, "stream", noted)
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     lines = [{"prompt": "Hi"}, {"messages": [{"role": "user", "content": "Hi"}]}]
     prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
     ask = ["generate", thinker, "--prompts", prompts, "--out", out, "-n", 12]
     assert run(*ask).exit_code == 0
+    assert drawn == [0, 0.6]
     text, answer = map(json.loads, out.read_text().splitlines())
     assert "thinking" not in text
     assert (answer["thinking"], answer["text"]) == ("first then", ANSWERED)

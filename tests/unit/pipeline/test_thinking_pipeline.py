@@ -130,6 +130,18 @@ def test_a_grammar_holds_for_the_answer(manner: str, drafter: str) -> None:
         assert pipeline.generate(messages=QUESTION, regex="[a-z]{3}").text.isalpha()
 
 
+def test_where_thinking_is_off_a_grammar_lets_none_begin() -> None:
+    pytest.importorskip("llguidance")
+    with thinking_pipeline("qwen") as pipeline:
+        opening = pipeline.tokenizer.token_id("<think>")
+        assert opening is not None
+        asked: dict[str, Any] = {"regex": "[a-z]{3}", "logit_bias": {opening: 1000.0}}
+        off = pipeline.generate(messages=QUESTION, think=False, **asked)
+        assert len(off.text) == 3
+        on = pipeline.generate(messages=QUESTION, max_new_tokens=6, **asked)
+        assert on.token_ids == [opening] * 6
+
+
 @pytest.mark.parametrize("manner", ["qwen", "deepseek"])
 def test_a_grammar_switches_spelled_thinking_off(
     manner: str, caplog: pytest.LogCaptureFixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from served_here import run, serving_here
 from serving import serving
 from thinking_models import ANSWER, MANNERS, THOUGHTS, thinking_checkpoint, thinking_pipeline
 
-from edgedec import Pipeline
+from edgedec import GenerateOptions, Pipeline
 from edgedec.export import ExportOptions
+from edgedec.serve.answers import Writer
+from edgedec.serve.parsing import ParsedRequest
+from edgedec.serve.ticket import Work
 
 THOUGHT, ANSWERED = "".join(THOUGHTS).strip(), "".join(ANSWER)
 OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
@@ -195,6 +199,17 @@ def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
     run(test())
     found = [(one.temperature, one.top_p, one.top_k) for one in drawn]
     assert found == [(0.6, 0.95, 20), (0.6, 0.95, 5), (0, 0.95, 20), (1.0, 1.0, 0)]
+
+
+def test_thinking_that_a_time_limit_releases_is_sent(qwen: Pipeline) -> None:
+    """It belongs to no token."""
+    result = qwen.generate(messages=[{"role": "user", "content": "Hi"}], max_new_tokens=4)
+    late = replace(result, thinking=f"{result.thinking} <", finish_reason="timeout")
+    parsed = ParsedRequest([Work([1], GenerateOptions())], stream=True, usage=False, pieces=False)
+    for one, sent in ((late, [" <"]), (result, [])):
+        chunks = Writer(parsed, qwen.tokenizer, "tiny", chat=True).end(0, one)
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        assert [d["reasoning_content"] for d in deltas if "reasoning_content" in d] == sent
 
 
 def test_openais_client_reads_the_thinking(tmp_path: Path) -> None:

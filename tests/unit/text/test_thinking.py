@@ -107,6 +107,24 @@ def test_the_name_of_a_tag_in_other_tokens_is_none() -> None:
     assert (answer, reader.thinking) == ("", "</think>")
 
 
+def test_half_a_character_before_a_mark_is_not_lost() -> None:
+    tokenizer = MANNERS["qwen"].tokenizer()
+    marks = tokenizer.thinking
+    assert marks is not None
+    half = tokenizer.encode("思")[0]
+    assert len(tokenizer.bytes_of(half)) < 3
+    reader = Splitter(tokenizer, marks, tokenizer.encode("x<think>"))
+    tokens = [*tokenizer.encode("so"), half, *tokenizer.encode("</think>The")]
+    assert "".join(map(reader.push, tokens)) + reader.flush() == "The"
+    assert reader.thinking == "so\ufffd"
+
+
+def test_a_header_without_an_end_is_the_answer() -> None:
+    tokenizer = MANNERS["harmony"].tokenizer()
+    written = "word " * 100
+    assert split(tokenizer, f"<|channel|>{written}")[1].endswith(written)
+
+
 def test_any_tokens_give_the_same_parts() -> None:
     """Tags that are spelled are found wherever tokens begin and end."""
     tokenizer, rng = MANNERS["spelled"].tokenizer(), random.Random(0)
