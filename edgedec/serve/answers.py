@@ -43,16 +43,17 @@ class Writer:
         parsed: the request.
         tokenizer: of the model.
         name: the model's id.
-        chat: whether it is a chat's.
+
+    Attributes:
+        head: fields that all chunks have.
 
     """
 
-    def __init__(
-        self, parsed: ParsedRequest, tokenizer: Tokenizer, name: str, *, chat: bool
-    ) -> None:
+    def __init__(self, parsed: ParsedRequest, tokenizer: Tokenizer, name: str) -> None:
+        chat = parsed.chat
         self._parsed, self._tokenizer, self._chat = parsed, tokenizer, chat
         kind = "chat.completion" if chat else "text_completion"
-        self._head = {
+        self.head = {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
             "object": f"{kind}.chunk" if chat and parsed.stream else kind,
             "created": int(time()),
@@ -61,13 +62,14 @@ class Writer:
         self._calls = [Calls(parsed.tools) if parsed.tools else None for _ in parsed.works]
         self._begun = [False] * len(parsed.works)
         self._lengths = [0] * len(parsed.works)
+        self._echo = dict(enumerate(parsed.echo))  # those not given back yet
         self._results: list[Generation] = []
 
     # -- in chunks -------------------------------------------------------------------------------
 
     def tokens(self, choice: int, events: Sequence[Emission]) -> Chunk | None:
         """Return the chunk of a round; None if there is nothing to show yet."""
-        text = "".join(event.text for event in events)
+        text = self._echo.pop(choice, "") + "".join(event.text for event in events)
         thinking = "".join(event.thinking or "" for event in events)
         calls = self._calls[choice]
         if calls is not None:
@@ -91,7 +93,7 @@ class Writer:
         shown = "".join(event.text for event in result.events)
         thought = "".join(event.thinking or "" for event in result.events)
         # A time limit releases text that no token did.
-        rest = result.text[len(shown) :]
+        rest = self._echo.pop(choice, "") + result.text[len(shown) :]
         if result.thinking != thought:
             chunk = self._chunk(choice, "", None, None)
             chunk["choices"][0]["delta"] = {"reasoning_content": result.thinking[len(thought) :]}
@@ -114,7 +116,7 @@ class Writer:
         """Return the chunk with the tokens of the whole request, if it was asked for."""
         if not self._parsed.usage:
             return None
-        return {**self._head, "choices": [], "usage": self._usage()}
+        return {**self.head, "choices": [], "usage": self._usage()}
 
     def _chunk(self, choice: int, text: str, logprobs: Any, reason: str | None) -> Chunk:
         filled: dict[str, Any] = {"text": text}
@@ -123,7 +125,7 @@ class Writer:
             filled = {"delta": {**delta, "content": text}}
             self._begun[choice] = True
         return {
-            **self._head,
+            **self.head,
             "choices": [{"index": choice, **filled, "logprobs": logprobs, "finish_reason": reason}],
         }
 
@@ -137,16 +139,14 @@ class Writer:
         if self._parsed.pieces:
             for own, result in zip(ours, results, strict=True):
                 own["pieces"] = [[event.text, event.source] for event in result.events]
-        answer = {**self._head, "choices": choices, "usage": self._usage()}
+        answer = {**self.head, "choices": choices, "usage": self._usage()}
         return {**answer, "edgedec": ours[0] if len(ours) == 1 else {"choices": ours}}
 
     def _choice(self, place: int, result: Generation) -> dict[str, Any]:
         logprobs = self._logprobs(place, result.events)
         if not self._chat:
-            reason = self._reason(place, result)
-            return {
-                "index": place, "text": result.text, "logprobs": logprobs, "finish_reason": reason
-            }  # fmt: skip
+            text, reason = self._echo.pop(place, "") + result.text, self._reason(place, result)
+            return {"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason}
         message: dict[str, Any] = {"role": "assistant", "content": result.text, "refusal": None}
         if result.thinking:
             message["reasoning_content"] = result.thinking
