@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     import tokenizers
 
     from edgedec.text.chat import ChatTemplate
+    from edgedec.text.thinking import Marks
 
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MAX_TOKENIZER_BYTES = 128 << 20
 MAX_CONFIG_BYTES = 8 << 20
 Read = Callable[[str, int], "bytes | None"]
+
+
+class ChatTokens(list[int]):
+    """Token ids of a conversation, ready for the assistant's turn."""
 
 
 class Tokenizer:
@@ -130,6 +135,13 @@ class Tokenizer:
 
         return ChatTemplate(source, bos_token=self.bos_token or "", eos_token=self.eos_token or "")
 
+    @functools.cached_property
+    def thinking(self) -> Marks | None:
+        """How the model marks its thinking; None if it does not think, or has no template."""
+        from edgedec.text.thinking import marks_of
+
+        return marks_of(self)
+
     def encode(
         self, text: str, *, add_special_tokens: bool = True, aside: bool = False
     ) -> list[int]:
@@ -167,29 +179,32 @@ class Tokenizer:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[int]:
+        variables: Mapping[str, Any] | None = None,
+    ) -> ChatTokens:
         """Return the token ids of a conversation, ready for the assistant's turn.
 
         Args:
             messages: see ``ChatTemplate.render``.
-            tools: likewise.
+            tools, variables: likewise.
 
         Raises:
             InputError: there is no template, or it refuses the messages.
 
         """
-        return self.encode(self.render(messages, tools), add_special_tokens=False)
+        text = self.render(messages, tools, variables)
+        return ChatTokens(self.encode(text, add_special_tokens=False))
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the text of a conversation; see ``encode_chat``."""
         template = self.chat_template
         if template is None:
             raise InputError("this bundle has no chat template: give a plain prompt instead")
-        return template.render(messages, tools=tools)
+        return template.render(messages, tools=tools, variables=variables)
 
     @functools.cached_property
     def longest_token(self) -> int | None:
