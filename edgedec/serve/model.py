@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from time import time
 from typing import Any, TypeVar
 
@@ -158,7 +159,8 @@ class Served:
         return self._pipeline.plan
 
     def card(self) -> dict[str, Any]:
-        """Return the model as ``/v1/models`` lists it."""
+        """Return the model as ``/v1/models`` lists it, with the sampling that its files ask for."""
+        own = self._pipeline.sampling
         return {
             "id": self.settings.name,
             "object": "model",
@@ -167,6 +169,7 @@ class Served:
             "edgedec": {
                 "max_context": self.max_context,
                 "chat": self.tokenizer.chat_template is not None,
+                "sampling": None if own is None else asdict(own),
                 "plan": self._pipeline.plan,
                 "notes": self._pipeline.notes,
             },
