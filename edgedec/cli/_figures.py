@@ -38,6 +38,8 @@ def details(result: Generation, *, sampled: bool) -> list[str]:
     metrics, plan = result.metrics, result.plan
     plain = plan.get("drafter") == PLAIN
     parts = [f"{took(metrics)} ({result.finish_reason})"]
+    if result.thinking:
+        parts.append(f"{result.thinking_tokens} of them thinking")
     if metrics.tokens_per_second:
         parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
     if not plain and metrics.drafted_tokens:
@@ -85,7 +87,8 @@ def cut(
         return None
     if written >= options.max_new_tokens:
         more = f"/tokens {2 * written} for longer ones" if chat else f"-n {2 * written} for more"
-        return f"the {what} was cut at {written} tokens: {more}"
+        where = ", while thinking" if result.thinking and not result.text else ""
+        return f"the {what} was cut at {written} tokens{where}: {more}"
     context = int(result.plan["max_context"])
     full = f"the {what} was cut where the context of {context} tokens ends"
     if turns:

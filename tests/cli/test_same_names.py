@@ -35,6 +35,10 @@ TEXT: list[Row] = [
     (["--json-schema", '{"type": "null"}'], {"json_schema": '{"type": "null"}'}),
     (["--regex", "a|b"], {"regex": "a|b"}),
     (["--grammar", "{folder}/words.lark"], {"grammar": Path("{folder}/words.lark")}),
+    (["--think"], {"think": True}),
+    (["--no-think"], {"think": False}),
+    (["--think-tokens", "64"], {"think_tokens": 64}),
+    (["--reasoning-effort", "low"], {"reasoning_effort": "low"}),
     (["--logprobs", "2", "--json"], {"logprobs": 2}),
 ]
 OPEN: list[Row] = [
@@ -82,6 +86,7 @@ OPEN: list[Row] = [
 COMMAND_ONLY = {
     "model", "named", "prompt",  # arguments of the functions
     "system", "messages",  # likewise, and tested below
+    "hide_thinking",  # what is printed
     "prompts", "out", "as_json",  # many texts and their output
     "verbose", "verbosity", "help_all", "help", "_click_default_help",
 }  # fmt: skip
