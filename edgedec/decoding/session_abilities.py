@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from edgedec.decoding.session import Session
+from edgedec.decoding.tree import FloatArray
 
 
 class Phase(enum.Enum):
@@ -17,6 +18,9 @@ class Phase(enum.Enum):
 
 
 OnPhase = Callable[[Phase], None]
+# Called with the position of the first token, and ``[tokens, taps * hidden]`` float32, which is
+# valid during the call only.
+OnStates = Callable[[int, FloatArray], None]
 
 
 @runtime_checkable
@@ -52,6 +56,20 @@ class Rehearsing(Protocol):
         """Run a prefill chunk and a pass of ``rows`` rows as if after ``length`` tokens.
 
         Afterwards the session is empty, as before, and its cache takes no memory.
+        """
+        ...
+
+
+@runtime_checkable
+class Tapped(Protocol):
+    """A session that can show the residual streams of what it prefills."""
+
+    def tap(self, on_states: OnStates | None) -> None:
+        """Report the streams of each prefilled chunk once it is committed; None ends it.
+
+        Raises:
+            StateError: its model shows none (``Capabilities.taps``).
+
         """
         ...
 

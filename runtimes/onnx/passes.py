@@ -28,12 +28,16 @@ class GraphPasses(Runner):
     Attributes:
         logits, top_logits, top_ids: of the last pass with a head, one row per token; the next pass
             may overwrite them.
+        shows_states: whether passes return the residual streams that the graph shows.
+        states: those of the last such pass, one array for each, with a row per token; likewise.
 
     """
 
     logits: FloatArray
     top_logits: FloatArray
     top_ids: IntArray
+    shows_states: bool = False
+    states: Sequence[FloatArray] = ()
 
     def run(
         self,
@@ -94,7 +98,7 @@ class Passes(OrtRunner, GraphPasses):
     def __init__(self, graph: Graph, cache: KvCache) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
-        self._bindings: dict[tuple[int, int, bool], ort.IOBinding] = {}
+        self._bindings: dict[tuple[int, int, bool, bool], ort.IOBinding] = {}
         # Memory of the bindings: attention rows, by numbers of rows.
         self._repeated: dict[tuple[int, int], IntArray] = {}
         self._past_length = np.zeros(1, np.int32)
@@ -103,6 +107,7 @@ class Passes(OrtRunner, GraphPasses):
         self._bias_at = 0
         self._make_inputs(_FIRST_ROWS)
         self._make_outputs(_FIRST_HEAD_ROWS)
+        self._make_states(0)
 
     def _locked_run(
         self,
@@ -115,7 +120,8 @@ class Passes(OrtRunner, GraphPasses):
     ) -> None:
         count = len(tokens)
         total = past + rows
-        binding = self._bindings.get((count, rows, head)) or self._bind(count, rows, head)
+        known = self._bindings.get((count, rows, head, self.shows_states))
+        binding = known or self._bind(count, rows, head)
         self._ids[:count] = tokens
         if positions is None:
             np.add(self._index[:count], past, out=self._positions[:count])
@@ -145,6 +151,7 @@ class Passes(OrtRunner, GraphPasses):
         with self._busy:
             self._bias, self._bias_at = np.zeros(0, np.float32), 0
             self._make_outputs(1)
+            self._make_states(0)
 
     def _release(self) -> None:
         super()._release()
@@ -163,6 +170,11 @@ class Passes(OrtRunner, GraphPasses):
         self.top_logits = np.empty((rows, facts.top_k), np.float32)
         self.top_ids = np.empty((rows, facts.top_k), np.int64)
 
+    def _make_states(self, rows: int) -> None:
+        self._bindings.clear()
+        graph = self._graph
+        self.states = [np.empty((rows, graph.hidden), np.float32) for _ in graph.facts.taps]
+
     def _bind(self, count: int, rows: int, head: bool) -> ort.IOBinding:
         """Bind all but the attention bias for these numbers of rows and of attention rows."""
         if rows > len(self._ids):
@@ -170,9 +182,12 @@ class Passes(OrtRunner, GraphPasses):
         wanted = count if head else _LEAST_ROWS
         if wanted > len(self.logits):
             self._make_outputs(2 * wanted)
+        if self.shows_states and count > len(self.states[0]):
+            self._make_states(2 * count)
         if len(self._bindings) >= _MAX_BINDINGS:
             self._bindings.clear()
-        self._bindings[count, rows, head] = binding = self._graph.inference.io_binding()
+        binding = self._graph.inference.io_binding()
+        self._bindings[count, rows, head, self.shows_states] = binding
         facts = self._graph.facts
         for name, array, shape in (
             ("input_ids", self._ids, (1, count)),
@@ -190,6 +205,9 @@ class Passes(OrtRunner, GraphPasses):
         _bind(binding.bind_output, "logits", self.logits, (wanted, facts.vocab_size))
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
+        if self.shows_states:
+            for tap, states in zip(facts.taps, self.states, strict=True):
+                _bind(binding.bind_output, tap, states, (1, count, self._graph.hidden))
         for index, part in enumerate(self._cache.rows):
             name = f"{('key', 'value')[index % 2]}_{index // 2}"
             shape = (1, *part.shape)
