@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from edgedec._support.model_path import GGUF, is_gguf, part_of_model
 from edgedec.bundle import Bundle, Role
@@ -31,6 +32,7 @@ class Source:
         stated: sha256 by file from a bundle's manifest; empty without one.
         max_context: context length it was trained for; None if its file does not say.
         kv_bytes_per_token: a lower bound; None if it is unknown until the model is loaded.
+        generation: what its files state for generating, by the names of generation_config.json.
         mask: the token that a draft model reads for one not known yet; None if it cannot.
 
     """
@@ -44,6 +46,7 @@ class Source:
     stated: Mapping[str, str] = field(default_factory=dict)
     max_context: int | None = None
     kv_bytes_per_token: int | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
     mask: int | None = None
 
     def hashes(self) -> dict[str, str]:
@@ -208,6 +211,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         stated={name: bundle.files[name].sha256 for name in variant.files},
         max_context=role.dims.get("max_context"),
         kv_bytes_per_token=role.kv_bytes_per_token(format),
+        generation=bundle.generation,
         mask=mask,
     )
 
@@ -215,6 +219,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
 def _gguf(path: Path, role: str) -> Source:
     from edgedec.gguf import GgufHeader, load_tokenizer
     from edgedec.gguf.parts import decodable_parts
+    from edgedec.gguf.sampling import stated_sampling
 
     header = GgufHeader.read(path)
     files = {part.name: part for part in decodable_parts(header)}
@@ -226,4 +231,5 @@ def _gguf(path: Path, role: str) -> Source:
         read_tokenizer=lambda: load_tokenizer(header),
         admit=lambda: registry.admit("gguf", path, files.values()),
         max_context=header.context_length,
+        generation=stated_sampling(header.metadata),
     )

@@ -47,7 +47,7 @@ function temperature(chat) {
 }
 
 export function isGreedy(chat) {
-  return temperature(chat).temperature === 0;
+  return (temperature(chat).temperature ?? model.sampling.temperature) === 0;
 }
 
 export function options(chat) {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
 import openai
-from serving import Server
+from serving import Server, wait_until
 
 from edgedec.decoding.sampling import SamplingParams
 
@@ -42,13 +41,6 @@ def raw(server: Server, data: bytes, seconds: float = 10) -> bytes:
         while more := sock.recv(65536):
             found += more
     return found
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "never"
-        time.sleep(0.05)
 
 
 class TestKey:
