@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,17 +95,17 @@ class HeadTensors:
 def _ids(path: Path, files: Mapping[str, SafetensorsFile], spec: HeadSpec) -> npt.NDArray[np.int64]:
     """Return the target's ids: ``d2t`` holds what is to be added to a token of the head."""
     count, vocab = spec.layer.vocab_size, spec.target_vocab
-    own = np.arange(count, dtype=np.int64)
+    own: npt.NDArray[np.int64] = np.arange(count, dtype=np.int64)
     if _OFFSETS not in files:
         if count == vocab:
             return own
         raise CheckpointError(
             f"{path} has no tensor {_OFFSETS}, and drafts {count} of {vocab} tokens"
         )
-    offsets: npt.NDArray[Any] = files[_OFFSETS].integers(_OFFSETS).reshape(-1)
+    offsets = files[_OFFSETS].integers(_OFFSETS).reshape(-1)
     if len(offsets) != count:
         raise CheckpointError(f"{path}: {_OFFSETS} has {len(offsets)} entries, expected {count}")
-    ids = own + offsets
+    ids: npt.NDArray[np.int64] = own + offsets
     if ids.min() < 0 or ids.max() >= vocab or (np.diff(ids) <= 0).any():
         raise CheckpointError(
             f"{path}: {_OFFSETS} names tokens that do not ascend from 0 to {vocab - 1}: expected"

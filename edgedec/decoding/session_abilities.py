@@ -75,6 +75,42 @@ class Tapped(Protocol):
 
 
 @runtime_checkable
+class HeadSession(Session, Protocol):
+    """A session of a head, which reads a state with each token.
+
+    Its passes show what a row hands to the next one as ``Pass.states``.
+    """
+
+    def carry(self, rows: FloatArray) -> None:
+        """Give the states of the tokens of the next call, ``[tokens, hidden]`` float32."""
+        ...
+
+
+class HeadModel(Protocol):
+    """A head: its sessions, and the fusion of its target's residual streams.
+
+    Attributes:
+        reads: layers of the target before which it reads the stream, as ``Capabilities.taps``.
+
+    """
+
+    @property
+    def reads(self) -> tuple[int, ...]: ...
+
+    def fuse(self, states: FloatArray) -> FloatArray:
+        """Return what a session carries for target states, ``[tokens, hidden]`` float32."""
+        ...
+
+    def open(self, capacity: int) -> HeadSession:
+        """Return a new, empty session."""
+        ...
+
+    def close(self) -> None:
+        """Release the weights."""
+        ...
+
+
+@runtime_checkable
 class StreamedSession(Session, Protocol):
     """A session whose weights are larger than memory and pass through it (2309.04255)."""
 

@@ -21,7 +21,11 @@ _KV_TYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """Facts that the exporter wrote into the graph's metadata."""
+    """Facts that the exporter wrote into the graph's metadata.
+
+    ``taps``: outputs that are residual streams, and their layers. ``reads``: of a head, the layers
+    of the target before which it reads the stream.
+    """
 
     name: str
     layers: int
@@ -33,6 +37,7 @@ class GraphFacts:
     top_k: int
     block_size: int | None = None
     taps: dict[str, int] = field(default_factory=dict)
+    reads: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, metadata: dict[str, str], where: str) -> GraphFacts:
@@ -50,7 +55,7 @@ class GraphFacts:
             block = None if block is None else positive(block)
             return cls(
                 name=str(found["name"]), eos_ids=eos_ids, block_size=block, taps=_taps(found),
-                **sizes,
+                reads=tuple(int(tap) for tap in found.get("reads", ())), **sizes,
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise damaged(where) from error
@@ -109,6 +114,7 @@ class Graph:
         ]
         own_rows = set(_OWN_ROWS) <= set(shapes)
         inputs = (*_INPUTS, *_OWN_ROWS) if own_rows else _INPUTS
+        inputs = (*inputs, CARRIED) if facts.reads else inputs
         if set(shapes) - set(facts.taps) != {*inputs, *_OUTPUTS, *caches}:
             raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
         ends = [shapes[name][-1] for name in _OUTPUTS]
@@ -147,5 +153,7 @@ _INPUTS = (
     "total_sequence_length",
     "rows",
 )
+# Of a head: the states that it reads with its tokens.
+CARRIED = "carried"
 _OWN_ROWS = ("attention_rows", "computed_rows")
 _OUTPUTS = ("logits", "top_logits", "top_ids")

@@ -13,7 +13,7 @@ import onnxruntime as ort
 from edgedec.decoding.tree import FloatArray, IntArray
 from edgedec.runtimes._ort.runner import OrtRunner, Runner
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.onnx.graph import Graph
+from edgedec.runtimes.onnx.graph import CARRIED, Graph
 
 _FIRST_ROWS = 256
 _FIRST_HEAD_ROWS = 16
@@ -30,6 +30,7 @@ class GraphPasses(Runner):
             may overwrite them.
         shows_states: whether passes return the residual streams that the graph shows.
         states: those of the last such pass, one array for each, with a row per token; likewise.
+        carried: of a head, the states that the next pass reads, ``[tokens, hidden]``.
 
     """
 
@@ -38,6 +39,7 @@ class GraphPasses(Runner):
     top_ids: IntArray
     shows_states: bool = False
     states: Sequence[FloatArray] = ()
+    carried: FloatArray | None = None
 
     def run(
         self,
@@ -127,6 +129,8 @@ class Passes(OrtRunner, GraphPasses):
             np.add(self._index[:count], past, out=self._positions[:count])
         else:
             self._positions[:count] = positions
+        if self.carried is not None:
+            self._carried[:count] = self.carried
         self._past_length[0] = total - 1
         self._total[()] = total
         if rows * total > self._bias.size:
@@ -162,6 +166,8 @@ class Passes(OrtRunner, GraphPasses):
         self._bindings.clear()
         self._ids, self._positions = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self._index: IntArray = np.arange(rows, dtype=np.int64)
+        reads = rows if self._graph.facts.reads else 0
+        self._carried = np.zeros((reads, self._graph.hidden), np.float32)
 
     def _make_outputs(self, rows: int) -> None:
         self._bindings.clear()
@@ -197,6 +203,7 @@ class Passes(OrtRunner, GraphPasses):
             ("rows", self._index, (wanted,)),
         ):
             _bind(binding.bind_input, name, array, shape)
+        self._bind_states(binding, (1, count, self._graph.hidden))
         if self._graph.own_rows:
             chosen = _attention_rows(count, rows)
             chosen = self._repeated.setdefault((count, rows), chosen)
@@ -205,15 +212,21 @@ class Passes(OrtRunner, GraphPasses):
         _bind(binding.bind_output, "logits", self.logits, (wanted, facts.vocab_size))
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
-        if self.shows_states:
-            for tap, states in zip(facts.taps, self.states, strict=True):
-                _bind(binding.bind_output, tap, states, (1, count, self._graph.hidden))
         for index, part in enumerate(self._cache.rows):
             name = f"{('key', 'value')[index % 2]}_{index // 2}"
             shape = (1, *part.shape)
             _bind(binding.bind_input, f"past_{name}", part, shape)
             _bind(binding.bind_output, f"present_{name}", part, shape)
         return binding
+
+    def _bind_states(self, binding: ort.IOBinding, shape: tuple[int, int, int]) -> None:
+        """Bind the residual streams that are wanted, and those that a head reads."""
+        facts = self._graph.facts
+        if facts.reads:
+            _bind(binding.bind_input, CARRIED, self._carried, shape)
+        if self.shows_states:
+            for name, array in zip(facts.taps, self.states, strict=True):
+                _bind(binding.bind_output, name, array, shape)
 
 
 def _attention_rows(count: int, rows: int) -> IntArray:
