@@ -131,7 +131,7 @@ class SessionBase(ABC):
 
     def tap(self, on_states: OnStates | None) -> None:
         """See ``Tapped``."""
-        if self._closed:
+        if self._closed and on_states is not None:
             raise closed()
         if on_states is not None and not self._capabilities.taps:
             raise StateError(
