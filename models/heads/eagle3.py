@@ -81,10 +81,10 @@ def _taps(config: Mapping[str, Any], own: Mapping[str, Any], layers: int) -> tup
     if not isinstance(ids, list) or not ids or any(type(one) is not int for one in ids):
         raise CheckpointError(f"config.json: {_IDS} is {ids!r}, expected a list of layers")
     taps = tuple(one + shift for one in ids)
-    if not all(0 <= tap <= layers for tap in taps) or len(set(taps)) < len(taps):
+    if not 0 <= taps[0] <= taps[-1] <= layers or list(taps) != sorted(set(taps)):
         raise CheckpointError(
             f"config.json: the head reads the streams before layers {list(taps)}, the target has"
-            f" {layers} layers: expected different ones from 0 to {layers}"
+            f" {layers} layers: expected ascending ones from 0 to {layers}"
         )
     return taps
 

@@ -10,10 +10,11 @@ from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort import devices as of_onnxruntime
 from edgedec.runtimes._ort.devices import problems
+from edgedec.runtimes.onnx.head import OnnxHead
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.openvino import places as openvino
 
-__all__ = ["admit", "devices", "load", "prepare", "problems", "quickest"]
+__all__ = ["admit", "devices", "load", "load_head", "prepare", "problems", "quickest"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
@@ -37,6 +38,11 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
         device=options.device,
         batch_invariant=invariant,
     )
+
+
+def load_head(path: Path, options: LoadOptions) -> OnnxHead:
+    """See ``edgedec.runtimes.registry.load_head``; heads run on ONNX Runtime in every place."""
+    return OnnxHead.load(path, threads=options.threads)
 
 
 def quickest(path: Path, options: LoadOptions) -> str | None:

@@ -27,8 +27,8 @@ from edgedec.errors import InputError
 
 # Up to this many missing pairs are computed in the next pass; more are prefilled before it.
 _RIDE_ALONG = 8
-# Pairs that are prefilled as soon as so many wait, so that few states are kept.
-_MOST_WAITING = 64
+# States that are kept for a head that does not draft; with more it begins anew when it does.
+_MOST_WAITING = 256
 # Tokens that a target reads again if it has cached them and the head has not.
 _READ_AGAIN = 256
 
@@ -64,9 +64,10 @@ class HeadDrafter:
         self._session: HeadSession = parts.head.open(parts.head_capacity)
         self.rivals = parts.rivals
         self._sampler: Sampler | None = None
-        self._first = 0
+        # Of the text: where it begins behind the prompt, and what the head has not seen.
+        self._begins = self._first = 0
         self._held: list[int] = []
-        self._waiting: FloatArray = np.empty((0, 0), np.float32)
+        self._waiting = _Waiting()
         self._round: _Round | None = None
 
     # -- following the text ---------------------------------------------------------------------
@@ -75,12 +76,12 @@ class HeadDrafter:
         """Follow another request; pairs of the prefix shared with the last one stay cached."""
         self._drop()
         before = [] if self._sampler is None else self._sampler.history
-        self._sampler = sampler
+        self._sampler, self._begins = sampler, len(prompt) - 1
         left = shared_length(before, prompt) - 1 - self._first
         if left <= 0:
             self._restart(0)
             return
-        self._waiting = self._waiting[:0]
+        self._waiting.clear()
         self._rollback(min(left, len(self._held)))
 
     def attach(self, target: Session) -> None:
@@ -91,17 +92,22 @@ class HeadDrafter:
             self._restart(target.length)
 
     def read(self, position: int, states: FloatArray) -> None:
-        """See ``ReadsStates``: keep the states of a round, or prefill those of a chunk."""
+        """See ``ReadsStates``: keep the states of a round, or prefill those of a prompt's chunk.
+
+        A round without a draft costs a copy, no more.
+        """
         self._drop()
         if position > self._known:  # a part was never seen
             self._restart(position)
         states = states[self._known - position :]
         if not len(states):
             return
-        fused, kept = self._head.fuse(states), self._waiting
-        self._waiting = np.concatenate([kept, fused]) if len(kept) else fused
-        if len(self._waiting) > _MOST_WAITING:
+        self._waiting.add(states)
+        if position < self._begins:
             self._prefill(len(self._waiting) - 1)
+        elif len(self._waiting) > _MOST_WAITING:
+            self._restart(self._known - 1)
+            self._waiting.add(states[-1:])
 
     @property
     def _known(self) -> int:
@@ -118,20 +124,23 @@ class HeadDrafter:
         if self._session.length + count > self._session.capacity:
             self._restart(self._known)
             return
+        if not count:
+            return
         tokens = self._next_tokens(count)
-        self._session.carry(self._waiting[:count])
+        self._session.carry(self._head.fuse(self._waiting.first(count)))
         self._session.prefill(tokens)
         self._keep(tokens)
 
     def _keep(self, tokens: Sequence[int]) -> None:
         self._held += tokens
-        self._waiting = self._waiting[len(tokens) :]
+        self._waiting.drop(len(tokens))
 
     def _restart(self, position: int) -> None:
         """Forget all pairs before a position of the text."""
         self._drop()
         self._rollback(0)
-        self._first, self._waiting = position, self._waiting[:0]
+        self._first = position
+        self._waiting.clear()
 
     def _rollback(self, length: int) -> None:
         self._session.rollback(length)
@@ -186,8 +195,9 @@ class HeadDrafter:
         sampler = self._sampler
         assert sampler is not None, "propose() before begin()"
         if self._round is None:
-            pairs = TokenTree.chain(self._next_tokens(len(self._waiting)))
-            self._round = _Round(self._session, sampler, pairs, self._waiting)
+            count = len(self._waiting)
+            pairs, carried = self._next_tokens(count), self._head.fuse(self._waiting.first(count))
+            self._round = _Round(self._session, sampler, TokenTree.chain(pairs), carried)
         self._round.reach(tree)
         return self._round
 
@@ -217,6 +227,38 @@ class HeadDrafter:
 
     def close(self) -> None:
         self._session.close()
+
+
+class _Waiting:
+    """States that were read and are not in the session yet, joined when they are needed."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._parts: list[FloatArray] = []
+        self._count = 0
+
+    def add(self, states: FloatArray) -> None:
+        """Append a copy."""
+        self._parts.append(states.copy())
+        self._count += len(states)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def first(self, count: int) -> FloatArray:
+        """Return the first ones, ``[count, taps * hidden]``."""
+        self._parts = [np.concatenate(self._parts)]
+        return self._parts[0][:count]
+
+    def drop(self, count: int) -> None:
+        """Drop the first ones."""
+        left = np.concatenate(self._parts)[count:] if count < self._count else None
+        self.clear()
+        if left is not None:
+            self.add(left)
 
 
 class _Round:
