@@ -22,7 +22,6 @@ from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.engine import build_engine, parallel_engine
-from edgedec.loading.heads import load_head
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sessions import Meter, open_sessions
@@ -76,6 +75,8 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         if pair.draft is not None:
             parts = dataclasses.replace(parts, mask=pair.draft.mask)
         if drafting.info(drafter).needs_head:
+            from edgedec.loading.heads import load_head
+
             head = load_head(pair, target, options)
             stack.callback(head.close)
             parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)

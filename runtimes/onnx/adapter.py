@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedec.bundle.onnx_file import check_listed as admit
+from edgedec.decoding.session_abilities import HeadModel
 from edgedec.hardware.device import Device
 from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort import devices as of_onnxruntime
 from edgedec.runtimes._ort.devices import problems
-from edgedec.runtimes.onnx.head import OnnxHead
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.openvino import places as openvino
 
@@ -40,8 +40,10 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
     )
 
 
-def load_head(path: Path, options: LoadOptions) -> OnnxHead:
+def load_head(path: Path, options: LoadOptions) -> HeadModel:
     """See ``edgedec.runtimes.registry.load_head``; heads run on ONNX Runtime in every place."""
+    from edgedec.runtimes.onnx.head import OnnxHead
+
     return OnnxHead.load(path, threads=options.threads)
 
 
