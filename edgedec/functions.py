@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edgedec.records.plan import Decision
 
 _log = logging.getLogger("edgedec")
-_PATHS = ("draft", "parity_text", "calibration_text", "imatrix_text")
+_PATHS = ("draft", "head", "parity_text", "calibration_text", "imatrix_text")
 _STATIC = ("static_rows", "static_context", "static_activations")
 
 
@@ -44,6 +44,7 @@ class ConvertOptions(TypedDict, total=False):
     """Options of ``convert``: those of ``ExportOptions`` by the names of ``edgedec export``."""
 
     draft: str | Path | None
+    head: str | Path | None
     format: str | Sequence[str]
     weights: str | None
     draft_weights: str | None

@@ -21,7 +21,7 @@ _DEFAULT_FORMAT = "onnx"
 
 class _Export(_help.GroupedCommand):
     shown: ClassVar = {
-        "Options": ("out", "draft", "weights", "calibrated", "format_names", "max_context",
+        "Options": ("out", "draft", "head", "weights", "calibrated", "format_names", "max_context",
                     "overwrite"),
         "Output": ("verbose", "as_json"),
     }  # fmt: skip
@@ -43,6 +43,12 @@ class _Export(_help.GroupedCommand):
     type=FOLDER,
     metavar="DRAFT",
     help="A smaller model, best with the same tokenizer.",
+)
+@click.option(
+    "--head",
+    type=FOLDER,
+    metavar="HEAD",
+    help="A head that drafts from the target's states (EAGLE-3): its checkpoint's folder.",
 )
 @click.option(
     "-o",
@@ -247,11 +253,14 @@ def _print(report: ExportReport, *, figures: bool) -> None:
         rows.append((model.role, text + kind + size(model.size_bytes)))
         rows.extend(("", note) for note in model.notes)
         found = verdict(model.parity)
-        rows.append(("", _CLOSENESS[found.partition(" ")[0]]))
+        whole = model.role != "head"  # which is compared by what it drafts
+        if whole:
+            rows.append(("", _CLOSENESS[found.partition(" ")[0]]))
         if figures and model.worst is not None:
             rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
         if figures and model.parity:
             rows.append(("", f"parity: {_output.figures(model.parity)}"))
+        if figures and model.parity and whole:
             rows.append(("", f"closeness to its source: {found or 'unknown'}"))
     rows.append(("bundle", f"{report.path}, {size(report.size_bytes)}, {report.seconds:.1f} s"))
     table(rows)

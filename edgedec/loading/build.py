@@ -74,6 +74,12 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         parts = _drafter_parts(target, draft, opened.draft, translation, options)
         if pair.draft is not None:
             parts = dataclasses.replace(parts, mask=pair.draft.mask)
+        if drafting.info(drafter).needs_head:
+            from edgedec.loading.heads import load_head
+
+            head = load_head(pair, target, options)
+            stack.callback(head.close)
+            parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
         others = []
