@@ -253,9 +253,11 @@ def _print(report: ExportReport, *, figures: bool) -> None:
         rows.append((model.role, text + kind + size(model.size_bytes)))
         rows.extend(("", note) for note in model.notes)
         found = verdict(model.parity)
-        whole = model.role != "head"  # which is compared by what it drafts
+        whole = model.role != "head"
         if whole:
             rows.append(("", _CLOSENESS[found.partition(" ")[0]]))
+        elif (right := model.parity.get("agreement_1")) is not None:
+            rows.append(("", f"its first choice is the target's {right:.0%} of the time"))
         if figures and model.worst is not None:
             rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
         if figures and model.parity:
