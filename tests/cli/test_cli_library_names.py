@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,13 @@ def test_export_says_in_words_how_close_it_is_and_what_comes_next(
     assert "not compared with its source" in run(*words, "--no-parity").stdout
     finer = run(*words, "--weights", "int8").stdout
     assert "close to its source, whose texts are hardly to be told from its own" in finer
+
+
+def test_export_says_how_often_a_head_is_right(run: Run, repository: Path, tmp_path: Path) -> None:
+    demo = repository / "models" / "demo"
+    words = [demo / "target", "--head", demo / "head", "--out", tmp_path / "out"]
+    shown = run("export", *words, "--no-calibrated")
+    assert shown.exit_code == 0, shown.output
+    found = re.search(r"its first choice is the target's (\d+)% of the time", shown.stdout)
+    assert found is not None
+    assert int(found[1]) > 50

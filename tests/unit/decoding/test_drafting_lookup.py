@@ -162,6 +162,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
     assert drafting.names() == [
         "adaptive",
         "head",
+        "headed",
         "hybrid",
         "lookup",
         "model",
@@ -172,7 +173,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         "text",
         "tree",
     ]
-    with pytest.raises(drafting.InputError, match="adaptive, head, hybrid, lookup"):
+    with pytest.raises(drafting.InputError, match="adaptive, head, headed, hybrid, lookup"):
         drafting.create("psychic", DrafterParts(4))
     with pytest.raises(drafting.InputError):
         drafting.create("base", DrafterParts(4))

@@ -132,6 +132,22 @@ def check(pipeline: Pipeline) -> None:
     fresh.close()
 
 
+def test_auto_uses_the_head_of_the_target(plain: Pipeline) -> None:
+    with Pipeline.open(demo_head.bundle(), draft_length=3) as pipeline:
+        assert pipeline.plan["drafter"] == "headed"
+        options = {"max_new_tokens": 48, "temperature": 0.7, "seed": 3}
+        result = pipeline.generate(PROMPTS[1], **options)
+    assert result.token_ids == plain.generate(PROMPTS[1], **options).token_ids
+    assert result.metrics.accepted_tokens > 0
+
+
+def test_auto_without_the_head(tmp_path: Path) -> None:
+    with Pipeline.open(demo_head.bundle(), memory="2GB", plan="none") as pipeline:
+        assert pipeline.plan["drafter"] == "text"
+    with Pipeline.open(demo_head.bundle(), draft=Path("demo"), plan="none") as pipeline:
+        assert pipeline.plan["drafter"] == "hybrid"
+
+
 def test_what_excludes_a_head(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has none: export the target with --head"):
         Pipeline.open("demo", drafter="head")
@@ -146,7 +162,7 @@ def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
     head = demo_head.changed(
         tmp_path / "head", eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
     )
-    other = demo_head.bundle(head)
+    other = demo_head.bundle(head, parity=False)
     manifests = [json.loads((one / "manifest.json").read_text("utf-8")) for one in (folder, other)]
     for name in ("target/head.onnx", "target/head.onnx.data"):
         shutil.copyfile(other / name, folder / name)
