@@ -34,7 +34,15 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
             " --weight-memory out, or try --drafter lookup"
         )
     pair.head.admit()
-    head = registry.load_head(pair.head.format, pair.head.path, options.load)
+    files = pair.head.files.values()
+    head = registry.load_head(pair.head.format, pair.head.path, files, options.load)
+    columns = head.info.vocab_size, target.info.vocab_size
+    if columns[0] != columns[1]:
+        head.close()
+        raise BundleError(
+            f"{pair.head.path}: the head scores {columns[0]} tokens, the target {columns[1]}:"
+            " export both again"
+        )
     if head.reads != target.capabilities.taps:
         head.close()
         raise BundleError(
