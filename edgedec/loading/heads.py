@@ -18,6 +18,13 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
         BundleError: it is damaged, or was exported for another target.
 
     """
+    own = None if pair.bundle is None else pair.bundle.head
+    if pair.head is None and own is not None:
+        raise InputError(
+            f"the head of {pair.where} is for {', '.join(own.variants)}, not for"
+            f" {pair.target.format}: give --format {next(iter(own.variants))}, or try --drafter"
+            " lookup"
+        )
     if pair.head is None:
         raise InputError(
             f"--drafter head needs a head, and {pair.where} has none: export the target with"

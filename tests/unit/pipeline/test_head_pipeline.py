@@ -159,6 +159,15 @@ def test_what_excludes_a_head(tmp_path: Path) -> None:
         Pipeline.open(demo_head.bundle(), drafter="head", memory="2GB", plan="none")
 
 
+def test_a_head_in_another_format_is_named(tmp_path: Path) -> None:
+    def moved(folder: Path, manifest: dict[str, Any]) -> None:
+        variants = manifest["roles"]["head"]["variants"]
+        variants["gguf"] = variants.pop("onnx")
+
+    with pytest.raises(InputError, match="is for gguf, not for onnx: give --format gguf"):
+        Pipeline.open(changed(tmp_path / "b", moved), drafter="head")
+
+
 def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
     """Its files are there and whole, but its target shows other states."""
     folder = tmp_path / "b"
