@@ -58,7 +58,7 @@ def sampling_keys(generation: Mapping[str, Any]) -> dict[str, Value]:
     greedy = generation.get("do_sample") is False
     found: dict[str, Value] = {}
     for name, key in KEYS.items():
-        value = generation.get(name)
+        value: Any = generation.get(name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not -1 <= value <= _MOST_K:  # false for NaN
             continue
