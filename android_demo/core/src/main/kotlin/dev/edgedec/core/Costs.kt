@@ -4,7 +4,7 @@ package dev.edgedec.core
 private const val SLOWDOWN_RATE = 0.05
 
 // A pass that took longer by more than this was disturbed by something else.
-private const val DISTURBED = 1.5
+private const val DISTURBED = 1.3
 
 /**
  * What a round costs in plain rounds, which add one token each.
@@ -62,7 +62,7 @@ class Costs(private val target: PassTimes, private val draft: PassTimes? = null)
 
     private companion object {
         /** Standard errors by which costs are overestimated, and one of a plain round that is too large. */
-        const val CAUTION = 1.0
+        const val CAUTION = 1.5
         const val DOUBTFUL = 0.04
 
         // Rows of a measured pass that stands for prefilling.
