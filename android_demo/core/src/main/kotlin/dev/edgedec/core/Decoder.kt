@@ -101,6 +101,9 @@ interface Listener {
     /** The tokens of a round. */
     fun onTokens(tokens: List<Emission>)
 
+    /** The end of a cancelled text that was held back because a stop string might have begun; of no further token. */
+    fun onRest(text: String) = Unit
+
     /** The text has ended, also when it was cancelled. */
     fun onEnd(figures: Figures)
 

@@ -119,7 +119,7 @@ class Decoder(private val options: DecoderOptions = DecoderOptions()) : AutoClos
             return listener.onError((state as? State.Failed)?.message ?: "no bundle is open: open one first")
         }
         state = State.Decoding(opened.about)
-        val outcome = runCatching { opened.generate(request, text, listener::onTokens) }
+        val outcome = runCatching { opened.generate(request, text, listener::onRest, listener::onTokens) }
         synchronized(texts) { texts -= text }
         state = State.Ready(opened.about)
         outcome.fold(listener::onEnd) { listener.onError(sentence(it)) }

@@ -77,10 +77,11 @@ class PassTimes(
         // Tokens before the measured ones: a pass after none is another one.
         private const val CONTEXT = 32
 
-        // Samples of each number of rows: as many as fit in a second, within these bounds.
+        // Samples of each number of rows: as many as fit in half a second, within these bounds. Few, since it is most of
+        // what opening takes, and the first rounds correct them.
         private const val FEWEST = 3
-        private const val MOST = 25
-        private const val LONGEST_NS = 1_000_000_000L
+        private const val MOST = 8
+        private const val LONGEST_NS = 500_000_000L
 
         /**
          * Measures passes of 1, 2, 4 and 8 rows: the quickest of several, since other work only adds.

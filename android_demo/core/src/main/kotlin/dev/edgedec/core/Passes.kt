@@ -37,9 +37,6 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
     /** Forgets a request that no pass has answered. */
     fun resume() = interrupt.forget()
 
-    /** Throws [InterruptedPass] if a request was not answered yet. */
-    fun answer() = interrupt.answer()
-
     /**
      * Computes [tokens] into slots [past] and following.
      *

@@ -134,7 +134,7 @@ class MeasuredLengthsTest {
     }
 
     @Test
-    fun `pass times are medians, never fall, and go on in straight lines`() {
+    fun `pass times are the quickest, never fall, and go on in straight lines`() {
         val device = Device(listOf(1.0, 1.5, 1.2, 3.0), 0.0, Device.Noises.SPIKES)
         val model = FakeModel()
         model.onPass = device::pass
