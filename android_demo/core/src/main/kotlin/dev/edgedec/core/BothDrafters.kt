@@ -20,11 +20,6 @@ class BothDrafters(private val lookup: DraftSource, private val model: DraftSour
         return if (draft.isNotEmpty()) draft else (if (modelFirst) lookup else model).propose(length, lengths)
     }
 
-    override fun observe(kept: IntArray) {
-        lookup.observe(kept)
-        model.observe(kept)
-    }
-
     override fun interrupt() = model.interrupt()
 
     override fun resume() = model.resume()

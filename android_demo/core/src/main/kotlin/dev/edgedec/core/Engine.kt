@@ -130,7 +130,6 @@ class Engine internal constructor(
             try {
                 // The root and the accepted tokens that belong to the text; the last token is the next root.
                 target.commit(cut.tokens.size)
-                drafter?.observe(cut.tokens)
             } finally {
                 val accepted = tokens.size - 1
                 val round = Round(draft.size, accepted, cut.tokens.size, drafted - start, verified - drafted)

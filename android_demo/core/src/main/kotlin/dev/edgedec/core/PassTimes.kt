@@ -6,7 +6,7 @@ import kotlin.math.sqrt
 /**
  * Nanoseconds of a model's pass by its rows: measured for some numbers of rows, straight lines between them.
  *
- * @param rows ascending, beginning with 1
+ * @param rows ascending, beginning with 1; two or more
  * @param times of these, corrected while decoding
  * @param samples how many measurements each of them is from
  * @param noise relative deviation of one measurement, with [samples] what is not known for sure
@@ -14,14 +14,12 @@ import kotlin.math.sqrt
 class PassTimes(
     private val rows: IntArray,
     private val times: DoubleArray,
-    samples: Int = MOST_SAMPLES,
+    private val samples: Int = MOST_SAMPLES,
     private var noise: Double = 0.0,
 ) {
     init {
-        require(rows.isNotEmpty() && rows.size == times.size) { "expected a time for each number of rows" }
+        require(rows.size > 1 && rows.size == times.size) { "expected two numbers of rows or more, and a time for each" }
     }
-
-    private val samples = DoubleArray(rows.size) { samples.toDouble() }
 
     // What [times] count for when a round corrects them. Passes of one row take less in plain decoding than
     // between others, so the first rounds replace what was measured.
@@ -29,22 +27,20 @@ class PassTimes(
 
     /** Returns the time of a pass over [count] rows; beyond those measured, the last line goes on. */
     fun of(count: Int): Double {
-        if (rows.size == 1) return times[0] * count / rows[0]
         val upper = upper(count)
         return times[upper - 1] + share(count, upper) * (times[upper] - times[upper - 1])
     }
 
     /** Returns the relative standard error of [of]. */
     fun doubt(count: Int): Double {
-        val upper = if (rows.size == 1) 0 else upper(count)
-        val nearest = if (upper > 0 && share(count, upper) < 0.5) upper - 1 else upper
-        return noise / sqrt(samples[nearest])
+        val upper = upper(count)
+        val nearest = if (share(count, upper) < 0.5) upper - 1 else upper
+        return noise / sqrt(samples + weights[nearest])
     }
 
     /** Learns that a pass over [count] rows took [ratio] times what [of] says, from the times next to it. */
     internal fun correct(count: Int, ratio: Double) {
         noise += NOISE_RATE * (abs(ratio - 1) * DEVIATION - noise)
-        if (rows.size == 1) return correctAt(0, ratio, 1.0)
         val upper = upper(count)
         val share = share(count, upper).coerceAtMost(1.0)
         correctAt(upper, ratio, share)
@@ -53,7 +49,6 @@ class PassTimes(
 
     private fun correctAt(index: Int, ratio: Double, share: Double) {
         if (share == 0.0) return
-        samples[index] = minOf(samples[index] + share, MOST_SAMPLES.toDouble())
         weights[index] = minOf(weights[index] + share, MOST_SAMPLES.toDouble())
         times[index] *= 1 + share / weights[index] * (ratio - 1)
     }
@@ -104,10 +99,13 @@ class PassTimes(
                         if (sweep > 0) samples[index].add(took) // the first one makes buffers
                     }
                 }
-                var least = 1.0
-                // More rows are never faster: where they seem so it is noise.
-                val times = samples.map { maxOf(least, it.min().toDouble()).also { time -> least = time } }
-                return PassTimes(rows.toIntArray(), times.toDoubleArray(), samples[0].size, noise(samples))
+                // More rows are never faster: where they seem so it is noise. A second row that does not fit is
+                // taken for as slow as the first.
+                val times = samples.map { maxOf(1.0, it.min().toDouble()) }.runningReduce { less, time -> maxOf(less, time) }
+                val known = if (rows.size > 1) times else listOf(times[0], 2 * times[0])
+                return PassTimes(
+                    MEASURED_ROWS.copyOf(known.size), known.toDoubleArray(), samples[0].size, noise(samples),
+                )
             } finally {
                 session.rollback(length)
             }

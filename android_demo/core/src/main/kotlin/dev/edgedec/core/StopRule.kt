@@ -24,17 +24,16 @@ class StopRule(
     private val eosIds: Set<Int> = emptySet(),
     maxNewTokens: Int,
     stopStrings: List<String> = emptyList(),
-    stream: TextStream? = null,
+    private val stream: TextStream = NoText,
 ) {
     init {
         if (maxNewTokens < 1) throw InputException("max_new_tokens $maxNewTokens: expected 1 or more")
         if ("" in stopStrings) throw InputException("an empty stop string: expected at least one character")
-        if (stopStrings.isNotEmpty() && stream == null) {
+        if (stopStrings.isNotEmpty() && stream == NoText) {
             throw InputException("stop strings need the text: give a tokenizer's stream as well")
         }
     }
 
-    private val stream = stream ?: NoText
     private val stops = stopStrings.distinct()
     private val text = StringBuilder()
     private var held = ""
