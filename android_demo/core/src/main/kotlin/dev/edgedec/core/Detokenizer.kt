@@ -150,16 +150,9 @@ private class PieceJoiner(
     }
 
     private fun stripped(text: String): String {
-        var from = 0
-        while (stripLeft > 0 && from < text.length) {
-            if (text[from] != scheme.strip) {
-                stripLeft = 0
-                break
-            }
-            from++
-            stripLeft--
-        }
-        return text.substring(from)
+        val cut = text.take(stripLeft).takeWhile { it == scheme.strip }.length
+        stripLeft = if (cut == text.length) stripLeft - cut else 0
+        return text.substring(cut)
     }
 }
 

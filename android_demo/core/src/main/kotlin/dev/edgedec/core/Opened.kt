@@ -13,7 +13,7 @@ internal class Opened private constructor(
     private val resources: Resources,
 ) : AutoCloseable {
     private val lookup = LookupDrafter()
-    private val both = model?.let { BothDrafters(lookup, it) }
+    private val both = model?.let { HybridDrafter(lookup, it) }
 
     /** Decodes a text on this thread, and hands on the tokens of each round and what a cancelled text held back. */
     fun generate(

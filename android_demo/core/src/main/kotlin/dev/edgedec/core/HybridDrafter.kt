@@ -6,7 +6,7 @@ package dev.edgedec.core
  * While lookup drafts, the draft model does not run and catches up later. The model comes first where its drafts have
  * been worth more.
  */
-class BothDrafters(private val lookup: DraftSource, private val model: DraftSource) : DraftSource {
+class HybridDrafter(private val lookup: DraftSource, private val model: DraftSource) : DraftSource {
     override val name get() = "hybrid"
 
     override fun begin(sampler: Sampler) {
