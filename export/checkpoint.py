@@ -102,6 +102,17 @@ class Checkpoint:
         return ()
 
     @property
+    def mask_token(self) -> int | None:
+        """The token that a parallel draft reads for one not known yet (PARD); None for others."""
+        token = self.config.get("pard_token")
+        if token is None or (type(token) is int and 0 <= token < self.spec.vocab_size):
+            return token
+        raise CheckpointError(
+            f"{self.path}: pard_token {token!r} in config.json is not a token, expected a number"
+            f" from 0 to {self.spec.vocab_size - 1}"
+        )
+
+    @property
     def licence(self) -> str | None:
         """Return the licence stated in config.json or at the head of README.md."""
         stated = self.config.get("license")

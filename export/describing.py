@@ -78,6 +78,7 @@ def role(
     spec = source.checkpoint.spec.within(options.max_context)
     mixture = spec.experts
     experts = {"experts": mixture.count, "experts_used": mixture.used} if mixture else {}
+    mask = source.checkpoint.mask_token
     return {
         "architecture": spec.architecture,
         "source": source.checkpoint.name,
@@ -89,6 +90,7 @@ def role(
             "vocab_used": reports[0].vocab_used,
             "max_context": max(report.max_context or spec.max_context for report in reports),
             "parameters": reports[0].parameters,
+            **({} if mask is None else {"mask_token": mask}),
         },
         "tokenizer": {
             "file": f"{source.tokenizer}/tokenizer.json",

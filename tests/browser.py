@@ -68,7 +68,10 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """Return the value of an expression; of a promise, what it resolves to."""
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -89,13 +92,18 @@ class Browser:
                 text="\r" if key == "Enter" else "",
             )  # fmt: skip
 
-    def size(self, width: int, height: int, *, dark: bool = False) -> None:
+    def size(self, width: int, height: int, *, dark: bool = False, still: bool = False) -> None:
+        """Set the window's size, and what its user prefers: a dark page, one without motion."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height,
             deviceScaleFactor=1, mobile=width < 600,
         )  # fmt: skip
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        preferred = {
+            "prefers-color-scheme": "dark" if dark else "light",
+            "prefers-reduced-motion": "reduce" if still else "no-preference",
+        }
+        features = [{"name": name, "value": value} for name, value in preferred.items()]
+        self.call("Emulation.setEmulatedMedia", features=features)
 
     def shoot(self, file: Path) -> None:
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))

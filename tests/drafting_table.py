@@ -17,14 +17,26 @@ from edgedec.decoding.drafting.base import (
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Want
-from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 from edgedec.testing import FakeModel
 
-VOCAB = 16
+VOCAB, MASK = 16, 15
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 GREEDY = SamplingParams()
 HOT = SamplingParams(temperature=1.1, seed=4)
 PENALISED = SamplingParams(temperature=0.8, repetition_penalty=1.3, frequency_penalty=0.4, seed=5)
+
+
+class MaskedModel(FakeModel):
+    """Reads a mask at the end of a text as the token that is most likely there."""
+
+    def logits(self, tokens: Sequence[int]) -> FloatArray:
+        known = list(tokens)
+        while known and known[-1] == MASK:
+            known.pop()
+        for _ in tokens[len(known) :]:
+            known.append(int(super().logits(known).argmax()))
+        return super().logits(known)
 
 
 def always(step: DraftStep) -> bool:
@@ -47,12 +59,13 @@ class Table:
         prefill_at_once: int = PREFILL_AT_ONCE,
     ) -> None:
         self.target = FakeModel(VOCAB, context=context, sharpness=sharpness)
-        self.draft = FakeModel(
+        mask = MASK if drafting.info(name).needs_mask else None
+        self.draft = (FakeModel if mask is None else MaskedModel)(
             VOCAB, seed=1, context=context, sharpness=sharpness, like=(self.target, 0.8)
         )
         self.session = self.draft.open(capacity)
         self.scorer = self.target.open(4000)
-        parts = DrafterParts(VOCAB, self.session, prefill_at_once=prefill_at_once)
+        parts = DrafterParts(VOCAB, self.session, mask=mask, prefill_at_once=prefill_at_once)
         self.drafter: Drafter = drafting.create(name, parts)
         self.begin(prompt, params, coupled=coupled)
 

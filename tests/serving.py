@@ -7,7 +7,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,12 @@ class Server:
     """A running server.
 
     Attributes:
-        url: its address.
+        url: its address; ``said`` is the line with which it started.
         pid: its process.
 
     """
+
+    said = ""
 
     def __init__(self, process: subprocess.Popen[str], url: str, key: str | None) -> None:
         self.process, self.url, self.pid, self.key = process, url, process.pid, key
@@ -96,6 +99,7 @@ def serving(
         if found is None:
             raise AssertionError(process.communicate(timeout=10))
         server = Server(process, found[0], key)
+        server.said = line
         yield server
         server.close()
     finally:
@@ -107,3 +111,10 @@ def serving(
             raise
     assert process.returncode == 0, errors
     assert "Traceback" not in errors, errors
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "never"
+        time.sleep(0.05)

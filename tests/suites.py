@@ -40,6 +40,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/profiling/*", ("tests/property/*profile*", "tests/cli/test_cli_profile.py")),
     ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),
     ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
+    ("edgedec/serve/static/*", ("tests/packaging/test_packaging.py",)),
     ("edgedec/generation/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/pipeline/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/loading/*", ("tests/unit/pipeline/*",)),
@@ -50,6 +51,10 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("android_demo/vectors/*", ("tests/unit/tools/test_vectors.py",)),
     ("docs/bundle-*", ("tests/unit/bundle/test_bundle_format.py",)),
     ("android_demo/*", ("tests/android/*",)),
+    (
+        "docs/server.md",
+        ("tests/unit/serve/test_serve_docs.py", "tests/unit/serve/test_serve_fields.py"),
+    ),
     ("*.md", ("tests/packaging/*", "tests/cli/test_examples*", "tests/cli/test_error_page.py")),
     ("pyproject.toml", ("tests/packaging/*", "tests/unit/test_no_circles.py")),
     ("tests/golden/*", ("tests/golden/*",)),

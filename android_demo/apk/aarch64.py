@@ -141,7 +141,7 @@ def run_vectors(project: Project, machine: Machine, path: str) -> None:
     """The vectors hold on this processor, too."""
     console = tools.jar(project, "junit-platform-console-standalone")
     chosen = [f"--select-class=dev.edgedec.core.{name}" for name in VECTORS.split(",")]
-    options = ["--class-path", path, "--details=none", "--disable-banner", *chosen]
+    options = ["--class-path", path, "--details=summary", "--disable-banner", *chosen]
     printed = machine.java(scratch(project), "-jar", console, "execute", *options)
     found = re.search(r"(\d+) tests successful", printed)
     if found is None or found[1] == "0":

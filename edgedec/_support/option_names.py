@@ -12,7 +12,8 @@ from edgedec.errors import InputError
 ELSEWHERE = {
     "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "n_predict": "max_new_tokens",
     "do_sample": "temperature", "repeat_penalty": "repetition_penalty", "stop_strings": "stop",
-    "stop_words": "stop", "max_time": "timeout",
+    "stop_words": "stop", "max_time": "timeout", "enable_thinking": "think", "thinking": "think",
+    "thinking_budget": "think_tokens",
     "n_ctx": "max_context", "n_threads": "threads", "draft_path": "draft",
 }  # fmt: skip
 

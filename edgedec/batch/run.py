@@ -21,13 +21,16 @@ from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 # Options that do not decide the text, or do so under another name.
 _ELSEWHERE = {"drafter", "draft_length", "json_mode", "json_schema", "regex", "grammar"}
+# Options that earlier versions did not have.
+_LATER = {"think", "think_tokens", "reasoning_effort"}
 
 
 def record(result: Generation) -> dict[str, Any]:
     """Return one generation as a JSON object; times in seconds, memory in bytes."""
     metrics = result.metrics
-    found = {
+    found: dict[str, Any] = {
         "text": result.text,
+        **({"thinking": result.thinking} if result.thinking else {}),
         "token_ids": result.token_ids,
         "prompt_tokens": result.prompt_tokens,
         "finish_reason": result.finish_reason,
@@ -145,6 +148,7 @@ def run(
     results: Sink,
     options: GenerateOptions,
     decode: Callable[[Stream], tuple[Generation, bool]],
+    answering: GenerateOptions | None = None,
 ) -> tuple[int, bool]:
     """Decode the prompts that are not done yet.
 
@@ -158,6 +162,7 @@ def run(
         results: receives the results.
         options: for each.
         decode: runs a stream to its end and returns whether the user stopped it.
+        answering: for those that are messages; None is ``options``.
 
     Returns:
         The number of lines with an error, and whether the user stopped.
@@ -168,7 +173,8 @@ def run(
         if job.id in results.done:
             continue
         try:
-            result, stopped = decode(job.stream(pipeline, options))
+            own = options if isinstance(job.prompt, str) else answering or options
+            result, stopped = decode(job.stream(pipeline, own))
         except (PassFailed, Interrupted):  # not this prompt's fault
             raise
         except (InputError, BundleError, SessionError) as error:
@@ -183,9 +189,18 @@ def run(
     return failed, False
 
 
-def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None) -> dict[str, Any]:
+def settings_of(
+    pipeline: Pipeline,
+    options: GenerateOptions,
+    accept: str | None,
+    answering: GenerateOptions | None = None,
+) -> dict[str, Any]:
     """Return the settings that decide a batch's texts: target, options and rule."""
     decisive = {k: v for k, v in asdict(options).items() if k not in _ELSEWHERE}
+    # As below, only if they were chosen.
+    decisive = {k: v for k, v in decisive.items() if k not in _LATER or v is not None}
+    if answering is not None and answering.sampling != options.sampling:
+        decisive["answers"] = asdict(answering.sampling)
     target = pipeline.pair.target.hashes()
     limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
     # Only if it was chosen: files of earlier versions lack it.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgedec.pipeline import Pipeline
 
 Message = dict[str, str]
+_THINKING = "reasoning_content"
 
 
 class Conversation:
@@ -39,15 +40,26 @@ class Conversation:
     def state(self) -> dict[str, Any]:
         """The answered turns, as JSON."""
         said = [[asked["content"], answer["content"]] for asked, answer in self._turns]
-        return {"system": self._system, "turns": said}
+        found = {"system": self._system, "turns": said}
+        thinking = [answer.get(_THINKING) for _, answer in self._turns]
+        return {**found, "thinking": thinking} if any(thinking) else found
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Restore an untrusted ``state``, or raise InputError; keeps a system message set here."""
-        system, said = state.get("system"), state.get("turns")
-        if not ((system is None or _is_text(system)) and _all_turns(said)):
+        system, said, thinking = (state.get(name) for name in ("system", "turns", "thinking"))
+        if thinking is None and isinstance(said, list):
+            thinking = [None] * len(said)
+        if not (
+            (system is None or _is_text(system))
+            and _all_turns(said)
+            and _all_thinking(thinking, len(said))
+        ):
             raise InputError("it contains no conversation: expected one that `edgedec chat` wrote")
         self._system = system if self._system is None else self._system
-        self._turns = [(_message("user", a), _message("assistant", b)) for a, b in said]
+        self._turns = [
+            (_message("user", asked), _answer(text, thought))
+            for (asked, text), thought in zip(said, thinking, strict=True)
+        ]
 
     def __len__(self) -> int:
         """Return the number of answered turns."""
@@ -69,10 +81,10 @@ class Conversation:
             [] if self.waiting is None else [_message("user", self.waiting)]
         )
 
-    def answer(self, text: str) -> None:
-        """Add the answer to the waiting message."""
+    def answer(self, text: str, thinking: str = "") -> None:
+        """Add the answer to the waiting message; the template says what of its thinking stays."""
         assert self.waiting is not None, "answer() without a waiting message"
-        self._turns.append((_message("user", self.waiting), _message("assistant", text)))
+        self._turns.append((_message("user", self.waiting), _answer(text, thinking)))
         self.waiting = None
 
     def instruct(self, system: str | None) -> None:
@@ -98,6 +110,18 @@ def turns(count: int) -> str:
 
 def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
+
+
+def _answer(text: str, thinking: str | None) -> Message:
+    return _message("assistant", text) | ({_THINKING: thinking} if thinking else {})
+
+
+def _all_thinking(raw: object, count: int) -> TypeGuard[list[str | None]]:
+    return (
+        isinstance(raw, list)
+        and len(raw) == count
+        and all(thought is None or _is_text(thought) for thought in raw)
+    )
 
 
 def _all_turns(raw: object) -> TypeGuard[list[list[str]]]:

@@ -42,6 +42,8 @@ def details(result: Generation, *, sampled: bool) -> list[str]:
     plain = plan.get("drafter") == PLAIN
     tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
     parts = [f"{tokens} in {_seconds(metrics.ttft_s + metrics.decode_s)} ({result.finish_reason})"]
+    if result.thinking:
+        parts.append(f"{result.thinking_tokens} of them thinking")
     if metrics.tokens_per_second:
         parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
     if not plain and metrics.drafted_tokens:
@@ -89,7 +91,8 @@ def cut(
         return None
     if written >= options.max_new_tokens:
         more = f"/tokens {2 * written} for longer ones" if chat else f"-n {2 * written} for more"
-        return f"the {what} was cut at {written} tokens: {more}"
+        where = ", while thinking" if result.thinking and not result.text else ""
+        return f"the {what} was cut at {written} tokens{where}: {more}"
     context = int(result.plan["max_context"])
     full = f"the {what} was cut where the context of {context} tokens ends"
     if turns:

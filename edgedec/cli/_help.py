@@ -10,16 +10,18 @@ from edgedec.cli import _options
 
 # The options that --help shows in groups, by the names of their parameters.
 _GROUPS = {
-    "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema"),
+    "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema",
+             "think"),
     "Drafting": ("draft", "draft_model", "drafter"),
     "Machine": ("threads", "device", "memory", "max_context"),
-}
+}  # fmt: skip
 # Options that only --help-all shows; those of one command alone are always shown.
 _RARE = {
     "named", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "timeout", "json_mode", "regex", "grammar", "draft_length", "accept",
     "providers", "draft_context", "kv_memory", "plan", "batch_invariant", "format",
     "draft_device", "verbose", "runtime_option", "logprobs", "messages", "out",
+    "think_tokens", "reasoning_effort", "hide_thinking",
 }  # fmt: skip
 _ALL = "edgedec.help_all"
 

@@ -53,21 +53,33 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def show(stream: Stream, *, coloured: bool = False) -> tuple[Generation, bool]:
+def show(
+    stream: Stream, *, coloured: bool = False, hides_thinking: bool = False
+) -> tuple[Generation, bool]:
     """Print the text as it comes; return its result and whether Ctrl-C ended it.
 
-    ``coloured`` shows accepted draft tokens in green, in a terminal.
+    The thinking before an answer goes to standard error.
+
+    Args:
+        stream: the text.
+        coloured: show accepted draft tokens in green, in a terminal.
+        hides_thinking: leave the thinking out.
+
     """
     coloured = coloured and sys.stdout.isatty()
     written = 0
+    thinking = _Thinking(hidden=hides_thinking)
     with cancelled_by_ctrl_c(stream) as stopped:
         for event in stream:
+            thinking.show(event.thinking)
             if event.text:
+                thinking.end()
                 drafted = coloured and event.source == "draft"
                 sys.stdout.write(click.style(event.text, fg="green") if drafted else event.text)
                 sys.stdout.flush()
                 written += len(event.text)
     result = finished(stream)
+    thinking.end()
     # Text that was held back because it may begin a stop string.
     sys.stdout.write(result.text[written:])
     if sys.stdout.isatty() and not result.text.endswith("\n"):
@@ -76,7 +88,33 @@ def show(stream: Stream, *, coloured: bool = False) -> tuple[Generation, bool]:
     return result, stopped.is_set()
 
 
-def answer(pipeline: Pipeline, stream: Stream, options: GenerateOptions, *, as_json: bool) -> None:
+class _Thinking:
+    """Prints the thinking before an answer, dimmed, in paragraphs of its own."""
+
+    def __init__(self, *, hidden: bool) -> None:
+        self._hidden, self._open = hidden, False
+
+    def show(self, text: str | None) -> None:
+        """Print a part of it."""
+        if text and not self._hidden:
+            self._open = True
+            click.secho(text, err=True, dim=True, nl=False)
+
+    def end(self) -> None:
+        """End its last line, if there is any."""
+        if self._open:
+            click.echo("\n", err=True)
+        self._open = False
+
+
+def answer(
+    pipeline: Pipeline,
+    stream: Stream,
+    options: GenerateOptions,
+    *,
+    as_json: bool,
+    hides_thinking: bool = False,
+) -> None:
     """Print a text, its figures and how to go on where it was cut, or one JSON object about it.
 
     Ends the program if Ctrl-C ended the text.
@@ -87,7 +125,7 @@ def answer(pipeline: Pipeline, stream: Stream, options: GenerateOptions, *, as_j
         result, stopped = collect(stream)
         print_json(run.record(result))
     else:
-        result, stopped = show(stream)
+        result, stopped = show(stream, hides_thinking=hides_thinking)
         show_figures(result, sampled=not options.sampling.greedy)
         if hint := _figures.cut(result, options, pipeline.target.info.max_context):
             note(hint)

@@ -13,7 +13,7 @@ from edgedec.cli._values import FILE, SEED
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
-    from edgedec.pipeline import GenerateOptions
+    from edgedec.pipeline import GenerateOptions, Pipeline
 
 ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
@@ -48,16 +48,16 @@ def stop_text(value: str) -> str:
 
 # Options that change the target's distribution.
 SHAPE = [
-    click.option("--top-k", type=int, default=0, help="Keep the k most likely tokens."),
-    click.option("--top-p", type=float, default=1.0,
+    click.option("--top-k", type=int, help="Keep the k most likely tokens."),
+    click.option("--top-p", type=float,
                  help="Keep the most likely tokens whose probabilities add up to this."),
-    click.option("--min-p", type=float, default=0.0,
+    click.option("--min-p", type=float,
                  help="Keep tokens with at least this share of the highest probability."),
-    click.option("--repetition-penalty", type=float, default=1.0,
+    click.option("--repetition-penalty", type=float,
                  help="Above 1: tokens of prompt and text become less likely."),
-    click.option("--presence-penalty", type=float, default=0.0,
+    click.option("--presence-penalty", type=float,
                  help="Subtracted from the logits of tokens that occur in the text."),
-    click.option("--frequency-penalty", type=float, default=0.0,
+    click.option("--frequency-penalty", type=float,
                  help="Subtracted from a token's logit for each time it occurs in the text."),
     click.option("--logit-bias", type=bias, multiple=True, metavar="ID=VALUE",
                  help="Added to this token's logit; repeatable."),
@@ -79,8 +79,9 @@ ANSWER_LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1
                              f"texts have {TEXT} tokens.")  # fmt: skip
 
 SAMPLE = [
-    click.option("--temperature", type=float, default=0.0, show_default=True,
-                 help="0 is greedy."),
+    click.option("--temperature", type=float,
+                 help="0 is greedy. By default an answer of a chat template is drawn as the "
+                 "model's files ask for; other texts are greedy."),
     *SHAPE,
     click.option("-s", "--seed", type=SEED,
                  help="Random seed; default: one is drawn and reported."),
@@ -103,6 +104,21 @@ FORM = [
 ]  # fmt: skip
 
 
+# Options of the thinking before an answer.
+THINK = [
+    click.option("--think/--no-think", default=None,
+                 help="Let a model think before it answers, or not; default: as its chat template "
+                 "says."),
+    click.option("--think-tokens", type=click.IntRange(min=0), metavar="N",
+                 help="Most tokens of thinking; its end is then forced, and the answer follows."),
+    click.option("--reasoning-effort", type=click.Choice(["low", "medium", "high"]),
+                 help="How much to think, for chat templates that read it."),
+]  # fmt: skip
+HIDE = click.option("--hide-thinking", is_flag=True,
+                    help="Do not print the thinking; by default it goes to standard "
+                    "error.")  # fmt: skip
+
+
 def note_system(model: str, system: str | None) -> None:
     """Say what a system message does to the demo, which is no assistant."""
     from edgedec._support.model_path import DEMO
@@ -122,13 +138,40 @@ def as_text(options: GenerateOptions) -> GenerateOptions:
     return replace(options, max_new_tokens=TEXT) if options.max_new_tokens == ANSWER else options
 
 
-def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
-    """Return ``GenerateOptions`` from the values of ``SAMPLE``, and of ``FORM`` if it has them."""
+def described(sampling: SamplingParams, own: SamplingParams | None) -> str:
+    """Return in words how tokens are chosen, and whether the model's files ask for that."""
+    import dataclasses
+
+    from edgedec.generation.own_sampling import described
+
+    asked = own is not None and dataclasses.replace(sampling, seed=own.seed) == own
+    return f"as the model asks: {described(sampling)}" if asked else described(sampling)
+
+
+def for_text(chosen: dict[str, Any], pipeline: Pipeline, *, answers: bool) -> GenerateOptions:
+    """Return the options of one text; an answer is drawn as the model asks, which -v says."""
+    from edgedec.cli._terminal import note
+
+    own = pipeline.sampling if answers else None
+    options = generate_options(chosen, own)
+    if own is not None and chosen["verbosity"]:
+        note(f"sampling {described(options.sampling, own)}")
+    return options
+
+
+def generate_options(chosen: dict[str, Any], own: SamplingParams | None = None) -> GenerateOptions:
+    """Return ``GenerateOptions`` from the values of ``SAMPLE``, and of ``FORM`` if it has them.
+
+    Args:
+        chosen: the values, those of ``THINK`` included.
+        own: the model's own sampling, for what was not given; None is greedy.
+
+    """
     from edgedec.pipeline import GenerateOptions
 
     return GenerateOptions(
         max_new_tokens=chosen["max_new_tokens"],
-        sampling=sampling_params(chosen),
+        sampling=sampling_params(chosen, own),
         stop=tuple(chosen["stop"]),
         logprobs=chosen.get("logprobs"),
         timeout_s=chosen["timeout"],
@@ -136,21 +179,19 @@ def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
         json_schema=chosen.get("json_schema"),
         regex=chosen.get("regex"),
         grammar=chosen.get("grammar"),
+        think=chosen.get("think"),
+        think_tokens=chosen.get("think_tokens"),
+        reasoning_effort=chosen.get("reasoning_effort"),
     )
 
 
-def sampling_params(chosen: dict[str, Any]) -> SamplingParams:
+def sampling_params(chosen: dict[str, Any], own: SamplingParams | None = None) -> SamplingParams:
     """Return ``SamplingParams`` from the values of ``SHAPE``, a temperature and a seed."""
+    import dataclasses
+
     from edgedec.decoding.sampling import SamplingParams
 
-    return SamplingParams(
-        temperature=chosen["temperature"],
-        top_k=chosen["top_k"],
-        top_p=chosen["top_p"],
-        min_p=chosen["min_p"],
-        repetition_penalty=chosen["repetition_penalty"],
-        presence_penalty=chosen["presence_penalty"],
-        frequency_penalty=chosen["frequency_penalty"],
-        logit_bias=dict(chosen["logit_bias"]),
-        seed=chosen["seed"],
-    )
+    names = [field.name for field in dataclasses.fields(SamplingParams)]
+    given = {name: chosen[name] for name in names if chosen[name] is not None}
+    given["logit_bias"] = dict(chosen["logit_bias"])
+    return dataclasses.replace(own or SamplingParams(), **given)

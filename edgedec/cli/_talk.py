@@ -26,10 +26,12 @@ _HELP = """\
 /drafter NAME       none decodes plainly; auto or a drafter's name speculates again
 /temperature NUMBER 0 is greedy
 /tokens N           most tokens of an answer
+/think [on|off]     think before an answer, or not; /think hide and /think show: print it or not
 /colours            show accepted draft tokens in green, or stop doing so
 /help               this list
 /quit               end, as /exit and Ctrl-D do; Ctrl-C stops an answer, and twice leaves
 //TEXT              a message that begins with /"""
+_THINK = {"on": True, "off": False, "": None}
 ENDS = ("/quit", "/exit")
 
 
@@ -45,6 +47,7 @@ class Talk:
 
     Attributes:
         stopped: whether Ctrl-C ended the last answer.
+        hides_thinking: whether the thinking before an answer is not printed.
 
     """
 
@@ -60,7 +63,7 @@ class Talk:
         self._pipeline, self._options = pipeline, options
         self._conversation, self._file = conversation, file
         self._completes, self._coloured = completes, False
-        self.stopped = False
+        self.stopped = self.hides_thinking = False
         self._commands: dict[str, Callable[[str], None]] = {
             "/system": self._system,
             "/save": self._save,
@@ -70,6 +73,7 @@ class Talk:
             "/drafter": self._drafter,
             "/temperature": self._temperature,
             "/tokens": self._tokens,
+            "/think": self._think,
             "/colours": self._colours,
             "/help": self._help,
         }
@@ -114,7 +118,9 @@ class Talk:
 
         talk, options = self._conversation, self._options
         try:
-            result, self.stopped = _output.show(self._stream(), coloured=self._coloured)
+            result, self.stopped = _output.show(
+                self._stream(), coloured=self._coloured, hides_thinking=self.hides_thinking
+            )
         except PromptTooLong as error:
             self._too_long(error)
         except PassFailed:  # no pipeline is left to answer with
@@ -126,7 +132,7 @@ class Talk:
             _output.show_figures(result, sampled=not options.sampling.greedy)
             self._cut(result)
             if result.events and not self._completes:
-                talk.answer(result.text)
+                talk.answer(result.text, result.thinking)
                 self._write()
             else:  # Ctrl-C or the timeout came before the first word
                 talk.waiting = None
@@ -244,6 +250,18 @@ class Talk:
             return
         self._options = dataclasses.replace(self._options, max_new_tokens=int(text[:9]))
         note(f"answers of at most {int(text[:9])} tokens from here on")
+
+    def _think(self, word: str) -> None:
+        if word in ("hide", "show"):
+            self.hides_thinking = word == "hide"
+            note(
+                "the thinking is not printed" if self.hides_thinking else "the thinking is printed"
+            )
+        elif word not in _THINK:
+            note(f"/think {word}: expected on, off, hide, show, or nothing")
+        else:
+            self._options = dataclasses.replace(self._options, think=_THINK[word])
+            note(f"thinking: {word or 'as the chat template says'}")
 
     def _colours(self, rest: str) -> None:
         self._coloured = not self._coloured

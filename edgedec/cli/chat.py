@@ -17,6 +17,7 @@ from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.cli._prompt import Messages
+    from edgedec.decoding.sampling import SamplingParams
     from edgedec.loading.build import OpenOptions
     from edgedec.loading.sources import Source
     from edgedec.pipeline import GenerateOptions, Pipeline
@@ -39,7 +40,10 @@ SESSION = click.option(
 )
 @SESSION
 @_options.options(
-    [_sampling.ANSWER_LENGTH, *_sampling.SAMPLE], _options.OPEN, _options.LOAD_AND_WRITE
+    [_sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
+    [*_sampling.THINK, _sampling.HIDE],
+    _options.OPEN,
+    _options.LOAD_AND_WRITE,
 )
 def command(bundle: str, system: str | None, session: Path | None, **chosen: Any) -> None:
     """Chat with a model in the terminal.
@@ -48,6 +52,10 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     system message, saving and loading, dropping turns, drafter, temperature, length, and green for
     accepted draft tokens. Ctrl-C stops an answer; pressed twice it ends the chat. Write // for a
     message that begins with /.
+
+    Answers are drawn as the model's files ask for, unless an option says otherwise; --temperature 0
+    is greedy. The thinking of a model that thinks goes to standard error, dimmed in a terminal, and
+    stays in the history as far as its chat template takes it up.
 
     In a terminal Enter sends and Alt-Enter starts a new line; a paste of several lines is one
     message; the arrow keys recall earlier messages, which are kept in a file in the user's state
@@ -63,23 +71,24 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     edgedec chat ./qwen --system "Answer in one sentence." --temperature 0.7
     edgedec chat ./qwen --session monday.chat
     """  # fmt: skip
-    options = _sampling.generate_options(chosen)
+    _sampling.generate_options(chosen)  # wrong ones are reported before a model is loaded
     _sampling.note_system(bundle, system)
-    converse(_model.typed(), bundle, _options.open_options(chosen), options, system, session)
+    converse(_model.typed(), bundle, _options.open_options(chosen), chosen, system, session)
 
 
 def converse(
     title: str,
     path: str | Path,
     opening: OpenOptions,
-    options: GenerateOptions,
+    chosen: dict[str, Any],
     system: str | None,
     session: Path | None,
     completes: bool = False,
 ) -> None:
     """Open a model, which the user called ``title``, and chat until the user leaves.
 
-    With ``completes``, or without a chat template, each line is continued as text.
+    With ``completes``, or without a chat template, each line is continued as text. ``chosen`` has
+    the values of the command's options for texts.
 
     Raises:
         InputError: there is neither a template nor a terminal, or the session cannot be used.
@@ -94,13 +103,16 @@ def converse(
             if not sys.stdin.isatty() or session is not None or system is not None:
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
             note(f"{title} has no chat template")
+        own = None if completes else pipeline.sampling
+        options = _sampling.generate_options(chosen, own)
         if completes or path == DEMO:  # which was trained on code and ends no answer
             options = _sampling.as_text(options)
         conversation = Conversation(system)
         with _conversation.opened(session, pipeline, conversation) as file:
             talk = Talk(pipeline, options, conversation, file, completes=completes)
+            talk.hides_thinking = chosen["hide_thinking"]
             if sys.stdin.isatty():
-                _show_banner(title, pipeline)
+                _show_banner(title, pipeline, options, own)
             if completes:
                 note("each line is continued as text")
             talk.greet()
@@ -127,13 +139,19 @@ def _take_all(talk: Talk, messages: Messages) -> None:
 # -- the banner: target, draft, plan and context ------------------------------------------------
 
 
-def _show_banner(title: str, pipeline: Pipeline) -> None:
+def _show_banner(
+    title: str, pipeline: Pipeline, options: GenerateOptions, own: SamplingParams | None
+) -> None:
     """Print the banner on stderr, in as many lines as a terminal needs."""
     from edgedec._support.fields import printable
     from edgedec.cli import _terminal
 
-    for name, value in _banner(title, pipeline):
-        _terminal.say(f"{name:8}{printable(value)}", err=True)
+    rows = _banner(title, pipeline)
+    if own is not None or not options.sampling.greedy:
+        rows.append(("sampling", _sampling.described(options.sampling, own)))
+    width = max(8, *(len(name) + 2 for name, _ in rows))
+    for name, value in rows:
+        _terminal.say(f"{name:{width}}{printable(value)}", err=True)
     click.secho("/help lists the commands, Ctrl-D leaves", err=True, dim=True)
 
 

@@ -24,6 +24,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 @_model.model_and_prompt
 @_options.options(
     [_sampling.LENGTH, *_sampling.SAMPLE],
+    [*_sampling.THINK, _sampling.HIDE],
     _sampling.FORM,
     _options.OPEN,
     _options.LOAD_AND_WRITE,
@@ -70,7 +71,9 @@ def command(
     MODEL is a bundle's folder, a GGUF file or demo. A single argument that names no model is
     the prompt, and the demo model continues it. Without PROMPT, or with -, standard input is read.
     The text is printed as it is decoded; figures go to standard error. With --system the prompt is
-    a message to a chat model; otherwise the model continues the prompt without a template.
+    a message to a chat model; otherwise the model continues the prompt without a template. A text
+    is continued greedily; messages are answered with the sampling that the model's files ask for.
+    Options say otherwise.
 
     \b
     edgedec generate "def __lt__(self, other):"
@@ -88,7 +91,7 @@ def command(
         return
     asked = _prompt(prompt, messages, system)
     _sampling.note_system(bundle, system)
-    options = _sampling.generate_options(chosen)
+    _sampling.generate_options(chosen)
     from edgedec.cli import _output
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
@@ -96,12 +99,14 @@ def command(
     opening = _options.open_options(chosen)
     check_prompt(bundle, opening, asked)
     with Pipeline.open(bundle, opening) as pipeline:
+        options = _sampling.for_text(chosen, pipeline, answers=not isinstance(asked, str))
         stream = (
             pipeline.stream(asked, options)
             if isinstance(asked, str)
             else pipeline.chat(asked, options)
         )
-        _output.answer(pipeline, stream, options, as_json=as_json)
+        hides = chosen["hide_thinking"]
+        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
 
 
 def _check(
@@ -199,13 +204,15 @@ def _run_all(bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any
 
     jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
     with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
-        _run_jobs(pipeline, jobs, options, out, chosen["accept"])
+        answering = _sampling.generate_options(chosen, pipeline.sampling)
+        _run_jobs(pipeline, jobs, options, answering, out, chosen["accept"])
 
 
 def _run_jobs(
     pipeline: Pipeline,
     jobs: list[Job],
     options: GenerateOptions,
+    answering: GenerateOptions,
     out: Path | None,
     accept: str | None,
 ) -> None:
@@ -214,7 +221,7 @@ def _run_jobs(
 
     results: Sink = _Printed()
     if out is not None:
-        results = run.Results(out, run.settings_of(pipeline, options, accept))
+        results = run.Results(out, run.settings_of(pipeline, options, accept, answering))
         there = sum(job.id in results.done for job in jobs)
         if there:
             failed = sum(job.id in results.failed for job in jobs)
@@ -223,11 +230,12 @@ def _run_jobs(
 
     def decode(stream: Stream) -> tuple[Generation, bool]:
         finished, stopped = _output.collect(stream)
-        _output.show_figures(finished, sampled=not options.sampling.greedy)
+        sampled = not (options.sampling.greedy and answering.sampling.greedy)
+        _output.show_figures(finished, sampled=sampled)
         return finished, stopped
 
     try:
-        failed, stopped = run.run(pipeline, jobs, results, options, decode)
+        failed, stopped = run.run(pipeline, jobs, results, options, decode, answering)
     except KeyboardInterrupt:  # between two prompts
         failed, stopped = 0, True
     finally:

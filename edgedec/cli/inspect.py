@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -79,12 +80,13 @@ def _gguf(path: str, as_json: bool) -> None:
     from edgedec.cli import _output
     from edgedec.gguf import GgufHeader, describe
     from edgedec.gguf.describe import as_json as facts
+    from edgedec.gguf.sampling import stated_sampling
 
     header = GgufHeader.read(path)
     if as_json:
         _output.print_json(facts(header))
     else:
-        _output.table(describe(header))
+        _output.table([*describe(header), *_sampling(stated_sampling(header.metadata))])
 
 
 def _print(bundle: Bundle, quick: bool) -> None:
@@ -96,8 +98,17 @@ def _print(bundle: Bundle, quick: bool) -> None:
                  + ("small ones as the manifest says" if quick else "all as the manifest says")),
         *_unlisted(bundle),
         *(row for role in bundle.roles for row in _role(bundle, role)),
+        *_sampling(bundle.generation),
     ]  # fmt: skip
     table(rows)
+
+
+def _sampling(stated: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a row with the sampling that the model asks for in its answers, if it does."""
+    from edgedec.generation.own_sampling import described, sampling_of
+
+    own = sampling_of(stated)
+    return [] if own is None else [("answers", described(own))]
 
 
 def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
 @_options.options(
     [*_library.FORM, _sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
+    [*_sampling.THINK, _sampling.HIDE],
     _sampling.FORM,
     _options.SETTINGS,
     _options.LOAD_AND_WRITE,
@@ -60,6 +61,9 @@ def command(
     it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,
     as `edgedec chat`; if standard input is not a terminal, or with -, the prompt is read from it.
 
+    Answers are drawn as the model's files ask for, unless an option says otherwise; --temperature 0
+    is greedy. The thinking of a model that thinks goes to standard error, dimmed in a terminal.
+
     \b
     edgedec run demo "def __lt__(self, other):"
     edgedec run ./Qwen3-0.6B "Why is the sky blue?"
@@ -82,15 +86,15 @@ def command(
     opening = _options.open_options(chosen)
     completes = model == DEMO and system is None
     if text is None:
-        converse(model, target, opening, options, system, session, completes and session is None)
+        converse(model, target, opening, chosen, system, session, completes and session is None)
     else:
-        _answer(target, opening, options, text, system, plain=raw or completes, as_json=as_json)
+        _answer(target, opening, chosen, text, system, plain=raw or completes, as_json=as_json)
 
 
 def _answer(
     target: str | Path,
     opening: OpenOptions,
-    options: GenerateOptions,
+    chosen: dict[str, Any],
     text: str,
     system: str | None,
     *,
@@ -106,13 +110,15 @@ def _answer(
     check_prompt(target, opening, text)
     with Pipeline.open(target, opening) as pipeline:
         raw = plain or (system is None and pipeline.tokenizer.chat_template is None)
+        options = _sampling.for_text(chosen, pipeline, answers=not raw)
         if raw or target == DEMO:  # which was trained on code and ends no answer
             options = _sampling.as_text(options)
         if raw:
             stream = pipeline.stream(text, options)
         else:
             stream = pipeline.chat(with_system(user(text), system), options)
-        _output.answer(pipeline, stream, options, as_json=as_json)
+        hides = chosen["hide_thinking"]
+        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
 
 
 def _meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:

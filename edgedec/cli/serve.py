@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from edgedec._support.model_path import is_gguf
-from edgedec.cli import _help, _model, _options
+from edgedec.cli import _help, _model, _options, _sampling
+from edgedec.cli._terminal import note
 
 # Options that have the names of the server's settings.
 _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
@@ -44,11 +45,14 @@ _SERVER = [
                  help="A web page's origin, such as http://localhost:3000, that may call the API; "
                  "repeatable."),
 ]  # fmt: skip
+_LOG = click.option("-v", "--verbose", is_flag=True,
+                    help="Log a line for each request: when, who, what, status and seconds; and "
+                    "show the runtime's own log.")  # fmt: skip
 
 
 @click.command(cls=_help.LoadCommand)
 @_model.model
-@_options.options(_SERVER, _options.OPEN, _options.LOAD)
+@_options.options(_SERVER, _options.OPEN, _options.LOAD[:-1], [_LOG])
 def command(
     bundle: str,
     host: str,
@@ -62,8 +66,8 @@ def command(
     """Serve a model to programs and browsers.
 
     MODEL is a bundle's folder, a GGUF file, a model of the library or demo. Programs use OpenAI's
-    API at http://127.0.0.1:8080/v1; http://127.0.0.1:8080 is a page for browsers. Needs the extra
-    serve.
+    API at http://127.0.0.1:8080/v1, or Ollama's at http://127.0.0.1:8080, which is also a page for
+    browsers. Needs the extra serve.
 
     Only this machine can connect unless --host says otherwise, and then a key is required. Requests
     of several clients are decoded by turns, round by round, each with the text it would have alone;
@@ -93,7 +97,10 @@ def command(
     options = _options.open_options(chosen)
     with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
         sock.listen()
-        click.echo(f"{settings.name} at {run.url(sock)}/v1, a page at {run.url(sock)}")
+        url = run.url(sock)
+        click.echo(f"{settings.name} at {url}/v1, a page at {url}; Ctrl-C stops")
+        if (own := pipeline.sampling) is not None:
+            note(f"chats are answered with sampling {_sampling.described(own, own)}")
         run.serve(pipeline, settings, sock, memory=options.memory)
 
 

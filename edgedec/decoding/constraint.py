@@ -22,7 +22,8 @@ class Constraint(Protocol):
     def allowed(self, path: Sequence[int]) -> BoolArray | None:
         """Return which tokens may follow ``path``, ``[vocab]`` bool, read-only; at least one may.
 
-        None if the path itself is refused or ends the text, so that what follows does not matter.
+        None if every token may, or if the path itself is refused or ends the text, so that what
+        follows does not matter.
 
         Raises:
             InputError: no token may follow, or the grammar needs more than its limits.

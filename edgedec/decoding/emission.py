@@ -23,6 +23,8 @@ class Emission(NamedTuple):
             before bias and penalties); None unless requested.
         top_logprobs: the most likely tokens of the same row with their log p, best first; None
             unless requested.
+        thinking: the text that this token adds to the thinking before an answer; None if it is not
+            part of it.
     """
 
     token: int
@@ -30,6 +32,7 @@ class Emission(NamedTuple):
     source: str
     logprob: float | None = None
     top_logprobs: TopLogprobs | None = None
+    thinking: str | None = None
 
 
 def emissions_of(

@@ -35,6 +35,9 @@ class TextOptions(TypedDict, total=False):
     json_schema: str | Path | bool | Mapping[str, Any] | None
     regex: str | None
     grammar: str | Path | None
+    think: bool | None
+    think_tokens: int | None
+    reasoning_effort: str | None
     drafter: str | None
     draft_length: int | None
     ignore_eos: bool

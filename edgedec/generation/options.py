@@ -23,6 +23,7 @@ _GRAMMARS: dict[str, Callable[[Any], Grammar]] = {
     "regex": spec.regex,
     "grammar": spec.grammar,
 }
+EFFORTS = ("low", "medium", "high")
 # Other names of options: a former one, and that of the command line.
 FORMER = {"draft": "drafter", "timeout": "timeout_s"}
 Prompt = str | Sequence[int]
@@ -52,7 +53,13 @@ class GenerateOptions:
         regex: constrain all of it to match this regular expression (Rust's syntax).
         grammar: constrain it to this grammar, in Lark's notation or GBNF, or a file's Path. At most
             one of these four may be given; they need the extra ``grammar``. ``max_new_tokens`` may
-            cut such a text, and then the reason is ``length``.
+            cut such a text, and then the reason is ``length``. With a model that thinks they hold
+            for the answer.
+        think: whether a model that can answer with or without thinking first thinks; None leaves
+            it to its chat template. This and the next two are for messages.
+        think_tokens: most tokens of thinking; its end is then forced, and the answer follows. They
+            count among ``max_new_tokens``.
+        reasoning_effort: ``low``, ``medium`` or ``high``, for templates that read it.
         timeout: another name of ``timeout_s``, that of the command line.
         draft: the former name of ``drafter``, which is still accepted.
 
@@ -70,6 +77,9 @@ class GenerateOptions:
     json_schema: str | Path | bool | Mapping[str, Any] | None = None
     regex: str | None = None
     grammar: str | Path | None = None
+    think: bool | None = None
+    think_tokens: int | None = None
+    reasoning_effort: str | None = None
     timeout: InitVar[float | None] = field(default=None, kw_only=True)
     draft: InitVar[str | None] = field(default=None, kw_only=True)
 
@@ -84,7 +94,7 @@ class GenerateOptions:
         self._check()
 
     def _check(self) -> None:
-        for name in ("max_new_tokens", "logprobs", "draft_length"):
+        for name in ("max_new_tokens", "logprobs", "draft_length", "think_tokens"):
             check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
@@ -100,10 +110,22 @@ class GenerateOptions:
             number = isinstance(self.timeout_s, Real)
             if not number or not self.timeout_s > 0:
                 raise InputError(f"timeout is {self.timeout_s!r:.60} s: expected more than 0")
+        self._check_thinking()
         if self.logprobs is not None and not 0 <= self.logprobs <= 100:
             raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
         if self.constraint is not None and self.ignore_eos:
             raise InputError("ignore_eos: a text with a grammar ends where the grammar does")
+
+    def _check_thinking(self) -> None:
+        if self.think_tokens is not None and self.think_tokens < 0:
+            raise InputError(f"think_tokens is {self.think_tokens}: expected 0 or more")
+        if self.think not in (True, False, None):
+            raise InputError(f"think is {self.think!r:.60}: expected True or False")
+        if self.reasoning_effort not in (None, *EFFORTS):
+            raise InputError(
+                f"reasoning_effort is {self.reasoning_effort!r:.60}: expected one of"
+                f" {', '.join(EFFORTS)}"
+            )
 
     @property
     def constraint(self) -> Grammar | None:

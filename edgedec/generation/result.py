@@ -20,13 +20,15 @@ class Generation:
     """The result of a generation. Printed, it is its text and one line of figures.
 
     Attributes:
-        text: the generated text, without any stop string.
+        text: the generated text, without any stop string; of an answer to messages, without the
+            thinking before it.
         events: every emitted token with its text, source and logprobs.
         prompt_tokens: number of tokens of the prompt.
         finish_reason: ``eos``, ``length``, ``stop``, ``timeout`` or ``cancelled``.
         metrics: see ``edgedec.decoding.metrics``.
         seed: the random seed, given or drawn.
         plan: how it was decoded: drafter, draft length, threads, provider and so on.
+        thinking: the text of the thinking before an answer to messages; empty if there was none.
     """
 
     text: str
@@ -36,6 +38,12 @@ class Generation:
     metrics: Metrics
     seed: int
     plan: Setup
+    thinking: str = ""
+
+    @property
+    def thinking_tokens(self) -> int:
+        """Number of the tokens that are thinking, with its marks."""
+        return sum(event.thinking is not None for event in self.events) if self.thinking else 0
 
     @property
     def token_ids(self) -> list[int]:
@@ -53,7 +61,9 @@ class Generation:
         """One line: tokens, time, speed-up over plain decoding if it can be told, and the end."""
         from edgedec.generation.figures import line  # for those who look at them
 
-        return line(self.metrics, self.plan, self.finish_reason)
+        cut = self.thinking and not self.text
+        reason = f"{self.finish_reason}, while thinking" if cut else self.finish_reason
+        return line(self.metrics, self.plan, reason)
 
     def __str__(self) -> str:
         return f"{self.text}\n[{self.figures}]"

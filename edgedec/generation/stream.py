@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.generation.queue import Place
 from edgedec.generation.result import Generation, Setup
+
+if TYPE_CHECKING:
+    from edgedec.text.thinking import Splitter
 
 Rounds = Callable[[Request, Metrics, Place], Iterator[list[Emission]]]
 
@@ -21,16 +25,22 @@ class Stream(Iterator[Emission]):
     before; from then on the stream keeps its place in the pipeline until it ends. ``close`` (or
     garbage collection) abandons the stream and leaves the pipeline usable. ``cancel`` and ``close``
     may be called from any thread. Text that may be the beginning of a stop string is held back; if
-    a timeout or a cancellation ends the stream, it appears in ``result.text`` only.
+    a timeout or a cancellation ends the stream, it appears in ``result.text`` only. The thinking
+    before an answer is in ``event.thinking`` and ``result.thinking``.
     """
 
     def __init__(
-        self, rounds: Rounds, request: Request, plan: Callable[[], Setup], place: Place
+        self,
+        rounds: Rounds,
+        request: Request,
+        plan: Callable[[], Setup],
+        place: Place,
+        splitter: Splitter | None = None,
     ) -> None:
         self.metrics = Metrics()
         self.result: Generation | None = None
         self._request = request
-        self._plan, self._place = plan, place
+        self._plan, self._place, self._splitter = plan, place, splitter
         self._events: list[Emission] = []
         self._rounds = rounds(request, self.metrics, place)
         self._ready: Iterator[Emission] = iter(())
@@ -79,7 +89,8 @@ class Stream(Iterator[Emission]):
 
     def _next_round(self) -> list[Emission]:
         try:
-            return next(self._rounds)
+            events = next(self._rounds)
+            return events if self._splitter is None else _with_thinking(events, self._splitter)
         except StopIteration:
             if self.result is None and not self._abandoned:
                 self._finish()
@@ -124,4 +135,12 @@ class Stream(Iterator[Emission]):
             metrics=self.metrics,
             seed=sampler.streams.seed,
             plan=self._plan(),
+            thinking="" if self._splitter is None else self._splitter.thinking,
         )
+
+
+def _with_thinking(events: list[Emission], splitter: Splitter) -> list[Emission]:
+    """Return a round's events with the thinking that each token adds."""
+    taken = splitter.take()
+    known = [*taken, *[None] * (len(events) - len(taken))]  # not those of a token that ends a text
+    return [event._replace(thinking=thought) for event, thought in zip(events, known, strict=True)]

@@ -72,6 +72,8 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         plan = _plan(pair, drafter, options)
         opened = open_sessions(target, draft, plan, options, meter, stack)
         parts = _drafter_parts(target, draft, opened.draft, translation, options)
+        if pair.draft is not None:
+            parts = dataclasses.replace(parts, mask=pair.draft.mask)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
         others = []

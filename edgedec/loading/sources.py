@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from edgedec._support.model_path import GGUF, is_gguf, part_of_model
 from edgedec.bundle import Bundle, Role
 from edgedec.bundle.manifest import sha256_of
-from edgedec.errors import InputError
+from edgedec.errors import BundleError, InputError
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
 
@@ -31,6 +32,8 @@ class Source:
         stated: sha256 by file from a bundle's manifest; empty without one.
         max_context: context length it was trained for; None if its file does not say.
         kv_bytes_per_token: a lower bound; None if it is unknown until the model is loaded.
+        generation: what its files state for generating, by the names of generation_config.json.
+        mask: the token that a draft model reads for one not known yet; None if it cannot.
 
     """
 
@@ -43,6 +46,8 @@ class Source:
     stated: Mapping[str, str] = field(default_factory=dict)
     max_context: int | None = None
     kv_bytes_per_token: int | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    mask: int | None = None
 
     def hashes(self) -> dict[str, str]:
         """Return sha256 by file; reads every byte."""
@@ -182,6 +187,12 @@ def _open(
 
 def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
     variant = role.variant(format)
+    mask = role.dims.get("mask_token")
+    if mask is not None and mask >= role.dims.get("vocab_size", 0):
+        raise BundleError(
+            f"{bundle.path}: the {role.role}'s mask_token {mask} is not one of its tokens: the"
+            " manifest is damaged, export the model again"
+        )
     files = {name: bundle.path / name for name in variant.files}
     folder = PurePosixPath(role.tokenizer.relative_to(bundle.path).as_posix())
 
@@ -200,12 +211,15 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         stated={name: bundle.files[name].sha256 for name in variant.files},
         max_context=role.dims.get("max_context"),
         kv_bytes_per_token=role.kv_bytes_per_token(format),
+        generation=bundle.generation,
+        mask=mask,
     )
 
 
 def _gguf(path: Path, role: str) -> Source:
     from edgedec.gguf import GgufHeader, load_tokenizer
     from edgedec.gguf.parts import decodable_parts
+    from edgedec.gguf.sampling import stated_sampling
 
     header = GgufHeader.read(path)
     files = {part.name: part for part in decodable_parts(header)}
@@ -217,4 +231,5 @@ def _gguf(path: Path, role: str) -> Source:
         read_tokenizer=lambda: load_tokenizer(header),
         admit=lambda: registry.admit("gguf", path, files.values()),
         max_context=header.context_length,
+        generation=stated_sampling(header.metadata),
     )

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from edgedec.decoding.constraint import Constraint
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import for_request
-from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import PassFailed, PromptTooLong, RuntimeUnavailable, StateError
+from edgedec.generation.keywords import with_changes
 from edgedec.generation.options import GenerateOptions
 from edgedec.generation.queue import Place, Queue
 from edgedec.hardware.contention import longest_wait, waiting_times
 from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
-from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.tokenizer import ChatTokens, Tokenizer
 
 if TYPE_CHECKING:
     from edgedec.grammar.grammars import Grammars
+    from edgedec.text.thinking import Marks, Splitter
 
 
 class Decoder:
@@ -104,25 +108,75 @@ class Decoder:
             self._due = False
             self._parts.close()
 
-    def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
+    @cached_property
+    def sampling(self) -> SamplingParams | None:
+        """The sampling that the model asks for in its answers; None if it asks for none."""
+        from edgedec.generation.own_sampling import sampling_of
+
+        return sampling_of(self.pair.target.generation)
+
+    def _options_of(
+        self, given: GenerateOptions | None, changes: Mapping[str, Any], *, answers: bool
+    ) -> GenerateOptions:
+        """Return the options of a text; without any given, an answer is drawn as the model asks."""
+        own = self.sampling if answers and given is None else None
+        default = GenerateOptions() if own is None else GenerateOptions(sampling=own)
+        return with_changes(given or default, changes)
+
+    def _splitter(self, tokens: list[int]) -> Splitter | None:
+        """Return what keeps the thinking of an answer apart; None if there can be none."""
+        if (marks := self._marks(tokens)) is None:
+            return None
+        from edgedec.text.thinking import Splitter
+
+        return Splitter(self.tokenizer, marks, tokens)
+
+    def _marks(self, tokens: list[int]) -> Marks | None:
+        """Return the marks of what may follow; None if it has no thinking, or is no answer."""
+        if not isinstance(tokens, ChatTokens):
+            return None
+        from edgedec.text.thinking import marks_of
+
+        return marks_of(self.tokenizer)
+
+    def _constraint(self, tokens: list[int], options: GenerateOptions) -> Constraint | None:
+        """Return what the text must follow: a grammar, and the limit of the thinking before it."""
+        asked, tokenizer = options.constraint, self.tokenizer
+        grammar = None if asked is None else self.grammars.constraint(asked)
+        if (marks := self._marks(tokens)) is None:
+            return grammar
+        template, budget = tokenizer.chat_template, options.think_tokens
+        switched_off = options.think is False and template and template.switches_thinking
+        if (options.think is False and not switched_off) or (grammar and not marks.ids):
+            budget = 0
+        if budget is None and (grammar is None or switched_off):
+            return grammar
+        from edgedec.text.after_thinking import AfterThinking, Rules
+        from edgedec.text.thinking import begin
+
+        info = self.target.info
+        rules = Rules(tokenizer, marks, info.vocab_size, info.eos_ids, budget)
+        return AfterThinking(rules, begin(tokenizer, marks, tokens), grammar)
+
+    def _request(
+        self, tokens: list[int], options: GenerateOptions, splitter: Splitter | None = None
+    ) -> Request:
         """Return the engine's request to continue these tokens."""
         try:
             room = self.engine.room(tokens)
         except PromptTooLong:
             capacity = self.engine.target.capacity
             raise too_long(len(tokens), capacity, self._parts.bound) from None
-        asked = options.constraint
-        constraint = None if asked is None else self.grammars.constraint(asked)
         sampler = Sampler(
             options.sampling, self.target.info.vocab_size, tokens,
-            coupled=self.engine.rule.coupled, constraint=constraint,
+            coupled=self.engine.rule.coupled, constraint=self._constraint(tokens, options),
         )  # fmt: skip
         stop = StopRule(
             eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
             # The end of the context is an ordinary limit, at which held-back text is emitted.
             max_new_tokens=min(options.max_new_tokens, room),
             stop_strings=options.stop,
-            stream=self.tokenizer.stream(tokens),
+            stream=splitter or self.tokenizer.stream(tokens),
         )
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         by_turns = bool(self._parts.parallel_engines)

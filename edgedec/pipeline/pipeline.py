@@ -18,14 +18,9 @@ from edgedec._support.atomic import replacing
 from edgedec._support.files import open_regular
 from edgedec.errors import StateError
 from edgedec.generation import saved
-from edgedec.generation.keywords import (
-    TextOptions,
-    check_opens,
-    lists_text_options,
-    with_changes,
-)
+from edgedec.generation.keywords import TextOptions, check_opens, lists_text_options
 from edgedec.generation.options import GenerateOptions, Message, Prompt
-from edgedec.generation.prompts import tokens_of
+from edgedec.generation.prompts import answers, tokens_of
 from edgedec.generation.queue import Place
 from edgedec.generation.result import Generation, setup_of
 from edgedec.generation.stream import Stream
@@ -59,6 +54,7 @@ class Pipeline(Decoder):
     Attributes:
         notes: those warnings, one line each.
         plan: how texts are decoded: drafter, draft length, threads, device and so on.
+        sampling: what the model's files ask for in answers to messages, or None.
         tokenizer: of the target.
 
     """
@@ -131,7 +127,8 @@ class Pipeline(Decoder):
             prompt: the text to continue, or its token ids. A chat model continues it as text, too,
                 unless there is a system message.
             options: how to generate; ``changes`` overrides single options by name, including those
-                of ``options.sampling``, as in ``max_new_tokens=10, temperature=0.8``.
+                of ``options.sampling``, as in ``max_new_tokens=10, temperature=0.8``. By default a
+                prompt is continued greedily, and messages are answered with ``sampling``.
             messages: a conversation to answer by the model's chat template, instead of a prompt: a
                 list such as ``[{"role": "user", "content": "Hi"}]``.
             system: a system message, which precedes the messages, or the prompt as a message.
@@ -146,7 +143,7 @@ class Pipeline(Decoder):
             StateError: the pipeline is closed.
 
         """
-        changed = with_changes(options or GenerateOptions(), changes)
+        changed = self._options_of(options, changes, answers=answers(prompt, messages, system))
         place = Place(self._queue, wait=wait)
         return self._begun(prompt, messages, system, changed, place)
 
@@ -202,7 +199,7 @@ class Pipeline(Decoder):
         from edgedec.generation.asynchronous import AsyncStream
 
         self._queue.check_open()
-        changed = with_changes(options or GenerateOptions(), changes)
+        changed = self._options_of(options, changes, answers=answers(prompt, messages, system))
         begin = partial(self._begun, prompt, messages, system, changed)
         return AsyncStream(begin, self._queue, wait=wait)
 
@@ -239,10 +236,13 @@ class Pipeline(Decoder):
     ) -> Stream:
         """Return the stream of a text that has this place."""
         self._queue.check_open()
-        tokens = tokens_of(self.tokenizer, prompt, messages, system)
-        request = self._request(tokens, options)
+        tokens = tokens_of(self.tokenizer, prompt, messages, system, options)
+        splitter = self._splitter(tokens)
+        request = self._request(tokens, options, splitter)
         drafter, length = options.drafter, options.draft_length
-        return Stream(self._rounds, request, lambda: setup_of(self.plan, drafter, length), place)
+        return Stream(
+            self._rounds, request, lambda: setup_of(self.plan, drafter, length), place, splitter
+        )
 
     def save(self, path: str | Path, note: Mapping[str, Any] | None = None) -> None:
         """Save the state of the last generation, prompt and output, to a file, atomically.

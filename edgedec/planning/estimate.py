@@ -162,6 +162,8 @@ class Forecast:
     def _model_s(self, plan: Plan, drafts: Drafts) -> float:
         """Return the time to draft a chain, in seconds."""
         length = plan.draft_length or 0
+        if drafting.info(drafts.source).needs_mask:
+            return self._draft(plan)(length)
         one_s, whole = self._draft_token_s(plan), drafts.whole(length)
         # After a fully accepted chain, its last token is prefilled with the next root.
         return length * one_s + whole * (self._draft(plan)(2) - self._draft(plan)(1))

@@ -184,8 +184,9 @@ class _Stage:
         target = self._model(TARGET, plan.target, False if info.needs_branches else None)
         session = target.open(min(self._capacity, target.info.max_context))
         stack.callback(session.close)
-        draft = own = translation = None
+        draft = own = translation = mask = None
         if plan.draft is not None:
+            mask = self._source(DRAFT, plan.draft).mask
             draft = self._model(DRAFT, plan.draft, False)
             # A text may have more tokens in another vocabulary.
             own = draft.open(min(2 * self._capacity, draft.info.max_context))
@@ -197,6 +198,7 @@ class _Stage:
             branches=target.capabilities.drafted_branches,
             translation=translation,
             draft_branches=draft.capabilities.branches if draft else None,
+            mask=mask,
         )
         # Plans that run the same models draft by the same pass times, which are measured once.
         costs = (

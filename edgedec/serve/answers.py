@@ -43,16 +43,17 @@ class Writer:
         parsed: the request.
         tokenizer: of the model.
         name: the model's id.
-        chat: whether it is a chat's.
+
+    Attributes:
+        head: fields that all chunks have.
 
     """
 
-    def __init__(
-        self, parsed: ParsedRequest, tokenizer: Tokenizer, name: str, *, chat: bool
-    ) -> None:
+    def __init__(self, parsed: ParsedRequest, tokenizer: Tokenizer, name: str) -> None:
+        chat = parsed.chat
         self._parsed, self._tokenizer, self._chat = parsed, tokenizer, chat
         kind = "chat.completion" if chat else "text_completion"
-        self._head = {
+        self.head = {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
             "object": f"{kind}.chunk" if chat and parsed.stream else kind,
             "created": int(time()),
@@ -61,19 +62,26 @@ class Writer:
         self._calls = [Calls(parsed.tools) if parsed.tools else None for _ in parsed.works]
         self._begun = [False] * len(parsed.works)
         self._lengths = [0] * len(parsed.works)
+        self._echo = dict(enumerate(parsed.echo))  # those not given back yet
         self._results: list[Generation] = []
 
     # -- in chunks -------------------------------------------------------------------------------
 
     def tokens(self, choice: int, events: Sequence[Emission]) -> Chunk | None:
         """Return the chunk of a round; None if there is nothing to show yet."""
-        text = "".join(event.text for event in events)
+        text = self._echo.pop(choice, "") + "".join(event.text for event in events)
+        thinking = "".join(event.thinking or "" for event in events)
         calls = self._calls[choice]
         if calls is not None:
             text = calls.push(text)
-        if not text and not self._parsed.pieces and not self._parsed.logprobs:
+        if not (text or thinking or self._parsed.pieces or self._parsed.logprobs):
             return None
         chunk = self._chunk(choice, text, self._logprobs(choice, events), None)
+        if thinking:
+            delta = chunk["choices"][0]["delta"]
+            delta["reasoning_content"] = thinking
+            if not text:
+                del delta["content"]
         if self._parsed.pieces:
             chunk["edgedec"] = {"pieces": [[event.text, event.source] for event in events]}
         return chunk
@@ -81,10 +89,15 @@ class Writer:
     def end(self, choice: int, result: Generation) -> list[Chunk]:
         """Return the last chunks of a text."""
         self._results.append(result)
-        calls, chunks = self._calls[choice], []
+        calls, chunks = self._calls[choice], list[Chunk]()
         shown = "".join(event.text for event in result.events)
+        thought = "".join(event.thinking or "" for event in result.events)
         # A time limit releases text that no token did.
-        rest = result.text[len(shown) :]
+        rest = self._echo.pop(choice, "") + result.text[len(shown) :]
+        if result.thinking != thought:
+            chunk = self._chunk(choice, "", None, None)
+            chunk["choices"][0]["delta"] = {"reasoning_content": result.thinking[len(thought) :]}
+            chunks.append(chunk)
         if calls is not None:
             rest = calls.push(rest) + calls.finish()
         if rest:
@@ -103,7 +116,7 @@ class Writer:
         """Return the chunk with the tokens of the whole request, if it was asked for."""
         if not self._parsed.usage:
             return None
-        return {**self._head, "choices": [], "usage": self._usage()}
+        return {**self.head, "choices": [], "usage": self._usage()}
 
     def _chunk(self, choice: int, text: str, logprobs: Any, reason: str | None) -> Chunk:
         filled: dict[str, Any] = {"text": text}
@@ -112,7 +125,7 @@ class Writer:
             filled = {"delta": {**delta, "content": text}}
             self._begun[choice] = True
         return {
-            **self._head,
+            **self.head,
             "choices": [{"index": choice, **filled, "logprobs": logprobs, "finish_reason": reason}],
         }
 
@@ -126,17 +139,17 @@ class Writer:
         if self._parsed.pieces:
             for own, result in zip(ours, results, strict=True):
                 own["pieces"] = [[event.text, event.source] for event in result.events]
-        answer = {**self._head, "choices": choices, "usage": self._usage()}
+        answer = {**self.head, "choices": choices, "usage": self._usage()}
         return {**answer, "edgedec": ours[0] if len(ours) == 1 else {"choices": ours}}
 
     def _choice(self, place: int, result: Generation) -> dict[str, Any]:
         logprobs = self._logprobs(place, result.events)
         if not self._chat:
-            reason = self._reason(place, result)
-            return {
-                "index": place, "text": result.text, "logprobs": logprobs, "finish_reason": reason
-            }  # fmt: skip
+            text, reason = self._echo.pop(place, "") + result.text, self._reason(place, result)
+            return {"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason}
         message: dict[str, Any] = {"role": "assistant", "content": result.text, "refusal": None}
+        if result.thinking:
+            message["reasoning_content"] = result.thinking
         calls = self._calls[place]
         if calls is not None:
             text = calls.push(result.text) + calls.finish()
@@ -161,18 +174,23 @@ class Writer:
         prompt = sum(map(len, distinct)) if self._chat else sum(prompts)
         written = sum(len(result.events) for result in self._results)
         cached = self._results[0].metrics.reused_tokens if self._results else 0
-        return {
+        usage = {
             "prompt_tokens": prompt,
             "completion_tokens": written,
             "total_tokens": prompt + written,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
+        if self._chat:
+            thinking = sum(result.thinking_tokens for result in self._results)
+            usage["completion_tokens_details"] = {"reasoning_tokens": thinking}
+        return usage
 
     def _logprobs(self, choice: int, events: Sequence[Emission]) -> dict[str, Any] | None:
         if not self._parsed.logprobs:
             return None
         if self._chat:
-            return {"content": [self._entry(event) for event in events], "refusal": None}
+            answer = [self._entry(event) for event in events if event.thinking is None]
+            return {"content": answer, "refusal": None}
         offsets = []
         for event in events:
             offsets.append(self._lengths[choice])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -16,11 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec._support.fields import one_line
-from edgedec.serve import errors, messages, page, parsing
+from edgedec.serve import absent, errors, messages, ollama, page, parsing, responses
+from edgedec.serve.access import AccessLog
 from edgedec.serve.answers import Writer
 from edgedec.serve.body import Body, parsed
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.events import EventStream, all_of, unless_left
+from edgedec.serve.form import Chunk, Dialect, Handler
 from edgedec.serve.guard import Guard
 from edgedec.serve.metrics import CONTENT_TYPE
 from edgedec.serve.model import ANSWERED_BY, Served
@@ -28,7 +30,7 @@ from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import SHORT
 from edgedec.serve.ticket import Ticket
 
-Handler = Callable[[Request], Awaitable[Response]]
+IGNORED = "X-Edgedec-Ignored"
 T = TypeVar("T")
 _JSON = "application/json"
 
@@ -37,23 +39,26 @@ class Routes:
     """The routes of one served model."""
 
     def __init__(self, served: Served) -> None:
-        self._served = served
+        self.served = served
         self._settings, self._limits = served.settings, served.settings.limits
 
     def app(self) -> Starlette:
         """Return them as an ASGI application."""
         routes = [
-            self._route("/v1/models", self.models, "GET"),
-            self._route("/v1/models/{name:path}", self.model, "GET"),
-            self._route("/v1/completions", self.completions, "POST"),
-            self._route("/v1/chat/completions", self.chat, "POST"),
-            self._route("/tokenize", self.tokenize, "POST"),
-            self._route("/health", self.health, "GET"),
-            self._route("/metrics", self.metrics, "GET"),
-            self._route("/edgedec/status", self.status, "GET"),
+            self.route("/v1/models", self.models, "GET"),
+            self.route("/v1/models/{name:path}", self.model, "GET"),
+            self.texts("/v1/completions", Dialect(parsing.completion)),
+            self.texts("/v1/chat/completions", Dialect(parsing.chat, templated=True)),
+            self.route("/tokenize", self.tokenize, "POST"),
+            self.route("/health", self.health, "GET"),
+            self.route("/metrics", self.metrics, "GET"),
+            self.route("/edgedec/status", self.status, "GET"),
+            *responses.routes(self),
+            *ollama.routes(self),
+            absent.route(self, "/v1/embeddings", absent.EMBEDDINGS),
             *page.routes(),
         ]
-        guards = [Middleware(Guard, settings=self._settings)]
+        guards = [Middleware(AccessLog), Middleware(Guard, settings=self._settings)]
         if self._settings.origins:
             guards.append(
                 Middleware(
@@ -61,22 +66,28 @@ class Routes:
                     allow_origins=self._settings.origins,
                     allow_methods=["GET", "POST"],
                     allow_headers=["authorization", "content-type"],
-                    expose_headers=[ANSWERED_BY],
+                    expose_headers=[ANSWERED_BY, IGNORED],
                 )
             )
 
         @asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
             yield
-            await asyncio.to_thread(self._served.close)
+            await asyncio.to_thread(self.served.close)
 
         handlers: dict[Any, Any] = {404: _not_found, 405: _wrong_method, Exception: _failed}
         return Starlette(
             routes=routes, middleware=guards, exception_handlers=handlers, lifespan=lifespan
         )
 
-    def _route(self, path: str, handler: Handler, method: str) -> Route:
-        """Return a route whose errors have the API's shape, and which is counted."""
+    def route(
+        self,
+        path: str,
+        handler: Handler,
+        *methods: str,
+        body: Callable[[ApiError], Chunk] = ApiError.body,
+    ) -> Route:
+        """Return a route that is counted, and whose errors have this body."""
 
         async def answered(request: Request) -> Response:
             status = 500
@@ -92,74 +103,78 @@ class Routes:
                 status = errors.of(error).status
                 if status == 500:
                     raise
-                return errors.of(error).response()
+                return errors.of(error).response(body)
             finally:
-                self._served.metrics.answered(path, status)
+                self.served.metrics.answered(path, status)
 
-        return Route(path, answered, methods=[method])
+        return Route(path, answered, methods=methods)
+
+    def texts(self, path: str, dialect: Dialect) -> Route:
+        """Return a route that answers with generated texts."""
+        return self.route(path, partial(self._answer, dialect), "POST", body=dialect.body)
 
     # -- about the server ------------------------------------------------------------------------
 
     async def models(self, request: Request) -> Response:
-        return Answer({"object": "list", "data": [self._served.card()]})
+        return Answer({"object": "list", "data": [self.served.card()]})
 
     async def model(self, request: Request) -> Response:
-        self._served.check_name(request.path_params["name"])
-        return Answer(self._served.card())
+        self.served.check_name(request.path_params["name"])
+        return Answer(self.served.card())
 
     async def health(self, request: Request) -> Response:
         return Answer({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._served.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(self.served.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def status(self, request: Request) -> Response:
-        return Answer(self._served.status())
+        return Answer(self.served.status())
 
     async def tokenize(self, request: Request) -> Response:
-        tokens = await self._read(request, self._tokens, threaded=True)
-        context = self._served.max_context
-        return Answer({"tokens": tokens, "count": len(tokens), "max_context": context})
+        tokens, ignored = await self.read(request, self._tokens, threaded=True)
+        context = self.served.max_context
+        answer = {"tokens": tokens, "count": len(tokens), "max_context": context}
+        return Answer(answer, headers=_says_what(ignored))
 
-    def _tokens(self, fields: dict[str, Any]) -> list[int]:
-        body, counting = Body(fields), self._served.counting
+    def _tokens(self, fields: dict[str, Any]) -> tuple[list[int], list[str]]:
+        body, counting = Body(fields), self.served.counting
         body.get("model")
         text, talk = body.text("prompt"), body.get("messages")
         body.end()
         if (text is None) == (talk is None):
             raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
-        return counting.encode_chat(messages.read(talk)) if text is None else counting.encode(text)
+        if text is not None:
+            return counting.encode(text), body.ignored
+        return counting.encode_chat(messages.read(talk)), body.ignored
 
     # -- texts -----------------------------------------------------------------------------------
 
-    async def completions(self, request: Request) -> Response:
-        return await self._answer(request, parsing.completion, chat=False)
-
-    async def chat(self, request: Request) -> Response:
-        return await self._answer(request, parsing.chat, chat=True)
-
-    async def _answer(
-        self, request: Request, read: Callable[..., ParsedRequest], *, chat: bool
-    ) -> Response:
+    async def _answer(self, dialect: Dialect, request: Request) -> Response:
         # Templates take a moment: the other clients' tokens go on meanwhile.
-        parsed, asked = await self._read(request, partial(self._texts, read), threaded=chat)
-        await self._served.compiler.prepare(parsed.works)
-        writer = Writer(parsed, self._served.tokenizer, self._settings.name, chat=chat)
+        parsed, asked = await self.read(
+            request, partial(self._texts, dialect.read), threaded=dialect.templated
+        )
+        headers = {**self.served.says_who(asked), **_says_what(parsed.ignored)}
+        if parsed.answer is not None:
+            return Answer(parsed.answer, headers=headers)
+        await self.served.compiler.prepare(parsed.works)
+        writer = Writer(parsed, self.served.tokenizer, self._settings.name)
+        form = dialect.form(parsed, writer.head)
         ticket = Ticket(
             parsed.works,
             timeout_s=self._limits.text_s,
             most_unread=self._limits.unread_tokens if parsed.stream else None,
         )
-        self._served.turns.submit(ticket)
-        headers = self._served.says_who(asked)
+        self.served.turns.submit(ticket)
         if not parsed.stream:
-            return Answer(writer.whole(await all_of(request, ticket)), headers=headers)
+            return Answer(form.whole(writer.whole(await all_of(request, ticket))), headers=headers)
         try:
             first = await unless_left(request, ticket)
         except BaseException:
             ticket.cancel()
             raise
-        return EventStream(writer, ticket, first, headers)
+        return EventStream(writer, form, ticket, first, headers)
 
     def _texts(
         self, read: Callable[..., ParsedRequest], fields: dict[str, Any]
@@ -169,14 +184,14 @@ class Routes:
         if not isinstance(name, str):
             raise ApiError(400, "model: expected a name", param="model")
         if self._settings.strict:
-            self._served.check_name(name)
-        self._served.turns.check()  # before its prompt is read in vain
-        found = read(fields, self._served.prompts, self._limits)
+            self.served.check_name(name)
+        self.served.turns.check()  # before its prompt is read in vain
+        found = read(fields, self.served.prompts, self._limits)
         for work in found.works:
-            self._served.prompts.check(work.prompt)
+            self.served.prompts.check(work.prompt)
         return found, name
 
-    async def _read(
+    async def read(
         self, request: Request, use: Callable[[dict[str, Any]], T], *, threaded: bool
     ) -> T:
         """Return what becomes of a request's JSON, which must not be large or late.
@@ -191,8 +206,12 @@ class Routes:
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _JSON:
-            raise ApiError(415, f"Content-Type: expected {_JSON}, got {one_line(kind)}")
-        served = self._served
+            raise ApiError(
+                415,
+                f"Content-Type: expected {_JSON}, got {one_line(kind) or 'none'}: send the header"
+                f" Content-Type: {_JSON}",
+            )
+        served = self.served
         raw = await served.bodies.receive(request)
         if len(raw) <= SHORT and not threaded:  # faster than starting another thread
             return use(parsed(raw))
@@ -200,6 +219,11 @@ class Routes:
             if len(raw) <= SHORT:
                 return await asyncio.to_thread(lambda: use(parsed(raw)))
             return await served.reader.run(partial(served.read_long, raw, use), len(raw))
+
+
+def _says_what(ignored: Sequence[str]) -> dict[str, str]:
+    """Return the header that lists fields without an effect, if there are any."""
+    return {IGNORED: ", ".join(ignored)} if ignored else {}
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

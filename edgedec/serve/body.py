@@ -1,12 +1,13 @@
-"""Reads the fields of a request's JSON body: checks each and refuses unknown ones."""
+"""Reads the fields of a request's JSON body: checks each, and refuses those that it cannot use."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from edgedec._support.fields import one_line
+from edgedec.serve import other_fields
 from edgedec.serve.errors import ApiError, refused
 
 # Python parses JSON without a pause, and each of these takes it a microsecond.
@@ -54,12 +55,17 @@ class Body:
         fields: the object.
         where: written before a field's name in errors.
 
+    Attributes:
+        ignored: names of fields without an effect, filled by ``end``.
+
     """
 
     def __init__(self, fields: dict[str, Any], where: str = "") -> None:
         self._fields = {name: value for name, value in fields.items() if value is not None}
         self._where = where
         self._known: set[str] = set()
+        self._parts: dict[str, Body] = {}
+        self.ignored: list[str] = []
 
     def get(self, name: str) -> Any:
         """Return a field as it is; None if it was left out."""
@@ -104,13 +110,16 @@ class Body:
         return value
 
     def part(self, name: str) -> Body | None:
-        """Return an object in the object."""
+        """Return an object in the object, the same one each time."""
         value = self.get(name)
         if value is None:
             return None
         if not isinstance(value, dict):
             raise refused(self._where + name, "an object", value)
-        return Body(value, f"{self._where}{name}.")
+        if name not in self._parts:
+            self._parts[name] = Body(value, f"{self._where}{name}.")
+            self._parts[name].ignored = self.ignored
+        return self._parts[name]
 
     def rows(self, name: str) -> list[Any] | None:
         """Return a list."""
@@ -119,19 +128,23 @@ class Body:
             raise refused(self._where + name, "a list", value)
         return value
 
-    def end(self, ignored: Sequence[str] = ()) -> None:
-        """Refuse fields that were not asked for.
+    def end(self, ignored: Collection[str] = ()) -> None:
+        """Refuse fields that were not asked for, unless they leave the text as it is.
 
         Args:
-            ignored: fields without an effect on the text.
+            ignored: more fields that do, besides those of ``other_fields``.
 
         """
-        for name in self._fields:
-            if name not in self._known and name not in ignored:
+        for name, value in self._fields.items():
+            if name in self._known:
+                continue
+            if name not in ignored and not other_fields.accepted(name, value):
+                advice = other_fields.advice(name, self._known)
+                full = self._where + one_line(name)
                 raise ApiError(
                     400,
-                    f"{self._where}{one_line(name)}: this server does not have this field: leave it"
-                    " out",
-                    param=self._where + name,
+                    f"{full}: this server does not have this field: {advice}",
+                    param=full,
                     code="unknown_parameter",
                 )
+            self.ignored.append(self._where + name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -57,12 +58,17 @@ class ApiError(Exception):
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 
-    def response(self) -> Answer:
-        """Return it as an HTTP response."""
+    def response(self, body: Callable[[ApiError], dict[str, Any]] | None = None) -> Answer:
+        """Return it as an HTTP response.
+
+        Args:
+            body: returns its content; None has OpenAI's format.
+
+        """
         headers = {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        return Answer(self.body(), self.status, headers)
+        return Answer(self.body() if body is None else body(self), self.status, headers)
 
 
 def refused(param: str, expected: str, got: object) -> ApiError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -15,14 +14,16 @@ from starlette.types import Receive, Scope, Send
 from edgedec.generation.result import Generation
 from edgedec.serve import errors
 from edgedec.serve.answers import Writer
+from edgedec.serve.form import Form
 from edgedec.serve.ticket import News, Ticket, joined
 
 
 class EventStream(Response):
-    """Chunks of an answer as server-sent events; a client that leaves ends its texts.
+    """A streamed answer; a client that leaves ends its texts.
 
     Args:
         writer: writes them.
+        form: of the chunks on the wire.
         ticket: the texts.
         first: news that have come already.
         headers: of the response, besides those of a stream.
@@ -30,38 +31,44 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, writer: Writer, ticket: Ticket, first: list[News], headers: Mapping[str, str]
+        self,
+        writer: Writer,
+        form: Form,
+        ticket: Ticket,
+        first: list[News],
+        headers: Mapping[str, str],
     ) -> None:
-        super().__init__(media_type="text/event-stream", headers=headers)
+        super().__init__(media_type=form.media_type, headers=headers)
         del self.headers["content-length"]
-        self._writer, self._ticket, self._first = writer, ticket, first
+        self._writer, self._form, self._ticket, self._first = writer, form, ticket, first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with _watched(receive, self._ticket):
             try:
                 start = {"status": self.status_code, "headers": self.raw_headers}
                 await send({"type": "http.response.start", **start})
-                async for chunks in self._events():
-                    data = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
+                async for text in self._texts():
+                    data = text.encode("ascii")
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     self._ticket.sent()
                 await send({"type": "http.response.body", "body": b""})
             finally:
                 self._ticket.cancel()
 
-    async def _events(self) -> AsyncIterator[list[str]]:
-        news = self._first
+    async def _texts(self) -> AsyncIterator[str]:
+        news, form = self._first, self._form
+        text = form.begin()
         try:
             while news:
-                if chunks := [
-                    json.dumps(one) for item in joined(news) for one in self._chunks(item)
-                ]:
-                    yield chunks
-                news = await self._ticket.take()
-            usage = self._writer.usage()
-            yield [*([json.dumps(usage)] if usage else []), "[DONE]"]
+                text += "".join(
+                    form.chunk(chunk) for item in joined(news) for chunk in self._chunks(item)
+                )
+                if text:
+                    yield text
+                news, text = await self._ticket.take(), ""
+            yield text + form.end(self._writer.usage())
         except Exception as error:
-            yield [json.dumps(errors.of(error).body()), "[DONE]"]
+            yield form.failed(errors.of(error))
 
     def _chunks(self, news: News) -> list[dict[str, Any]]:
         if news.result is not None:

@@ -11,11 +11,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgedec._support.fields import one_line
+from edgedec.serve import page
 from edgedec.serve.errors import ApiError
 from edgedec.serve.settings import Settings
 
 # Routes without a key: what watches whether the server is up, and the page, which asks for it.
-_OPEN = frozenset({"/health", "/", "/page/app.js", "/page/style.css"})
+_OPEN = page.PATHS | {"/health"}
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -25,7 +26,8 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src"
-        " 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        " data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'; trusted-types 'none'"
     ),
     "Cache-Control": "no-store",
 }

@@ -8,6 +8,7 @@ from typing import Any
 from edgedec.serve.errors import ApiError, refused
 
 _MOST = 4096
+_TEXTS = ("text", "input_text", "output_text")
 
 
 def read(given: Any) -> list[dict[str, Any]]:
@@ -45,7 +46,7 @@ def _content(given: Any, where: str) -> str:
         return given
     parts = []
     for part in _rows(given, where):
-        if not isinstance(part, dict) or part.get("type") not in ("text", "input_text"):
+        if not isinstance(part, dict) or part.get("type") not in _TEXTS:
             raise refused(f"{where}.content", "text alone", part)
         text = part.get("text")
         if not isinstance(text, str):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from edgedec._support.amounts import megabytes
 from edgedec._support.fields import one_line
+from edgedec.generation.own_sampling import values_of
 from edgedec.hardware.resident import release_free, resident_bytes
 from edgedec.memory.grant import spare
 from edgedec.pipeline import Pipeline
@@ -23,6 +24,7 @@ from edgedec.serve.turns import Turns
 
 T = TypeVar("T")
 ANSWERED_BY = "X-Edgedec-Model"
+DEFAULT_TAG = ":latest"  # which Ollama's clients add to names without one
 # Most memory that a byte of JSON becomes: text twice, of up to four bytes a character, and parts.
 _PARSED = 12
 # Bytes of all bodies, where --memory does not say how many there may be.
@@ -41,6 +43,9 @@ class Served:
         settings: of the server.
         granted: returns the bytes that the process may hold; None without a limit.
 
+    Attributes:
+        created: when the server started, in seconds since 1970.
+
     """
 
     def __init__(
@@ -51,8 +56,10 @@ class Served:
         self.tokenizer = pipeline.tokenizer
         self.max_context = pipeline.engine.target.capacity
         self.metrics = ServerMetrics(granted)
-        self._pipeline, self._granted, self._created = pipeline, granted, int(time())
-        self.prompts = Prompts(self.tokenizer, self.max_context, self.check_room)
+        self._pipeline, self._granted, self.created = pipeline, granted, int(time())
+        self.prompts = Prompts(
+            self.tokenizer, self.max_context, self.check_room, sampling=pipeline.sampling
+        )
         self.counting = Prompts(
             self.tokenizer, self.max_context, self.check_room, _COUNTED * self.max_context
         )
@@ -119,9 +126,12 @@ class Served:
 
     def says_who(self, asked: str) -> dict[str, str]:
         """Return the header that names the model, for a request that asked for another one."""
-        if asked in self._names:
+        if self._known(asked):
             return {}
         return {ANSWERED_BY: self.settings.name.encode("ascii", "backslashreplace").decode()}
+
+    def _known(self, name: str) -> bool:
+        return name.removesuffix(DEFAULT_TAG) in self._names
 
     def check_name(self, name: str) -> None:
         """Refuse a name that is not the model's.
@@ -130,7 +140,7 @@ class Served:
             ApiError: it is another name.
 
         """
-        if name not in self._names:
+        if not self._known(name):
             raise ApiError(
                 404,
                 f"model {one_line(name)}: this server has {self.settings.name!r}",
@@ -138,16 +148,28 @@ class Served:
                 code="model_not_found",
             )
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the target's weights as stored."""
+        return self._pipeline.target.info.weight_bytes
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """How texts are decoded."""
+        return self._pipeline.plan
+
     def card(self) -> dict[str, Any]:
         """Return the model as ``/v1/models`` lists it."""
+        own = self.prompts.sampling
         return {
             "id": self.settings.name,
             "object": "model",
-            "created": self._created,
+            "created": self.created,
             "owned_by": "edgedec",
             "edgedec": {
                 "max_context": self.max_context,
                 "chat": self.tokenizer.chat_template is not None,
+                "sampling": None if own is None else values_of(own),
                 "plan": self._pipeline.plan,
                 "notes": self._pipeline.notes,
             },

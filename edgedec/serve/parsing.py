@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
-from edgedec.serve import constraint, messages
+from edgedec.serve import constraint, described, messages, thinking
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
 from edgedec.serve.prompts import Prompts
@@ -17,11 +17,6 @@ from edgedec.serve.settings import Limits
 from edgedec.serve.ticket import Work
 from edgedec.serve.tools import Tools
 
-# Fields without an effect on the text here.
-_IGNORED = (
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "parallel_tool_calls",
-)  # fmt: skip
 _MOST_TOKENS, _COMPLETION_TOKENS = 1 << 24, 16
 _SEEDS = 1 << 63
 
@@ -37,6 +32,10 @@ class ParsedRequest:
         pieces: whether each token's text and source is given.
         tools: functions that a chat model may call; None without any.
         logprobs: whether log probabilities are given.
+        chat: whether the texts are answers in a conversation.
+        echo: texts given back in front of those of ``works``; none unless asked for.
+        ignored: names of fields that were accepted without an effect.
+        answer: the whole answer, where it needs no text.
 
     """
 
@@ -46,6 +45,10 @@ class ParsedRequest:
     pieces: bool
     tools: Tools | None = None
     logprobs: bool = False
+    chat: bool = False
+    echo: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    answer: dict[str, Any] | None = None
 
 
 def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
@@ -57,19 +60,23 @@ def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> Pars
     """
     body = Body(fields)
     body.get("model")
-    for name in ("suffix", "best_of"):
-        if body.get(name) not in (None, 1):
-            raise ApiError(400, f"{name}: not available here: leave it out", param=name)
-    if body.flag("echo"):
-        raise ApiError(400, "echo: not available here: leave it out", param="echo")
-    top = body.whole("logprobs", 0, 20)
+    top, echo = body.whole("logprobs", 0, 20), body.flag("echo")
+    if echo and top is not None:
+        raise ApiError(
+            400, "echo: a prompt has no log probabilities here: leave echo or logprobs out",
+            param="echo",
+        )  # fmt: skip
     given = _options(body, limits)
     options = _made({"max_new_tokens": _COMPLETION_TOKENS, **given, "logprobs": top})
-    given_prompts = body.get("prompt")
+    given_prompts, suffix = body.get("prompt"), body.text("suffix")
     choices = body.whole("n", 1, limits.choices) or 1
-    parsed = _parsed(body, None, top is not None)
-    body.end(_IGNORED)
-    _works(parsed, _prompts(given_prompts, prompts, limits), options, choices, limits)
+    parsed = _parsed(body, None, top is not None, chat=False)
+    body.end()
+    found = _prompts(given_prompts, suffix, prompts, limits)
+    _works(parsed, [tokens for _, tokens in found], options, choices, limits)
+    if echo:
+        texts = [prompts.decode(one) if isinstance(one, list) else one for one, _ in found]
+        parsed.echo.extend(text for text in texts for _ in range(choices))
     return parsed
 
 
@@ -86,27 +93,28 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     top = body.whole("top_logprobs", 0, 20)
     if top is not None and not wanted:
         raise ApiError(400, "top_logprobs: needs logprobs: true", param="top_logprobs")
-    given = _options(body, limits)
+    given = _options(body, limits, prompts.sampling)
+    variables, given["think"] = thinking.read(body)
     longer = body.whole("max_completion_tokens", 1, _MOST_TOKENS)
     if longer is not None:
         given["max_new_tokens"] = longer
-    given |= constraint.read(body.part("response_format"))
     talk = messages.read(body.get("messages"))
-    tools = Tools.read(body, prompts)
+    tools = Tools.read(body)
     if tools is not None and tools.grammar is not None:
         given["grammar"] = tools.grammar
     options = _made(
         {"max_new_tokens": _MOST_TOKENS, **given, "logprobs": (top or 0) if wanted else None}
     )
     choices = body.whole("n", 1, limits.choices) or 1
-    parsed = _parsed(body, tools, wanted)
-    body.end(_IGNORED)
-    prompt = prompts.encode_chat(talk, tools=tools.given if tools else None)
+    parsed = _parsed(body, tools, wanted, chat=True)
+    body.end()
+    variables |= prompts.variables(options)
+    prompt = described.encode(talk, tools, prompts, variables)
     _works(parsed, [prompt], options, choices, limits)
     return parsed
 
 
-def _parsed(body: Body, tools: Tools | None, logprobs: bool) -> ParsedRequest:
+def _parsed(body: Body, tools: Tools | None, logprobs: bool, *, chat: bool) -> ParsedRequest:
     stream, usage = body.flag("stream") or False, False
     if (more := body.part("stream_options")) is not None:
         if not stream:
@@ -116,15 +124,23 @@ def _parsed(body: Body, tools: Tools | None, logprobs: bool) -> ParsedRequest:
     own = body.part("edgedec")
     pieces = (own.flag("pieces") or False) if own is not None else False
     if own is not None:
-        own.end(("draft", "drafter", "draft_length"))
-    return ParsedRequest([], stream, usage, pieces, tools, logprobs)
+        own.end()
+    return ParsedRequest(
+        [], stream, usage, pieces, tools, logprobs, chat=chat, ignored=body.ignored
+    )
 
 
-def _options(body: Body, limits: Limits) -> dict[str, Any]:
-    """Return the options common to both routes, named as in ``GenerateOptions``."""
-    temperature = body.number("temperature", 0, 100)
+def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> dict[str, Any]:
+    """Return the options common to both routes, named as in ``GenerateOptions``.
+
+    Args:
+        body: of the request.
+        limits: on it.
+        own: the sampling that the model asks for; None is the API's.
+
+    """
     sampling: dict[str, Any] = {
-        "temperature": 1.0 if temperature is None else temperature,
+        "temperature": body.number("temperature", 0, 100),
         "top_p": body.number("top_p", 0, 1),
         "top_k": body.whole("top_k", 0, 1 << 31),
         "min_p": body.number("min_p", 0, 1),
@@ -138,14 +154,17 @@ def _options(body: Body, limits: Limits) -> dict[str, Any]:
         "max_new_tokens": body.whole("max_tokens", 1, _MOST_TOKENS),
         "stop": _stops(body, limits),
     }
-    own = body.part("edgedec")
-    if own is not None:
-        named = own.text("drafter", drafting.names())
-        given["drafter"] = named or own.text("draft", drafting.names())  # its former name
-        given["draft_length"] = own.whole("draft_length", 0, 64)
+    given |= constraint.read(body.part("response_format"))
+    ours = body.part("edgedec")
+    if ours is not None:
+        former = ours.text("draft", drafting.names())  # its former name
+        given["drafter"] = ours.text("drafter", drafting.names()) or former
+        given["draft_length"] = ours.whole("draft_length", 0, 64)
+        given["think_tokens"] = ours.whole("think_tokens", 0, _MOST_TOKENS)
     chosen = {name: value for name, value in given.items() if value is not None}
     drawn = {name: value for name, value in sampling.items() if value is not None}
-    return {**chosen, "sampling": drawn}
+    default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)
+    return {**chosen, "sampling": default | drawn}
 
 
 def _made(given: dict[str, Any]) -> GenerateOptions:
@@ -202,23 +221,33 @@ def _bias(body: Body) -> dict[int, float] | None:
     return found
 
 
-def _prompts(given: Any, prompts: Prompts, limits: Limits) -> list[list[int]]:
-    """Return the prompts of a completion: a text, tokens, or several of either."""
+def _prompts(
+    given: Any, suffix: str | None, prompts: Prompts, limits: Limits
+) -> list[tuple[str | list[int], list[int]]]:
+    """Return the prompts of a completion, as they were given and as the model reads them.
+
+    Args:
+        given: a text, tokens, or several of either.
+        suffix: text after the completion; None or empty for none.
+        prompts: tokenises them.
+        limits: on their number.
+
+    """
     expected = "a text, token ids, or a list of either"
-    if isinstance(given, str):
-        return [prompts.encode(given)]
-    if not isinstance(given, list) or not given:
+    tokens = isinstance(given, list) and bool(given) and all(type(one) is int for one in given)
+    rows = [given] if tokens or isinstance(given, str) else given
+    if not isinstance(rows, list) or not rows:
         raise refused("prompt", expected, given)
-    if all(type(one) is int for one in given):
-        return [given]
-    if len(given) > limits.choices:
-        raise refused("prompt", f"at most {limits.choices} prompts", len(given))
-    found = []
-    for one in given:
+    if len(rows) > limits.choices:
+        raise refused("prompt", f"at most {limits.choices} prompts", len(rows))
+    found: list[tuple[str | list[int], list[int]]] = []
+    for one in rows:
         if isinstance(one, str):
-            found.append(prompts.encode(one))
+            found.append((one, prompts.infill(one, suffix) if suffix else prompts.encode(one)))
+        elif suffix:
+            raise refused("suffix", "a prompt that is a text", one)
         elif isinstance(one, list) and all(type(token) is int for token in one):
-            found.append(one)
+            found.append((one, one))
         else:
             raise refused("prompt", expected, one)
     return found

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.generation.options import GenerateOptions
+from edgedec.generation.prompts import template_variables
 from edgedec.serve.errors import ApiError
 from edgedec.text.chat import ChatTemplate
-from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.tokenizer import ChatTokens, Tokenizer
 
 # A text of up to this many characters takes less than a millisecond.
 SHORT = 4096
@@ -16,6 +19,13 @@ _BYTES = 224
 # Characters of a token that a first part of a long text is cut for.
 _USUAL = 8
 _LEAST_PART = 1 << 16
+# Names of the tokens before a prefix, before a suffix, and before the text between them: those of
+# Qwen2.5-Coder and CodeGemma, of StarCoder2 and Granite, and of DeepSeek-Coder.
+_INFILL = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # noqa: RUF001
+)
 
 
 class Prompts:
@@ -26,6 +36,7 @@ class Prompts:
         context: of the model, in tokens.
         check: raises ApiError if this many bytes of memory are not free.
         most: tokens of a text; None is the context.
+        sampling: of answers, where a request does not say; None is the API's.
 
     """
 
@@ -35,14 +46,21 @@ class Prompts:
         context: int,
         check: Callable[[int], None] = lambda needed: None,
         most: int | None = None,
+        sampling: SamplingParams | None = None,
     ) -> None:
         self._tokenizer, self._context, self._check = tokenizer, context, check
         self._most = most or context
+        self.sampling = sampling
 
     @property
     def template(self) -> ChatTemplate | None:
         """The model's chat template."""
         return self._tokenizer.chat_template
+
+    @property
+    def infills(self) -> bool:
+        """True if the model can write a text between two others."""
+        return infill_marks(self._tokenizer) is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a text.
@@ -69,13 +87,57 @@ class Prompts:
         self.check(found)
         return found
 
+    def infill(self, prefix: str, suffix: str) -> list[int]:
+        """Return the tokens with which a model writes the text between two others.
+
+        Raises:
+            ApiError: as ``encode``, or the tokenizer has no tokens for it.
+            InputError: likewise.
+
+        """
+        marks = infill_marks(self._tokenizer)
+        if marks is None:
+            raise ApiError(
+                400,
+                "suffix: this model has no fill-in-the-middle tokens: leave suffix out, or serve a"
+                " model for code that has them, such as Qwen2.5-Coder or StarCoder2",
+                param="suffix",
+            )
+        before, between, after = marks
+        return self.encode(f"{before}{prefix}{between}{suffix}{after}")
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of a prompt's tokens; ApiError if one is not a token."""
+        self.check(tokens)
+        if not all(0 <= token < self._tokenizer.vocab_size for token in tokens):
+            raise ApiError(400, "prompt: expected the model's token ids", param="prompt")
+        return self._tokenizer.decode(tokens)
+
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[int]:
+        variables: Mapping[str, Any] | None = None,
+    ) -> ChatTokens:
         """Return the tokens of a conversation; see ``Tokenizer.encode_chat`` and ``encode``."""
-        return self.encode(self._tokenizer.render(messages, tools), add_special_tokens=False)
+        return self.encode_rendered(self.render(messages, tools, variables))
+
+    def encode_rendered(self, text: str) -> ChatTokens:
+        """Return the tokens of a conversation's text."""
+        return ChatTokens(self.encode(text, add_special_tokens=False))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the text of a conversation; see ``Tokenizer.render``."""
+        return self._tokenizer.render(messages, tools, variables)
+
+    def variables(self, options: GenerateOptions) -> dict[str, Any]:
+        """Return the chat template's variables that these options ask for."""
+        return template_variables(self._tokenizer, options)
 
     def check(self, prompt: Sequence[int]) -> None:
         """Refuse tokens that are too many.
@@ -98,3 +160,11 @@ class Prompts:
             param="messages",
             code="context_length_exceeded",
         )
+
+
+def infill_marks(tokenizer: Tokenizer) -> tuple[str, str, str] | None:
+    """Return the names of a tokenizer's fill-in-the-middle tokens; None if it has none."""
+    for marks in _INFILL:
+        if all(tokenizer.token_id(mark) is not None for mark in marks):
+            return marks
+    return None

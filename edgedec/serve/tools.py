@@ -1,4 +1,4 @@
-"""Functions that a chat model may call: shown by its template, found in what it writes."""
+"""Functions that a chat model may call, found in what it writes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 from edgedec.grammar.llg import JSON_STYLE
 from edgedec.serve.body import Body
-from edgedec.serve.errors import ApiError, refused
-from edgedec.serve.prompts import Prompts
+from edgedec.serve.errors import refused
 
 # The format in which Hermes, Qwen and many others are trained to write a call.
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _MOST = 128
 
 
@@ -34,11 +33,11 @@ class Tools:
     grammar: str | None = None
 
     @classmethod
-    def read(cls, body: Body, prompts: Prompts) -> Tools | None:
+    def read(cls, body: Body) -> Tools | None:
         """Read ``tools`` and ``tool_choice``; None if there is nothing to call.
 
         Raises:
-            ApiError: they are not as expected, or there is no template that shows tools.
+            ApiError: they are not as expected.
 
         """
         given, choice = body.rows("tools"), body.get("tool_choice")
@@ -52,12 +51,6 @@ class Tools:
             raise refused("tool_choice", "tools to choose from", choice)
         if not given or choice == "none":
             return None
-        template = prompts.template
-        if template is not None and not template.shows_tools:
-            raise ApiError(
-                400, "tools: the model's chat template does not show them: leave them out",
-                param="tools",
-            )  # fmt: skip
         names = frozenset(schemas)
         if named is not None:
             return cls(given, names, call_of({named: schemas[named]}))
@@ -125,12 +118,12 @@ class Calls:
         """Take text; return what cannot be part of a call."""
         self._held += text
         shown = ""
-        while (start := self._held.find(_OPEN)) >= 0:
-            end = self._held.find(_CLOSE, start)
+        while (start := self._held.find(OPEN)) >= 0:
+            end = self._held.find(CLOSE, start)
             if end < 0:
                 return self._show(shown, start)
-            after = end + len(_CLOSE)
-            if self._take(self._held[start + len(_OPEN) : end]):
+            after = end + len(CLOSE)
+            if self._take(self._held[start + len(OPEN) : end]):
                 shown = self._show(shown, start)
                 self._held = self._held[after - start :]
             else:
@@ -148,7 +141,7 @@ class Calls:
     def finish(self) -> str:
         """Return the rest of the text; a whole text that is a call's JSON is a call."""
         rest, self._held = self._held, ""
-        inside = rest.strip().removeprefix(_OPEN)
+        inside = rest.strip().removeprefix(OPEN)
         return "" if inside and self._take(inside) else rest
 
     def _take(self, text: str) -> bool:
@@ -173,7 +166,7 @@ class Calls:
 
 def _begins(text: str) -> int:
     """Return how many of the last characters may begin a call."""
-    for size in range(min(len(_OPEN) - 1, len(text)), 0, -1):
-        if _OPEN.startswith(text[-size:]):
+    for size in range(min(len(OPEN) - 1, len(text)), 0, -1):
+        if OPEN.startswith(text[-size:]):
             return size
     return 0

@@ -6,18 +6,21 @@ the first conversation and stays for the next turns.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgedec._support.sandbox import Limits, Refused, Sandbox, Stopped
-from edgedec.errors import BundleError, InputError
+from edgedec.errors import BundleError, EdgedecError, InputError
 
 MAX_SOURCE = 256 << 10
 MAX_CHARS = 4_000_000
 # Python and Jinja take 25 MiB of address space; a text of MAX_CHARS and its answer at most 100. A
 # turn takes a millisecond or two; on a slow device and in a long conversation perhaps fifty.
 LIMITS = Limits(memory_bytes=160 << 20, cpu_s=1.0, wall_s=10.0, answer_bytes=5 * MAX_CHARS)
+# Variables of templates that switch thinking, and the one that says how much.
+SWITCHES, EFFORT = ("enable_thinking", "thinking"), "reasoning_effort"
 _IDLE_S = 600.0
 _CHILD = Sandbox("edgedec.text._template_child", idle_s=_IDLE_S)
 
@@ -44,7 +47,21 @@ class ChatTemplate:
     @property
     def shows_tools(self) -> bool:
         """True if the template reads a list of tools."""
-        return re.search(r"\btools\b", self.source) is not None
+        return self.reads("tools")
+
+    def reads(self, name: str) -> bool:
+        """Return whether a variable's name is in the template."""
+        return re.search(rf"\b{re.escape(name)}\b", self.source) is not None
+
+    @functools.cached_property
+    def switches_thinking(self) -> bool:
+        """True if the template can switch thinking off: its text depends on the variables."""
+        question = [{"role": "user", "content": "Hi"}]
+        try:
+            on, off = (self.render(question, variables=thinking(one)) for one in (True, False))
+        except EdgedecError:
+            return False
+        return on != off
 
     def render(
         self,
@@ -52,27 +69,31 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the conversation as the model was trained to read it.
 
         Args:
-            messages: objects with ``role`` and ``content``, both text.
+            messages: objects with ``role`` and ``content``, both text. The thinking before an
+                answer is its ``reasoning_content``, which many templates leave out.
             add_generation_prompt: end with the beginning of the assistant's turn.
             tools: functions that the model may call, as JSON schemas.
+            variables: of the template's own, such as ``enable_thinking``.
 
         Raises:
             InputError: the messages are not as expected, or the template refuses them.
             BundleError: the template is not Jinja, or exceeds its limits.
 
         """
-        variables = {
-            "messages": check_messages(messages),
+        given = {
+            **(variables or {}),
+            "messages": [_both_names(message) for message in check_messages(messages)],
             "add_generation_prompt": add_generation_prompt,
             **self._tokens,
         }
         if tools:
-            variables["tools"] = list(tools)
-        task = {"source": self.source, "variables": variables, "max_chars": MAX_CHARS}
+            given["tools"] = list(tools)
+        task = {"source": self.source, "variables": given, "max_chars": MAX_CHARS}
         try:
             text = _CHILD.ask(task, LIMITS)
         except Stopped as error:
@@ -84,6 +105,24 @@ class ChatTemplate:
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"messages: expected JSON values only: {error}") from None
         return str(text)
+
+
+def thinking(think: bool | None, effort: str | None = None) -> dict[str, Any]:
+    """Return the variables, as templates name them, that ask a model to think, or not to.
+
+    Args:
+        think: None leaves it to the template.
+        effort: such as ``low``; None likewise.
+
+    """
+    switch = {} if think is None else dict.fromkeys(SWITCHES, think)
+    return switch | ({} if effort is None else {EFFORT: effort})
+
+
+def _both_names(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose thinking has both names that templates read."""
+    thought = message.get("reasoning_content")
+    return message if thought is None else {"thinking": thought, **message}
 
 
 def check_messages(messages: Any) -> list[dict[str, Any]]:

@@ -29,6 +29,10 @@ MAX_CONFIG_BYTES = 8 << 20
 Read = Callable[[str, int], "bytes | None"]
 
 
+class ChatTokens(list[int]):
+    """Token ids of a conversation, ready for the assistant's turn."""
+
+
 class Tokenizer:
     """A Hugging Face ``tokenizer.json`` with its configuration and chat template.
 
@@ -167,29 +171,32 @@ class Tokenizer:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[int]:
+        variables: Mapping[str, Any] | None = None,
+    ) -> ChatTokens:
         """Return the token ids of a conversation, ready for the assistant's turn.
 
         Args:
             messages: see ``ChatTemplate.render``.
-            tools: likewise.
+            tools, variables: likewise.
 
         Raises:
             InputError: there is no template, or it refuses the messages.
 
         """
-        return self.encode(self.render(messages, tools), add_special_tokens=False)
+        text = self.render(messages, tools, variables)
+        return ChatTokens(self.encode(text, add_special_tokens=False))
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the text of a conversation; see ``encode_chat``."""
         template = self.chat_template
         if template is None:
             raise InputError("this bundle has no chat template: give a plain prompt instead")
-        return template.render(messages, tools=tools)
+        return template.render(messages, tools=tools, variables=variables)
 
     @functools.cached_property
     def longest_token(self) -> int | None:

@@ -10,8 +10,10 @@ from typing import Any
 from edgedec.compare.interleaved import Progress
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
+from edgedec.decoding.drafting.base import DrafterInfo
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.sources import Pair, Source
 from edgedec.pipeline import Pipeline
 from edgedec.verify.cases import Case
 from edgedec.verify.results import Verification, VerificationRow, Way
@@ -57,8 +59,13 @@ def drafters(pipeline: Pipeline, draft: str) -> list[str]:
     names = [name for name in drafting.usable() if name not in left_out]
     if pair.draft is None:
         return [name for name in names if not drafting.info(name).needs_model]
-    # Drafting by text is for pairs with different tokenizers.
-    return [name for name in names if not (drafting.info(name).by_text and pair.shared_tokenizer)]
+    return [name for name in names if _able(drafting.info(name), pair, pair.draft)]
+
+
+def _able(info: DrafterInfo, pair: Pair, draft: Source) -> bool:
+    # Drafting by text is for pairs with different tokenizers, several tokens a pass for equal ones.
+    by_text, at_once = not pair.shared_tokenizer, draft.mask is not None and pair.shared_tokenizer
+    return (by_text or not info.by_text) and (at_once or not info.needs_mask)
 
 
 def with_length(options: OpenOptions) -> OpenOptions:

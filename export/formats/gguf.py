@@ -12,7 +12,7 @@ from edgedec._support import installation
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
-from edgedec.export.gguf.metadata import general_keys, model_keys
+from edgedec.export.gguf.metadata import general_keys, model_keys, sampling_keys
 from edgedec.export.gguf.naming import Layout
 from edgedec.export.gguf.parity import compare
 from edgedec.export.gguf.quantize import FTYPES, fallbacks, quantise, tensor_errors
@@ -61,6 +61,7 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     architecture = architecture_for(spec)
     metadata: dict[str, Any] = {
         **general_keys(job.checkpoint.name, job.options.licence or job.checkpoint.licence),
+        **sampling_keys(job.checkpoint.generation),
         **model_keys(spec, architecture),
         **tokenizer_keys(job.checkpoint, job.content, spec.vocab_size),
     }

@@ -6,15 +6,19 @@ The tokenizer's keys are in ``tokenizer``.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf.architectures import Architecture, Value
 from edgedec.export.tensors import FloatArray
+from edgedec.gguf.sampling import KEYS
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 
+_MOST_K = (1 << 31) - 1
 # The rotations that llama.cpp computes from metadata keys alone.
 _BY_KEYS = ("default", "dynamic", "linear")
 
@@ -47,6 +51,21 @@ def general_keys(name: str, licence: str | None) -> dict[str, Value]:
     """Return the general keys that file listings show."""
     keys: dict[str, Value] = {"general.type": "model", "general.name": name}
     return keys | ({"general.license": licence} if licence else {})
+
+
+def sampling_keys(generation: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the sampling that a checkpoint's ``generation_config.json`` asks for."""
+    greedy = generation.get("do_sample") is False
+    found: dict[str, Value] = {}
+    for name, key in KEYS.items():
+        value = generation.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        if not greedy or name == "repetition_penalty":
+            found[key] = min(max(int(value), 0), _MOST_K) if name == "top_k" else float(value)
+    if generation.get("do_sample") is True:
+        found.setdefault(KEYS["temperature"], 1.0)
+    return found
 
 
 def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float | int | str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from android_demo.apk.project import DEMO, Project
 
@@ -62,3 +64,38 @@ def test_pages_name_files_that_are_there() -> None:
     for word in words:
         place = DEMO.parent / word if word.startswith("android_demo") else DEMO / word
         assert place.exists() or Path(word).is_relative_to(built), word
+
+
+def test_every_picture_is_shown() -> None:
+    folder = DEMO.parent / "docs" / "captures"
+    pictures = {picture.name for picture in folder.glob("android-*.png")}
+    assert len(pictures) == 18
+    shown = re.findall(r'<img src="([^"]+)" width="\d+" alt="([^"]+)">', GUIDE.read_text("utf-8"))
+    assert {Path(source).name for source, _ in shown} == pictures
+    assert all((GUIDE.parent / source).exists() for source, _ in shown)
+    read_aloud = [words for _, words in shown]
+    assert len(set(read_aloud)) == len(read_aloud)
+
+
+def counts(name: str) -> set[int]:
+    """Numbers that the table of the vectors has for a file: they are counted in it."""
+    found: Any = json.loads((DEMO / "vectors" / name).read_text("utf-8"))
+    if name == "chat.json":
+        cases = [case for template in found["pieces"] for case in template["cases"]]
+        refused = sum("refused" in case for case in cases)
+        return {len(cases) - refused, refused, len(found["pieces"])}
+    if name == "manifests.json":
+        return {len(found), sum(case["refused"] is not None for case in found)}
+    if name == "texts.json":
+        return {len(found["cases"]), sum(len(case["ids"]) for case in found["cases"])}
+    return {len(part) for key, part in found.items() if key != "made_with"}
+
+
+def test_readme_counts_the_vectors() -> None:
+    rows = re.findall(
+        r"^\| `(\w+\.json)` \| ([^|]+) \|", (DEMO / "README.md").read_text("utf-8"), re.M
+    )
+    files = {file.name for file in (DEMO / "vectors").glob("*.json")}
+    assert {name for name, _ in rows} == files
+    for name, cell in rows:
+        assert {int(number) for number in re.findall(r"\d+", cell)} == counts(name), name

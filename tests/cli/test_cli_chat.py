@@ -106,7 +106,7 @@ def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
     for name, line in zip(("/halp", "/resett", "/", "/draftnone"), lines, strict=True):
         assert line == (
             f"no command {name}: expected one of /system, /save, /load, /reset, /drop, /drafter,"
-            " /temperature, /tokens, /colours, /help, /quit, /exit;"
+            " /temperature, /tokens, /think, /colours, /help, /quit, /exit;"
             " for a message that begins with /, write //"
         )
     assert answers(result) == 1

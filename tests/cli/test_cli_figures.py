@@ -27,14 +27,16 @@ def summary(result: Any, *, sampled: bool) -> str:
 
 def test_the_line_of_figures_says_what_decoded() -> None:
     plan = {"drafter": "hybrid", "format": "gguf"}
-    done = SimpleNamespace(metrics=Metrics(emitted=3), finish_reason="length", plan=plan, seed=7)
+    done = SimpleNamespace(
+        metrics=Metrics(emitted=3), finish_reason="length", plan=plan, seed=7, thinking=""
+    )
     assert summary(done, sampled=True).endswith(", drafter hybrid on gguf, seed 7")
     assert summary(done, sampled=False).endswith(", drafter hybrid on gguf")
 
 
 def told(metrics: Metrics, **plan: object) -> SimpleNamespace:
     plan = {"drafter": "hybrid", "format": "onnx", **plan}
-    return SimpleNamespace(metrics=metrics, finish_reason="length", plan=plan, seed=7)
+    return SimpleNamespace(metrics=metrics, finish_reason="length", plan=plan, seed=7, thinking="")
 
 
 def gained(lone: int = 32) -> Metrics:
@@ -135,7 +137,7 @@ def hint(
     reason: str, written: int = 10, *, context: int = 25, turns: int | None = None, **options: Any
 ) -> str | None:
     plan = {"max_context": context}
-    result = SimpleNamespace(finish_reason=reason, events=[None] * written, plan=plan)
+    result = SimpleNamespace(finish_reason=reason, events=[None] * written, plan=plan, thinking="")
     given = GenerateOptions(**{"max_new_tokens": 10, **options})
     return _figures.cut(result, given, 100, turns=turns)  # type: ignore[arg-type]
 

@@ -47,7 +47,7 @@ def test_help_shows_the_options_people_use_and_help_all_the_others(run) -> None:
         for shown in (run("generate", flag).stdout for flag in ("--help", "--help-all"))
     )
     assert full == every
-    assert len(short - {"--help", "--help-all"}) == 16
+    assert len(short - {"--help", "--help-all"}) == 17
     assert {"--draft", "--drafter", "--max-new-tokens", "--json", "--verbose"} <= short
 
 

@@ -22,8 +22,12 @@ from tiny_gguf import write_tiny_gguf
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PAGES = ["README.md", "docs/index.md", "docs/grammars.md"] + [
-    f"docs/guides/{name}.md" for name in ("does-it-help", "embed", "laptop", "raspberry-pi")
-]
+    f"docs/guides/{name}.md"
+    for name in (
+        "choose-a-draft", "does-it-help", "embed", "languages-and-editors", "laptop",
+        "raspberry-pi", "troubleshooting", "upgrade-and-uninstall",
+    )
+]  # fmt: skip
 # So that a run takes seconds; what a command does stays the same.
 SHORT = {
     "bench": ["--count", "1", "-n", "8"],

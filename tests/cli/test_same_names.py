@@ -34,6 +34,10 @@ TEXT: list[Row] = [
     (["--json-schema", "{folder}/schema.json"], {"json_schema": Path("{folder}/schema.json")}),
     (["--regex", "a|b"], {"regex": "a|b"}),
     (["--grammar", "{folder}/words.lark"], {"grammar": Path("{folder}/words.lark")}),
+    (["--think"], {"think": True}),
+    (["--no-think"], {"think": False}),
+    (["--think-tokens", "64"], {"think_tokens": 64}),
+    (["--reasoning-effort", "low"], {"reasoning_effort": "low"}),
     (["--logprobs", "2", "--json"], {"logprobs": 2}),
 ]
 OPEN: list[Row] = [
@@ -81,6 +85,7 @@ OPEN: list[Row] = [
 COMMAND_ONLY = {
     "model", "named", "prompt",  # arguments of the functions
     "system", "messages",  # likewise, and tested below
+    "hide_thinking",  # what is printed
     "prompts", "out", "as_json",  # many texts and their output
     "verbose", "verbosity", "help_all", "help", "_click_default_help",
 }  # fmt: skip

@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from browser import Browser, browser
 
 LINK = re.compile(r"\]\(([^)\s]+)\)", re.DOTALL)
 LOADED = re.compile(
     r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"((?:https?:)?//[^\"]+)", re.I
 )
+
+FIELD = "document.querySelector('[data-md-component=search-query]')"
 
 
 def dead_links(page: Path) -> list[str]:
@@ -35,17 +38,70 @@ def test_a_dead_link_would_be_seen(tmp_path: Path) -> None:
     assert dead_links(tmp_path / "page.md") == ["gone.md"]
 
 
-def test_the_site_builds_and_loads_nothing_from_elsewhere(repository: Path, tmp_path: Path) -> None:
-    """Strictly: a dead link, an unknown anchor or a page outside the menu fails."""
+@pytest.fixture(scope="module")
+def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages as a site, built strictly: a dead link, an unknown anchor or a page outside the
+    menu fails."""
     pytest.importorskip("mkdocs", reason="mkdocs-material is not installed: extra docs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     silent = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=repository, env=silent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    pages = list(tmp_path.rglob("*.html"))
+    return folder
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 12
     for page in pages:
         assert LOADED.findall(page.read_text("utf-8")) == [], page
+
+
+def searched(window: Browser, site: Path) -> None:
+    window.requests.clear()
+    window.errors.clear()
+    window.go((site / "guides" / "laptop.html").as_uri())
+    window.wait(f"document.readyState === 'complete' && !!{FIELD}")
+    window.run(f"{FIELD}.focus()")
+    window.type("rollback")
+
+
+@pytest.mark.chromium
+def test_search_works_in_a_site_opened_from_a_folder(site: Path, tmp_path: Path) -> None:
+    with browser(tmp_path / "browser") as window:
+        searched(window, site)
+        # A key typed before the page listens is lost.
+        again = f"{FIELD}.dispatchEvent(new Event('keyup'))"
+        window.wait(f"{again} && document.querySelectorAll('.md-search-result__item').length > 1")
+        assert window.errors == []
+        assert all(one.startswith(("file:", "data:")) for one in window.requests)
+        shim = site / "assets" / "iframe-worker.js"
+        kept = shim.read_text("utf-8")
+        shim.write_text("", "utf-8")  # the control: browsers refuse workers there
+        try:
+            searched(window, site)
+            with pytest.raises(AssertionError, match="SecurityError"):
+                window.run("new Worker('search.js'), true")
+        finally:
+            shim.write_text(kept, "utf-8")
+
+
+def test_the_menu_begins_with_guides_and_ends_with_development(repository: Path) -> None:
+    menu = (repository / "mkdocs.yml").read_text("utf-8").split("\nnav:\n")[1]
+    groups = re.findall(r"^  - ([\w ]+):$", menu, re.MULTILINE)
+    assert groups == ["Guides", "Topics", "Reference", "Measured", "Development"]
+    assert "errors.md" in menu.split("Development:")[1]
+
+
+# Written by a program, or looked things up in.
+LONG = {"cli.md", "api.md", "errors.md", "certificate.md", "bundle-format.md"}
+
+
+def test_no_page_is_longer_than_somebody_reads(repository: Path) -> None:
+    pages = [page for page in (repository / "docs").rglob("*.md") if page.name not in LONG]
+    words = {page.name: len(page.read_text("utf-8").split()) for page in pages}
+    assert {name: count for name, count in words.items() if count > 2000} == {}
 
 
 def tokens_per_pass(prompt: str) -> float:

@@ -149,7 +149,9 @@ def test_wheel_holds_the_bundle_the_cards_and_no_checkpoint(repository: Path, wh
     expected = {f"edgedec/{file.relative_to(repository).as_posix()}" for file in shipped}
     cards = repository / "edgedec" / "simulation" / "cards"
     expected |= {file.relative_to(repository).as_posix() for file in cards.iterdir()}
-    expected |= {f"edgedec/serve/static/{name}" for name in ("index.html", "style.css", "app.js")}
+    page = repository / "edgedec" / "serve" / "static"
+    shown = [file for file in page.rglob("*") if file.is_file()]
+    expected |= {file.relative_to(repository).as_posix() for file in shown}
     assert data == expected
     assert not [name for name in held if name.endswith((".safetensors", ".pt", ".bin"))]
 

@@ -143,16 +143,17 @@ class DraftContext:
         self._prefill(missing[: self._prefill_at_once])
         return len(missing) <= self._prefill_at_once
 
-    def rows(self, tree: TokenTree) -> Rows:
+    def rows(self, tree: TokenTree, masks: Sequence[int] = ()) -> Rows:
         """Return rows of the last pass over ``tree``, after computing any missing nodes.
 
-        The first call for a tree ends any round left open before it.
+        The first call for a tree ends any round left open before it. With ``masks``, its pass reads
+        them below the root, and has the rows of the chain that is then drawn: there is no other.
         """
         if tree is not self._tree:
             self._open(tree)
         rows = self._rows
-        if rows is None or self._pending - self._lag < len(tree.tokens):
-            rows = self._rows = self._forward(tree)
+        if rows is None or (not masks and self._pending - self._lag < len(tree.tokens)):
+            rows = self._rows = self._forward(tree, masks)
         return rows
 
     def confidence(self, node: int) -> float:
@@ -281,18 +282,21 @@ class DraftContext:
             # If interrupted between chunks, the chunks computed so far stay.
             self._held += tokens[: self._session.length - len(self._held)]
 
-    def _forward(self, tree: TokenTree) -> Rows:
+    def _forward(self, tree: TokenTree, masks: Sequence[int]) -> Rows:
         own, lag, start = self._own, self._lag, self._pending
         if lag:
             for node in range(len(own.tokens) - lag, len(tree.tokens)):
                 own.add(tree.tokens[node], tree.parents[node] + lag)
+        if masks:
+            own = TokenTree.chain([*own.tokens, *masks])
         sampler = self._sampler
         assert sampler is not None
         began = self._clock()
         scored = self._session.forward(own, start, sampler.want)
         self._drafted_at = self._clock()
         self._passes_s += self._drafted_at - began
-        self._pending = len(own.tokens)
+        # Masks are never kept: as far as the text goes, they were not computed.
+        self._pending = len(own.tokens) - len(masks)
         self._passes += 1
         self._scored = scored.below(lag)
         return sampler.rows(self._scored, tree, Purpose.DRAFT)

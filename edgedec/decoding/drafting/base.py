@@ -45,6 +45,7 @@ class Offer(NamedTuple):
             do not share their noise.
         costly: whether ``confidence`` and ``token`` run a draft model.
         rivals: the drafters that are tried next, in order, if this one drafts nothing.
+        at_once: the pass of the first look serves all tokens of the draft.
 
     """
 
@@ -53,6 +54,7 @@ class Offer(NamedTuple):
     token: Callable[[], int] | None = None
     costly: bool = False
     rivals: Sequence[str] = ()
+    at_once: bool = False
 
 
 class DraftStep(NamedTuple):
@@ -186,6 +188,7 @@ class DrafterInfo:
         needs_model: it drafts with a draft model.
         branches: it proposes branching trees if the target verifies them.
         needs_branches: it proposes nothing but branching trees.
+        needs_mask: its draft model must be one that drafts several tokens in a pass.
         by_text: it only takes a draft model with another tokenizer.
         overlaps: its draft model can work while the target verifies; those of its ``parts`` listed
             before the draft model are tried first.
@@ -201,6 +204,7 @@ class DrafterInfo:
     needs_model: bool = False
     branches: bool = False
     needs_branches: bool = False
+    needs_mask: bool = False
     by_text: bool = False
     overlaps: bool = False
     parts: tuple[str, ...] = ()
@@ -222,6 +226,8 @@ class DrafterParts:
         branches: of the target's ``Capabilities``: 1 means chains only, None any number.
         draft_branches: of the draft's ``Capabilities``.
         translation: between the target's vocabulary and the draft's; None if they are the same.
+        mask: the token that the draft model reads in place of one not known yet; None if it was not
+            trained to.
         rivals: the drafters that are tried next, if this one is part of a composite.
         choose_window: choose the size of the draft model's context window by measuring; otherwise
             it is the session's capacity.
@@ -237,6 +243,7 @@ class DrafterParts:
     branches: int | None = None
     translation: Translation | None = None
     draft_branches: int | None = None
+    mask: int | None = None
     rivals: Sequence[str] = ()
     choose_window: bool = False
     prefill_at_once: int = PREFILL_AT_ONCE

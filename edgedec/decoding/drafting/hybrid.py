@@ -1,15 +1,20 @@
 """Prompt lookup where it hits, the draft model elsewhere.
 
 While lookup hits, the draft model does not run and catches up later. A draft model with another
-vocabulary drafts by tokens or by text, depending on its translation.
+vocabulary drafts by tokens or by text, depending on its translation; one that was trained to draft
+several tokens in a pass does so where that adds more tokens for its time.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgedec.decoding.drafting._composite import CompositeDrafter
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter
+from edgedec.decoding.drafting.parallel import ParallelDrafter
 from edgedec.decoding.drafting.strings import StringsDrafter
 
 INFO = DrafterInfo(
@@ -22,7 +27,16 @@ INFO = DrafterInfo(
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
-    model = StringsDrafter(parts) if parts.by_text else ModelDrafter(parts)
-    return CompositeDrafter(
-        "hybrid", (LookupDrafter(parts.vocab_size, rivals=(model.name,)), model)
-    )
+    arms = _of_model(parts)
+    lookup = LookupDrafter(parts.vocab_size, rivals=[arm.name for arm in arms])
+    return CompositeDrafter("hybrid", (lookup, *arms))
+
+
+def _of_model(parts: DrafterParts) -> tuple[Drafter, ...]:
+    if parts.by_text:
+        return (StringsDrafter(parts),)
+    if parts.mask is None:
+        return (ModelDrafter(parts),)
+    context = DraftContext(parts, "hybrid")
+    one_by_one = ModelDrafter(replace(parts, rivals=(ParallelDrafter.name,)), context)
+    return one_by_one, ParallelDrafter(parts, context)

@@ -87,6 +87,7 @@ class DrafterEstimate:
         depth: most tokens drafted per round.
         peek_s: seconds that a peek at the next token's confidence takes, initially.
         branching: the drafter makes trees.
+        at_once: only its first peek of a round takes time.
         now: rounds decoded so far.
 
     Attributes:
@@ -103,8 +104,10 @@ class DrafterEstimate:
 
     """
 
-    def __init__(self, depth: int, peek_s: float, *, branching: bool, now: int = 0) -> None:
-        self.branching, self.drafted_at = branching, now
+    def __init__(
+        self, depth: int, peek_s: float, *, branching: bool, at_once: bool = False, now: int = 0
+    ) -> None:
+        self.branching, self.at_once, self.drafted_at = branching, at_once, now
         self._depth = depth
         self._edges = TREE_EDGES if branching else CHAIN_EDGES
         middles = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *self._edges, 1.0))]
@@ -243,7 +246,7 @@ class DrafterEstimate:
             self.draw_at = thresholds.tree(steps)
         else:
             chances, met = [bin_.chance for bin_ in self.bins], [bin_.met for bin_ in self.bins]
-            best = thresholds.chain(chances, met, steps, self.peek_tokens)
+            best = thresholds.chain(chances, met, steps, self.peek_tokens, at_once=self.at_once)
             self.peek_at, self.draw_at, self.gain = best.peek_at, best.draw_at, best.gain
             for bin_, gain in zip(self.bins, best.first, strict=True):
                 bin_.gain = gain

@@ -106,7 +106,8 @@ class MeasuredCost:
                 raise SnapshotError("the saved acceptance rates are damaged: save the text again")
             # A peek at a draft model takes the time that was measured here.
             peek_s = self.draft_s if drafting.info(name).needs_model else 0.0
-            found[name] = self._estimate(peek_s, branching=raw.get("branching") is True)
+            kind = {"branching": raw.get("branching") is True}
+            found[name] = self._estimate(peek_s, at_once=drafting.info(name).needs_mask, **kind)
             found[name].learn_from(raw)
         self._drafters.update(found)
 
@@ -132,7 +133,8 @@ class MeasuredCost:
             return self._go_on_branching(drafter, step, step.value)
         if seen.reach < drafter.peek_at[drafted] and not self._try_again(drafter, drafted):
             return False
-        seen.peeks += 1
+        if not (drafted and drafter.at_once):
+            seen.peeks += 1
         bin_ = drafter.register(step.offer.confidence())
         chance = bin_.chance
         if seen.probing and not drafted and step.offer.token is None:
@@ -166,14 +168,15 @@ class MeasuredCost:
         self._explored = None
         self._catch_up.tokens = 0
 
-    def _estimate(self, peek_s: float, *, branching: bool) -> DrafterEstimate:
-        return DrafterEstimate(self._limits.nodes, peek_s, branching=branching, now=self._rounds)
+    def _estimate(self, peek_s: float, **kind: bool) -> DrafterEstimate:
+        return DrafterEstimate(self._limits.nodes, peek_s, now=self._rounds, **kind)
 
     def _drafter(self, step: DraftStep) -> DrafterEstimate:
         drafter = self._drafters.get(step.offer.source)
         if drafter is None:
             peek_s = self.draft_s if step.offer.costly else 0.0
-            drafter = self._estimate(peek_s, branching=step.value is not None)
+            kind = {"branching": step.value is not None, "at_once": step.offer.at_once}
+            drafter = self._estimate(peek_s, **kind)
             self._drafters[step.offer.source] = drafter
             self._compute([step.offer.source])
         return drafter

@@ -46,7 +46,12 @@ class Chain:
 
 
 def chain(
-    chances: Sequence[float], met: Sequence[float], steps: Sequence[float], peek: float
+    chances: Sequence[float],
+    met: Sequence[float],
+    steps: Sequence[float],
+    peek: float,
+    *,
+    at_once: bool = False,
 ) -> Chain:
     """Compute backward over draft lengths; a state's value is a function of its reach.
 
@@ -60,6 +65,7 @@ def chain(
         met: how often each bin is met.
         steps: tokens that the k-th drafted token costs.
         peek: tokens that a peek costs.
+        at_once: whether only the first peek costs that, and later ones nothing.
 
     """
     depth = len(steps)
@@ -71,9 +77,13 @@ def chain(
     # The one more is for the peek.
     paid = np.ones(_POINTS + 1)
     positive = paid[:_POINTS]
-    for gain, draw, peek_at in zip(gains[::-1], drawn[::-1], peeked[::-1], strict=True):
+    for left, (gain, draw, peek_at) in enumerate(
+        zip(gains[::-1], drawn[::-1], peeked[::-1], strict=True), 1
+    ):
         np.add(value, gain, out=draw)
         np.maximum(draw, _NOTHING, out=positive)
+        if at_once:
+            paid[_POINTS] = left == depth
         mean.dot(paid, peek_at)
         np.maximum(peek_at, _NOTHING, out=value)
     crossings = _crossings(worth.reshape(2 * depth, _POINTS))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 from edgedec.errors import InputError
 
@@ -85,8 +86,8 @@ class SamplingParams:
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
 
-def _check(name: str, value: object, low: float, high: float, expected: str) -> None:
-    number = float(value) if isinstance(value, Real) else math.nan
+def _check(name: str, value: Any, low: float, high: float, expected: str) -> None:
+    number: Any = value if isinstance(value, Real) else math.nan
     if not low <= number <= high:  # false for NaN
         raise InputError(f"{name} {value!r:.60}: expected {expected} {high:g}")
 

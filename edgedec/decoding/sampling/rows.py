@@ -208,7 +208,7 @@ class Rows:
         """Return a row with -inf for what the constraint refuses."""
         constraint = self._sampler.constraint
         allowed = None if constraint is None else constraint.allowed(self._path(node))
-        if allowed is None:  # no constraint, or nobody visits this row
+        if allowed is None:  # everything may follow, or nobody visits this row
             return row
         self._refuse_nan(row)
         masked: FloatArray = np.where(allowed, row, _NEVER)

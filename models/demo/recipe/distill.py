@@ -16,7 +16,7 @@ from network import Cache, Decoder
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
-from train import autocast
+from train import autocast, device_of
 
 TEMPERATURES = (1.0, 0.7)
 SAMPLE_ROWS, SAMPLE_LENGTH, PROMPT_LENGTH = 128, 513, 33
@@ -39,9 +39,10 @@ def _batch(teacher: Decoder, crops: Crops, number: int, file: Path) -> NDArray[n
         rng = np.random.default_rng((7, number))
         torch.manual_seed(7 + number)
         prompts = torch.from_numpy(crops.draw(rng, SAMPLE_ROWS, PROMPT_LENGTH))
+        prompts = prompts.to(device_of(teacher))
         temperature = TEMPERATURES[number % len(TEMPERATURES)]
         fresh = file.with_suffix(".new.npy")
-        np.save(fresh, _continue(teacher, prompts, temperature).numpy().astype(np.uint16))
+        np.save(fresh, _continue(teacher, prompts, temperature).cpu().numpy().astype(np.uint16))
         os.replace(fresh, file)
         print(f"sampled {(number + 1) * SAMPLE_ROWS * SAMPLE_LENGTH} tokens", flush=True)
     return np.load(file)  # type: ignore[no-any-return]
@@ -49,7 +50,7 @@ def _batch(teacher: Decoder, crops: Crops, number: int, file: Path) -> NDArray[n
 
 def _continue(teacher: Decoder, prompts: Tensor, temperature: float) -> Tensor:
     # float32: bfloat16 kernels are prepared anew for every length of the cache.
-    cache = Cache(teacher.dims, len(prompts), SAMPLE_LENGTH, torch.float32)
+    cache = Cache(teacher.dims, prompts, SAMPLE_LENGTH, torch.float32)
     text, fresh = prompts, prompts
     while text.shape[1] < SAMPLE_LENGTH:
         logits = teacher(fresh, cache)[:, -1] / temperature
@@ -91,9 +92,9 @@ def mixed_draw(
 
 def distillation_loss(teacher: Decoder, student: Decoder, rows: Tensor) -> Tensor:
     """0.85 KL(teacher || student) + 0.15 cross-entropy, nats a token; rows [rows, length + 1]."""
-    with torch.no_grad(), autocast():
+    with torch.no_grad(), autocast(rows.device):
         taught = teacher(rows[:, :-1])
-    with autocast():
+    with autocast(rows.device):
         logits = student(rows[:, :-1])
     wanted = taught.float().flatten(0, 1).log_softmax(-1)
     got = logits.float().flatten(0, 1).log_softmax(-1)
@@ -111,7 +112,8 @@ def acceptance(
     rows = torch.from_numpy(stream[: usable * length].astype(np.int64).reshape(usable, length))
     totals = {"greedy_top1": 0.0, "sampled_alpha_t1.0": 0.0, "sampled_alpha_t0.8": 0.0}
     for part in rows.split(4):
-        with autocast():
+        part = part.to(device_of(teacher))
+        with autocast(part.device):
             target, draft = teacher(part).float(), student(part).float()
         agree = target.argmax(-1) == draft.argmax(-1)
         totals["greedy_top1"] += agree.sum().item()

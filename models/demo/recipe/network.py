@@ -60,9 +60,10 @@ OTHER_DRAFT = replace(DRAFT, vocab=2048)  # with a tokenizer of its own
 class Cache:
     """Keys and values of every layer, preallocated; used for sampling only."""
 
-    def __init__(self, dims: Dimensions, rows: int, capacity: int, dtype: torch.dtype) -> None:
-        shape = (dims.layers, 2, rows, dims.kv_heads, capacity, dims.head_dim)
-        self.store = torch.zeros(shape, dtype=dtype)
+    def __init__(self, dims: Dimensions, like: Tensor, capacity: int, dtype: torch.dtype) -> None:
+        """For as many rows as ``like`` has, on its device."""
+        shape = (dims.layers, 2, len(like), dims.kv_heads, capacity, dims.head_dim)
+        self.store = torch.zeros(shape, dtype=dtype, device=like.device)
         self.length = 0
 
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +90,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned.to(x.dtype)
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     groups = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
     return F.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -106,26 +107,36 @@ def _attend_row(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    def __init__(self, dims: Dimensions, layer: int) -> None:
+    def __init__(self, dims: Dimensions, layer: int, columns: int | None = None) -> None:
         super().__init__()
         self.dims, self.layer = dims, layer
+        columns = columns or dims.hidden
         wide, narrow = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
-        self.q_proj = nn.Linear(dims.hidden, wide, bias=False)
-        self.k_proj = nn.Linear(dims.hidden, narrow, bias=False)
-        self.v_proj = nn.Linear(dims.hidden, narrow, bias=False)
+        self.q_proj = nn.Linear(columns, wide, bias=False)
+        self.k_proj = nn.Linear(columns, narrow, bias=False)
+        self.v_proj = nn.Linear(columns, narrow, bias=False)
         self.o_proj = nn.Linear(wide, dims.hidden, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None) -> Tensor:
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each [rows, its heads, length, head_dim]."""
+
         def split(y: Tensor) -> Tensor:
             return y.unflatten(-1, (-1, self.dims.head_dim)).transpose(1, 2)
 
         query = rotate(split(self.q_proj(x)), cos, sin)
-        key, value = rotate(split(self.k_proj(x)), cos, sin), split(self.v_proj(x))
+        return query, rotate(split(self.k_proj(x)), cos, sin), split(self.v_proj(x))
+
+    def join(self, mixed: Tensor) -> Tensor:
+        """What the heads mixed, [rows, heads, length, head_dim] -> [rows, length, hidden]."""
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None) -> Tensor:
+        query, key, value = self.project(x, cos, sin)
         if cache is not None:
             key, value = cache.extend(self.layer, key, value)
         # With a cache: one row, or a prompt onto an empty cache.
-        mixed = _attend(query, key, value) if x.shape[1] > 1 else _attend_row(query, key, value)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+        mixed = attend(query, key, value) if x.shape[1] > 1 else _attend_row(query, key, value)
+        return self.join(mixed)
 
 
 class Mlp(nn.Module):
@@ -188,12 +199,20 @@ class Decoder(nn.Module):
                 nn.init.normal_(weight, std=0.02 * scale, generator=generator)
 
     def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
+        return self.with_states(tokens, (), cache)[0]
+
+    def with_states(
+        self, tokens: Tensor, taps: tuple[int, ...], cache: Cache | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the logits, and the residual streams before the layers of `taps`."""
         start = 0 if cache is None else cache.length
         end = start + tokens.shape[1]
         cos, sin = self.cos[start:end], self.sin[start:end]
-        x = self.model.embed_tokens(tokens)
-        for layer in self.model.layers:
+        x, states = self.model.embed_tokens(tokens), []
+        for number, layer in enumerate(self.model.layers):
+            if number in taps:
+                states.append(x)
             x = layer(x, cos, sin, cache)
         if cache is not None:
             cache.length = end
-        return F.linear(self.model.norm(x), self.model.embed_tokens.weight)
+        return F.linear(self.model.norm(x), self.model.embed_tokens.weight), states

@@ -20,8 +20,9 @@ import torch.nn.functional as F
 from network import Decoder
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+_VOCABULARIES = ("embed_tokens.weight", "lm_head.weight")
 LossOf = Callable[[Tensor], Tensor]  # token ids [rows, length + 1] -> scalar loss
 Draw = Callable[[np.random.Generator, int, int], NDArray[np.int64]]
 
@@ -69,14 +70,19 @@ class Progress:
     held_out: list[tuple[float, float]] = field(default_factory=list)  # (M tokens, nats/token)
 
 
-def autocast() -> torch.autocast:
+def autocast(device: torch.device) -> torch.autocast:
     """bf16 where the processor computes with it; elsewhere it is several times slower than fp32."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=_NATIVE_BF16)
+    native = device.type != "cpu" or _NATIVE_BF16
+    return torch.autocast(device.type, torch.bfloat16, enabled=native)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def cross_entropy(model: Decoder, rows: Tensor) -> Tensor:
     """Mean next-token loss in nats; rows [rows, length + 1]."""
-    with autocast():
+    with autocast(rows.device):
         logits = model(rows[:, :-1])
     return F.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten())
 
@@ -91,17 +97,20 @@ def held_out_loss(model: Decoder, stream: NDArray[np.uint16], length: int = 512)
         if usable == 0:
             break
         index = np.arange(usable)[:, None] * length + np.arange(length + 1)
-        total += cross_entropy(model, torch.from_numpy(window[index])).item() * usable
+        rows = torch.from_numpy(window[index]).to(device_of(model))
+        total += cross_entropy(model, rows).item() * usable
         count += usable
     return total / count
 
 
 class Optimisers:
-    """Muon for hidden matrices, AdamW for embeddings and norms."""
+    """Muon for hidden matrices, AdamW for embeddings, LM heads and norms."""
 
-    def __init__(self, model: Decoder, schedule: Schedule) -> None:
-        hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-        other = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    def __init__(self, model: nn.Module, schedule: Schedule) -> None:
+        hidden, other = [], []
+        for name, weight in model.named_parameters():
+            is_hidden = weight.ndim == 2 and not name.endswith(_VOCABULARIES)
+            (hidden if is_hidden else other).append(weight)
         self._parts = (
             torch.optim.Muon(
                 hidden,
@@ -134,7 +143,7 @@ class Trainer:
     """Trains one model until its tokens are used up; `scratch` holds its checkpoint."""
 
     def __init__(
-        self, name: str, model: Decoder, schedule: Schedule, scratch: Path, seed: int = 1
+        self, name: str, model: nn.Module, schedule: Schedule, scratch: Path, seed: int = 1
     ) -> None:
         self.name, self.model, self.schedule = name, model, schedule
         self.progress = Progress()
@@ -172,7 +181,7 @@ class Trainer:
     def _step(self, draw: Draw, loss_of: LossOf, rng: np.random.Generator, done: float) -> float:
         length = self.schedule.length(done, self.progress.steps)
         rows = torch.from_numpy(draw(rng, self.schedule.tokens_per_step // length, length + 1))
-        loss = loss_of(rows)
+        loss = loss_of(rows.to(device_of(self.model)))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self._optimisers.step(self.schedule.rate(done))
@@ -202,7 +211,7 @@ class Trainer:
         os.replace(fresh, self._file)  # a kill in mid-write leaves the old checkpoint
 
     def _load(self) -> None:
-        state = torch.load(self._file, weights_only=True)
+        state = torch.load(self._file, weights_only=True, map_location=device_of(self.model))
         self.model.load_state_dict(state["model"])
         self._optimisers.load(state["optimisers"])
         self.progress = Progress(**state["progress"])

@@ -43,7 +43,8 @@ FAILS = ECHO.replace(
     'name = "echo"', 'name = "echo"\n\n        def propose(self, *_):\n            return 1 / 0'
 )
 BUILT_IN = (
-    "adaptive", "hybrid", "lookup", "model", "none", "recycle", "strings", "text", "tree",
+    "adaptive", "hybrid", "lookup", "model", "none", "parallel", "recycle", "strings", "text",
+    "tree",
 )  # fmt: skip
 PROMPT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):"
 

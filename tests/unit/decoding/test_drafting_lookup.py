@@ -165,6 +165,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         "lookup",
         "model",
         "none",
+        "parallel",
         "recycle",
         "strings",
         "text",
@@ -181,7 +182,7 @@ def test_what_drafters_say_about_themselves_fits_together() -> None:
     for name, info in infos.items():
         assert set(info.parts) <= set(infos) - {name}
         assert info.branches or not info.needs_branches
-        assert info.needs_model or not (info.overlaps or info.by_text)
+        assert info.needs_model or not (info.overlaps or info.by_text or info.needs_mask)
     for with_model in (True, False):
         found = [n for n, of in infos.items() if of.default and of.needs_model == with_model]
         assert found == [drafting.default(with_model=with_model)]

@@ -16,7 +16,7 @@ from edgedec.decoding.session import OnChunk
 from edgedec.errors import InputError, Interrupted, StateError
 from edgedec.testing import FakeModel
 
-WITH_MODEL = ["model", "tree", "hybrid", "adaptive"]
+WITH_MODEL = ["model", "parallel", "tree", "hybrid", "adaptive"]
 
 
 @pytest.mark.parametrize("params", [GREEDY, HOT, PENALISED], ids=["greedy", "hot", "penalised"])

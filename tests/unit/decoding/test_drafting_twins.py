@@ -21,8 +21,8 @@ class NeverCatchesUp(DraftContext):
 
 
 class SeesTheWrongRows(DraftContext):
-    def _forward(self, tree: TokenTree):  # type: ignore[no-untyped-def]
-        rows = super()._forward(tree)
+    def _forward(self, tree: TokenTree, masks):  # type: ignore[no-untyped-def]
+        rows = super()._forward(tree, masks)
         if self._lag and self._passes == 1:
             own = self._own
             self._session.rollback(len(self._held))

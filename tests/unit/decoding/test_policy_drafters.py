@@ -24,6 +24,7 @@ CASES = [
     ("tree", GREEDY, None),
     ("hybrid", GREEDY, None),
     *((name, WILD, 3) for name in ("model", "tree", "hybrid")),
+    ("parallel", WILD, 3),
     *((name, WARM, 1) for name in ("lookup", "recycle", "hybrid")),
 ]
 
@@ -76,7 +77,7 @@ def test_every_drafter_comes_near_its_best_fixed_length(
     assert measured > 0.95 * max(best, 1.0)
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[7]], ids=["model", "tree", "recycle"])
+@pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[8]], ids=["model", "tree", "recycle"])
 def test_a_policy_that_learns_the_opposite_falls_behind(
     case: tuple[str, SamplingParams, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ EOS = 11
 PROMPT = [1, 2, 3, 4, 1, 2, 3]
 TARGET = FakeModel(VOCAB, seed=1, context=3, sharpness=1.5)
 DRAFT = FakeModel(VOCAB, seed=2, context=3, like=(TARGET, 0.8), sharpness=1.5)
-DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid", "adaptive"]
+DRAFTERS = ["model", "parallel", "tree", "lookup", "recycle", "hybrid", "adaptive"]
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -58,6 +58,8 @@ class End:
     max_new_tokens: int = 30
 
 
+MASKS = {"parallel": 3}
+
 # None at all, each token's own, and the three best beside it.
 LOGPROBS = (None, 0, 3)
 ENDS = [End(), End(eos_ids=(EOS,)), End(stops=("ac", "dbb", "fee")), End(max_new_tokens=7)]
@@ -78,7 +80,8 @@ def decode(
 ) -> tuple[Outcome, Metrics]:
     """Everything a reader sees, which must not depend on the drafter, and the figures."""
     chosen = acceptance.rule(rule)
-    built = drafting.create(drafter, DrafterParts(VOCAB, DRAFT.open(256)))
+    # A draft that was not trained to read masks: any token will do to test the text.
+    built = drafting.create(drafter, DrafterParts(VOCAB, DRAFT.open(256), mask=MASKS.get(drafter)))
     engine = Engine(TARGET.open(256), built, Fixed(5, depth=3), chosen)
     sampler = Sampler(params, VOCAB, PROMPT, coupled=chosen.coupled)
     if twin is not None:

@@ -309,3 +309,15 @@ def test_padding_adds_rows_of_zeros():
     assert padded.rows("a", 3, 7).sum() == 6
     assert padded.rows("a", 6, 8).shape == (2, 3)
     assert read(padded, "a").sum() == 15
+
+
+def test_the_mask_of_a_parallel_draft(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert Checkpoint.open(folder).mask_token is None
+    (folder / "config.json").write_text(json.dumps({**config, "pard_token": 7}))
+    assert Checkpoint.open(folder).mask_token == 7
+    for wrong in (-1, 7.0, "7", True, SPEC.vocab_size):
+        (folder / "config.json").write_text(json.dumps({**config, "pard_token": wrong}))
+        with pytest.raises(CheckpointError, match=r"pard_token .* is not a token") as caught:
+            _ = Checkpoint.open(folder).mask_token
+        assert "\n" not in str(caught.value)

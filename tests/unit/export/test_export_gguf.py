@@ -25,6 +25,10 @@ from edgedec.errors import ExportError, InputError, ParityError, RuntimeUnavaila
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import read_json
 from edgedec.export.gguf import child
+from edgedec.export.gguf.metadata import sampling_keys
+from edgedec.generation.own_sampling import sampling_of
+from edgedec.gguf.sampling import stated_sampling
+from edgedec.loading.sources import find
 from edgedec.models.registry import spec_for
 
 gguf = pytest.importorskip("gguf")
@@ -134,6 +138,36 @@ def test_options_that_make_no_sense(target, out, changes, words):
         export(target, out, **changes)
     assert not out.exists()
     assert not leftovers(out)
+
+
+@pytest.mark.parametrize(
+    ("generation", "stated"),
+    [
+        (
+            {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": 0},
+            {"temperature": 0.6, "top_k": 20, "top_p": 0.95},
+        ),
+        ({"do_sample": True}, {"temperature": 1.0}),
+        (
+            {"do_sample": False, "temperature": 0.6, "repetition_penalty": 1.1},
+            {"repetition_penalty": 1.1},
+        ),
+        ({"temperature": True, "top_p": "0.9", "top_k": -1}, {"top_k": 0}),
+        ({"do_sample": False}, {}),
+    ],
+)
+def test_the_sampling_that_a_checkpoint_asks_for(generation, stated):
+    assert stated_sampling(sampling_keys(generation)) == stated
+
+
+def test_a_bundle_and_its_file_ask_for_the_same_sampling(target, out):
+    generation = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
+    (target / "generation_config.json").write_text(json.dumps(generation))
+    export(target, out, parity=False)
+    bundle = find(out, None, lambda role, formats: formats[0]).target
+    file = find(out / "target" / "model.gguf", None, lambda role, formats: formats[0]).target
+    assert bundle.generation == generation
+    assert sampling_of(file.generation) == sampling_of(bundle.generation) is not None
 
 
 @pytest.mark.parametrize("formats", [("gguf",), ("onnx",)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tiny_bundles
+from browser import Browser, browser
 from serving import TEMPLATE, Server, checkpoint, serving
 
 from edgedec import Pipeline
@@ -38,6 +39,13 @@ def start(bundle: Path) -> Callable[..., Any]:
 def server(start: Callable[..., Any]) -> Iterator[Server]:
     """A server of all tests that leave it as it is."""
     with start("--drafter", "hybrid", "--draft-length", "3") as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser of all tests of the page."""
+    with browser(tmp_path_factory.mktemp("browser")) as one:
         yield one
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -18,57 +15,35 @@ import pytest
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
-import uvicorn
-from serving import Server
-from test_serve_guard import BODY, LONG, wait_until
-
-from edgedec.serve.protocol import limited
-
-LEFT = threading.Event()  # an answer's client is gone
-GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+from serving import Server, wait_until
+from test_serve_guard import BODY, LONG
+from timed_server import GET, LEFT, Clock, Watched, answering, watched
 
 
-async def endless(scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers ``/`` at once, and ``/endless`` until the client is gone."""
-
-    async def left() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        LEFT.set()
-
-    gone = asyncio.create_task(left())
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    while scope["path"] == "/endless" and not gone.done():
-        await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
-        await asyncio.sleep(0)
-    await send({"type": "http.response.body", "body": b"done"})
-    gone.cancel()
+@pytest.fixture
+def timed() -> Iterator[Watched]:
+    """A server that waits for half a second of its clock."""
+    with watched(0.5, Clock()) as one:
+        yield one
 
 
 @contextmanager
-def answering(idle_s: float, **limits: int) -> Iterator[tuple[str, int]]:
-    """A server in a thread, with these limits."""
-    protocol = limited(idle_s)
-    for name, value in limits.items():
-        setattr(protocol, name, value)
-    config = uvicorn.Config(
-        endless, http=protocol, lifespan="off", log_level="error", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
-        thread.start()
-        try:
-            yield sock.getsockname()[:2]
-        finally:
-            server.should_exit = True
-            thread.join()
+def connected(timed: Watched) -> Iterator[socket.socket]:
+    with socket.socket() as sock:
+        sock.settimeout(30)
+        timed.connected(sock)
+        yield sock
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[tuple[str, int]]:
-    with answering(0.5) as found:
-        yield found
+def is_open(sock: socket.socket) -> bool:
+    """Whether a connection without an answer on its way is open."""
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) != b""
+    except BlockingIOError:
+        return True
+    finally:
+        sock.settimeout(30)
 
 
 def whole(sock: socket.socket) -> bytes:
@@ -83,46 +58,67 @@ def whole(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", GET[:7], GET[:-2]])
-def test_a_connection_without_a_request_is_dropped(address: Any, data: bytes) -> None:
-    with socket.create_connection(address, timeout=30) as sock:
-        sock.sendall(data)
+def test_a_connection_without_a_request_is_dropped(timed: Watched, data: bytes) -> None:
+    with connected(timed) as sock:
+        timed.clock.passes(0.4)
+        sock.sendall(data)  # a part of a request does not prolong it
+        wait_until(lambda: timed.received == bool(data))
+        assert is_open(sock)
+        timed.clock.passes(0.2)
         assert whole(sock) == b""
 
 
-def test_a_second_request_must_come_in_time_as_well(address: Any) -> None:
-    with socket.create_connection(address, timeout=30) as sock:
-        sock.sendall(GET)
-        found = b""
-        while not found.endswith(b"0\r\n\r\n"):
-            found += sock.recv(65536)
+def one_answer(sock: socket.socket) -> bytes:
+    sock.sendall(GET)
+    found = b""
+    while not found.endswith(b"0\r\n\r\n"):
+        found += sock.recv(65536)
+    return found
+
+
+def test_a_second_request_must_come_in_time_as_well(timed: Watched) -> None:
+    with connected(timed) as sock:
+        one_answer(sock)
+        timed.clock.passes(0.4)
         sock.sendall(GET[:7])
+        wait_until(lambda: timed.received == 2)
+        timed.clock.passes(0.4)
+        assert is_open(sock)
+        timed.clock.passes(0.2)
         assert whole(sock) == b""
 
 
-def test_requests_that_come_in_time_are_answered(address: Any) -> None:
+def test_requests_that_come_in_time_are_answered(timed: Watched) -> None:
     """The control: one connection, longer than the limit in all."""
-    with socket.create_connection(address, timeout=30) as sock:
+    with connected(timed) as sock:
         for _ in range(5):
-            sock.sendall(GET)
-            found = b""
-            while not found.endswith(b"0\r\n\r\n"):
-                found += sock.recv(65536)
-            assert b"done" in found
-            threading.Event().wait(0.2)
+            assert b"done" in one_answer(sock)
+            timed.clock.passes(0.4)
 
 
-def test_a_client_that_takes_nothing_is_dropped(address: Any) -> None:
-    for takes in (True, False):
-        LEFT.clear()
-        with socket.create_connection(address, timeout=30) as sock:
-            sock.sendall(GET.replace(b"/ ", b"/endless "))
-            if takes:  # longer than the limit
-                end = time.monotonic() + 1.5
-                while time.monotonic() < end:
-                    assert sock.recv(65536)
-                assert not LEFT.is_set()
-            else:
-                assert LEFT.wait(30)
+def test_a_client_that_takes_nothing_is_dropped(timed: Watched) -> None:
+    LEFT.clear()
+    with connected(timed) as sock:
+        sock.sendall(GET.replace(b"/ ", b"/endless "))
+        while not LEFT.is_set():
+            wait_until(lambda: timed.paused > timed.resumed or LEFT.is_set())
+            timed.clock.passes(0.1)
+        assert 0.5 <= timed.lost_at - timed.paused_at < 0.61
+
+
+def test_a_client_that_takes_something_now_and_then_is_not(timed: Watched) -> None:
+    """The control: it waits longer than the limit in all."""
+    LEFT.clear()
+    with connected(timed) as sock:
+        sock.sendall(GET.replace(b"/ ", b"/endless "))
+        for _ in range(5):
+            wait_until(lambda: timed.paused > timed.resumed)
+            timed.clock.passes(0.4)
+            resumed = timed.resumed
+            while timed.resumed == resumed:
+                assert sock.recv(65536)
+        assert not LEFT.is_set()
+    assert LEFT.wait(30)
 
 
 def answer(address: Any) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
 import openai
-from serving import Server
+from serving import Server, wait_until
 
 from edgedec.decoding.sampling import SamplingParams
 
@@ -44,13 +43,6 @@ def raw(server: Server, data: bytes, seconds: float = 10) -> bytes:
     return found
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "never"
-        time.sleep(0.05)
-
-
 class TestKey:
     def test_it_is_demanded(self, locked: Server) -> None:
         assert locked.client().models.list().data
@@ -63,7 +55,7 @@ class TestKey:
             locked.client(api_key="wrong").completions.create(model="tiny", prompt="x")
         for path in ("/metrics", "/edgedec/status", "/tokenize", "/nothing"):
             assert locked.get(path).status_code == 401
-        for path in ("/health", "/", "/page/app.js"):
+        for path in ("/health", "/", "/page/main.js", "/page/vendor/markdown-it.esm.min.mjs"):
             assert locked.get(path).status_code == 200
 
     def test_it_is_compared_in_constant_time(self) -> None:
@@ -159,7 +151,13 @@ def test_unknown_routes_and_methods_have_the_apis_shape(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/page/../settings.py", "/page/%2e%2e/guard.py", "/static/app.js"]
+    "path",
+    [
+        "/page/../settings.py",
+        "/page/%2e%2e/guard.py",
+        "/static/main.js",
+        "/page/vendor/LICENSE.txt",
+    ],
 )
 def test_no_other_file_is_served(server: Server, path: str) -> None:
     head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

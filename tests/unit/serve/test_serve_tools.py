@@ -14,7 +14,7 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
 import openai
-from serving import CONTEXT, Server, checkpoint, serving
+from serving import CONTEXT, Server, serving
 from tiny_checkpoints import scripted_checkpoint
 
 from edgedec.export import ExportOptions
@@ -203,20 +203,3 @@ def test_a_model_that_calls_nothing(server: Server) -> None:
         content, calls, reason, _ = answered(server, stream, tools=TOOLS, max_tokens=12)
         assert content
         assert (calls, reason) == ([], "length")
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{% for m in messages %}{{ m.content }}{% endfor %}", "template does not show them"),
-        (None, "no chat template"),
-    ],
-)
-def test_a_template_without_tools(tmp_path: Path, template: str | None, message: str) -> None:
-    bundle = exported(tmp_path, lambda folder: checkpoint(folder, 0, template))
-    with serving(bundle, "--threads", "1", "--drafter", "lookup") as server:
-        for choice in ("auto", "required"):
-            with pytest.raises(openai.BadRequestError, match=message):
-                server.client().chat.completions.create(
-                    model="tiny", messages=ASKED, tools=TOOLS, tool_choice=choice, max_tokens=4
-                )

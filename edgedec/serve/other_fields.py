@@ -1,0 +1,100 @@
+"""Fields that other servers have and this one does not, and what becomes of each.
+
+A field that cannot change the text is accepted, and a header of the answer lists it. One that is
+neutral at some values is accepted at those. Every other one is refused, with what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Any
+
+# Accepted at any value. ``docs/server.md`` lists them, and a test compares the two.
+HARMLESS = frozenset({
+    # Whom a request is for, where it is kept and how it is billed.
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "request_id", "priority",
+    # Hints for speed, and how long a model stays loaded.
+    "prediction", "draft_model", "cache_prompt", "id_slot", "slot_id", "n_keep", "keep_alive",
+    "ttl", "timings_per_token", "return_progress",
+    # A wish about style, and a limit on calls, which models are not trained to follow here.
+    "verbosity", "parallel_tool_calls",
+    # Parameters of samplers that are off; their switches are in ``NEUTRAL``.
+    "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+    "dry_sequence_breakers", "xtc_threshold", "dynatemp_exponent",
+})  # fmt: skip
+
+# Accepted at this value alone, at which they change nothing.
+NEUTRAL: dict[str, Any] = {
+    "add_generation_prompt": True,
+    "best_of": 1,
+    "continue_final_message": False,
+    "dry_multiplier": 0,
+    "dynatemp_range": 0,
+    "functions": [],
+    "ignore_eos": False,
+    "include_stop_str_in_output": False,
+    "length_penalty": 1,
+    "min_keep": 0,
+    "min_tokens": 0,
+    "mirostat": 0,
+    "mirostat_mode": 0,
+    "modalities": ["text"],
+    "n_probs": 0,
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": True,
+    "tfs_z": 1,
+    "top_a": 0,
+    "typical_p": 1,
+    "use_beam_search": False,
+    "xtc_probability": 0,
+}
+
+# What to send instead of fields that people know from elsewhere.
+_INSTEAD = {
+    "functions": "send tools",
+    "function_call": "send tool_choice",
+    "grammar": "send response_format",
+    "guided_choice": "send response_format",
+    "guided_grammar": "send response_format",
+    "guided_json": "send response_format",
+    "guided_regex": "send response_format",
+    "json_schema": "send response_format",
+    "structured_outputs": "send response_format",
+    "max_length": "send max_tokens",
+    "max_new_tokens": "send max_tokens",
+    "n_predict": "send max_tokens",
+    "num_predict": "send max_tokens",
+    "repeat_penalty": "send repetition_penalty",
+    "stop_sequences": "send stop",
+    "reasoning": "send reasoning_effort",
+    "think": "send enable_thinking",
+    "cache_salt": "leave it out and start the server with --private-cache",
+    "draft": "send it within edgedec",
+    "drafter": "send it within edgedec",
+    "draft_length": "send it within edgedec",
+}
+_LONGEST_NAME = 64
+
+
+def accepted(name: str, value: Any) -> bool:
+    """Return whether a field that is not used leaves the text as it is."""
+    return name in HARMLESS or (name in NEUTRAL and value == NEUTRAL[name])
+
+
+def advice(name: str, known: Collection[str]) -> str:
+    """Return what to do about a field that is refused.
+
+    Args:
+        name: of the field.
+        known: fields that would be used in its place.
+
+    """
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    if name in NEUTRAL:
+        return f"leave it out, or send {json.dumps(NEUTRAL[name])}"
+    near = get_close_matches(name, known, 1) if len(name) <= _LONGEST_NAME else []
+    return f"did you mean {near[0]}?" if near else "leave it out"

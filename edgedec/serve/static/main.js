@@ -1,0 +1,117 @@
+// The page: its tabs, its forms, and what it knows of the server.
+
+import { answer, inWords } from "./api.js";
+import * as busy from "./busy.js";
+import * as chat from "./chat.js";
+import { $, copyFrom, megabytes } from "./dom.js";
+import * as plan from "./plan.js";
+import { race } from "./race.js";
+import * as samples from "./samples.js";
+import * as settings from "./settings.js";
+import * as talks from "./talks.js";
+
+const LOOK_EVERY_MS = 3000;
+const TABS = ["chat", "race", "about"];
+const view = { model: null, away: false };
+
+// -- the server's state ----------------------------------------------------------------------
+
+async function readModel() {
+  const known = view.model?.id;
+  view.model = (await (await answer("/v1/models")).json()).data[0];
+  const { id, edgedec: own } = view.model;
+  $("model").textContent = `${id}, drafted by ${own.plan.drafter}, ${own.max_context} tokens`;
+  settings.setModel(view.model);
+  plan.show(view.model);
+  if (known === id) return;
+  begin();
+  if (known) return chat.rename(id);
+  chat.start(id, talks.show);
+  talks.start();
+}
+
+async function look() {
+  try {
+    if (!view.model || view.away) await readModel();
+    const status = await (await answer("/edgedec/status")).json();
+    const granted = status.memory_granted_bytes;
+    const most = granted ? ` of ${megabytes(granted)}` : "";
+    $("memory").textContent = `The server uses ${megabytes(status.memory_bytes)}${most} of memory.`;
+    $("state").textContent = "";
+    view.away = false;
+  } catch (error) {
+    view.away = true;
+    $("state").textContent = error instanceof TypeError ? "the server is away" : inWords(error);
+  }
+}
+
+// What depends on whether the model chats or continues a text.
+function begin() {
+  const chats = settings.isChat();
+  $("prompt-label").textContent = chats ? "Message" : "Text to continue";
+  for (const id of ["system-label", "think-label"]) $(id).hidden = !chats;
+  $("race-prompt").value ||= samples.raceExample();
+  samples.show(use);
+}
+
+// -- controls --------------------------------------------------------------------------------
+
+function show(name) {
+  for (const one of TABS) {
+    const here = one === name;
+    $(one).hidden = !here;
+    $(`tab-${one}`).setAttribute("aria-selected", String(here));
+    $(`tab-${one}`).tabIndex = here ? 0 : -1;
+  }
+}
+
+async function use(text) {
+  if (busy.isBusy() || !view.model || !text.trim()) return;
+  $("prompt").value = "";
+  await chat.send(text);
+}
+
+function changed(id) {
+  if (id === "key") look();
+  if (!view.model) return;
+  if (id === "marks") chat.showMarks();
+  if (id !== "mode") return;
+  $("race-prompt").value = "";
+  begin();
+  chat.fresh();
+}
+
+for (const [place, name] of TABS.entries()) {
+  $(`tab-${name}`).addEventListener("click", () => show(name));
+  $(`tab-${name}`).addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: TABS.length - 1 }[event.key];
+    if (!by) return;
+    const next = TABS[(place + by) % TABS.length];
+    show(next);
+    $(`tab-${next}`).focus();
+  });
+}
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  use($("prompt").value);
+});
+$("prompt").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    $("ask").requestSubmit();
+  }
+});
+$("start").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!busy.isBusy() && view.model) race($("race-prompt").value);
+});
+for (const id of ["stop", "halt"]) $(id).addEventListener("click", busy.stop);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") busy.stop();
+});
+$("log").addEventListener("click", ({ target }) => {
+  if (target.matches("button.copy")) copyFrom(target, target.closest(".code").querySelector("pre").textContent);
+});
+settings.start(changed);
+look();
+setInterval(() => document.hidden || look(), LOOK_EVERY_MS);

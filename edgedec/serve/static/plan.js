@@ -1,0 +1,55 @@
+// How the model is decoded, as three sentences; all values below them.
+
+import { $, make, megabytes } from "./dom.js";
+
+// How the server says that a plan could be made.
+const UNMADE = "none was made";
+const DRAFTERS = {
+  none: "Nothing drafts: the target decodes token by token",
+  model: "The draft model proposes tokens",
+  lookup: "Tokens that followed the same words earlier in the text are proposed again",
+  hybrid: "The draft model proposes tokens, or what followed the same words earlier in the text",
+  adaptive: "Several ways to draft take turns, by what each gains",
+  tree: "The draft model proposes a tree of tokens",
+  text: "The draft model proposes text, in a vocabulary of its own",
+};
+
+function drafting({ drafter, draft_length: length, lossless, accept }) {
+  const who = DRAFTERS[drafter] ?? `The drafter ${drafter} proposes tokens`;
+  if (drafter === "none") return `${who}.`;
+  const many = length === "auto" ? "as many a round as pay off" : `${length} a round`;
+  const kept = lossless
+    ? "the target keeps those that it would have written"
+    : `the rule ${accept} may keep some that the target would not have written`;
+  return `${who}, ${many}, and ${kept}.`;
+}
+
+function place(plan) {
+  const device = plan.provider || plan.device;
+  const threads = plan.threads === 1 ? "1 thread" : `${plan.threads} threads`;
+  const where = device ? `on ${device}` : `on ${threads} of the processor`;
+  const memory = plan.kv_bytes ? `, whose cache takes up to ${megabytes(plan.kv_bytes)}` : "";
+  const format = plan.format ? `as ${plan.format.toUpperCase()} ` : "";
+  return `It runs ${format}${where}, with a context of ${plan.max_context} tokens${memory}.`;
+}
+
+function reason({ plan, plan_made_on: made, no_plan: why = "" }, id) {
+  if (plan) return `This follows the plan ${plan}, made on ${made}.`;
+  const help = why.startsWith(UNMADE) ? `: “edgedec plan ${id}” measures what is fastest here` : "";
+  return `No plan is followed${why && ` (${why})`}${help}.`;
+}
+
+export function sentences(id, plan) {
+  return [drafting(plan), place(plan), reason(plan, id)];
+}
+
+function fact(name, value) {
+  return make("div", {}, make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, String(value)));
+}
+
+export function show({ id, edgedec: { plan, notes } }) {
+  $("sentences").replaceChildren(...sentences(id, plan).map((one) => make("p", {}, one)));
+  const told = Object.entries(plan).filter(([, value]) => value !== null);
+  const facts = [...told, ...notes.map((note) => ["note", note])];
+  $("plan").replaceChildren(...facts.map(([name, value]) => fact(name, value)));
+}

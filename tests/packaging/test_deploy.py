@@ -1,0 +1,83 @@
+"""The unit and the image of docs/deploy: their commands exist, and they run without rights."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from edgedec.cli import main
+
+
+@pytest.fixture
+def unit(repository: Path) -> str:
+    return (repository / "docs" / "deploy" / "edgedec.service").read_text("utf-8")
+
+
+@pytest.fixture
+def image(repository: Path) -> str:
+    return (repository / "docs" / "deploy" / "Containerfile").read_text("utf-8")
+
+
+def command_of_unit(unit: str) -> list[str]:
+    (line,) = re.findall(r"^ExecStart=/opt/edgedec/bin/edgedec (.+)$", unit, re.MULTILINE)
+    return shlex.split(line)
+
+
+def command_of_image(image: str) -> list[str]:
+    entry, words = re.findall(r"^(?:ENTRYPOINT|CMD) (\[.+\])$", image, re.MULTILINE)
+    assert json.loads(entry) == ["edgedec"]
+    return json.loads(words)
+
+
+def check(words: list[str], folder: Path) -> None:
+    """Parse a command; paths that it wants to exist are made in a folder."""
+    here = [str(folder) if word.startswith("/") else word for word in words]
+    if "--api-key-file" in here:
+        (folder / "key").touch()
+        here[here.index("--api-key-file") + 1] = str(folder / "key")
+    command = main.get_command(click.Context(main), here[0])
+    assert command is not None
+    with command.make_context(here[0], here[1:]):
+        pass
+
+
+def test_the_commands_exist(unit: str, image: str, tmp_path: Path) -> None:
+    for words in (command_of_unit(unit), command_of_image(image)):
+        assert words[0] == "serve"
+        check(words, tmp_path)
+
+
+def test_a_command_that_does_not_exist_would_be_seen(unit: str, tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError):
+        check(command_of_unit(unit.replace("--memory", "--memories")), tmp_path)
+
+
+def verified(unit: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    file = folder / "edgedec.service"
+    file.write_text(unit.replace("/opt/edgedec/bin/edgedec", "/bin/true"), "utf-8")
+    return subprocess.run(
+        ["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False
+    )
+
+
+def test_systemd_understands_the_unit(unit: str, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    assert "edgedec.service" not in verified(unit, tmp_path).stderr
+    assert (
+        "ProtectSystems"
+        in verified(unit.replace("ProtectSystem=", "ProtectSystems="), tmp_path).stderr
+    )
+
+
+def test_neither_runs_as_root(unit: str, image: str) -> None:
+    assert "DynamicUser=yes" in unit
+    assert re.findall(r"^USER (.+)$", image, re.MULTILINE) == ["10001:10001"]
+    assert image.index("USER") < image.index("ENTRYPOINT")

@@ -1,0 +1,234 @@
+"""The API over models that think: apart from the answer, switched, limited, and counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import tiny_bundles
+from served_here import run, serving_here
+from serving import serving
+from thinking_models import ANSWER, MANNERS, THOUGHTS, thinking_checkpoint, thinking_pipeline
+
+from edgedec import GenerateOptions, Pipeline
+from edgedec.export import ExportOptions
+from edgedec.serve.answers import Writer
+from edgedec.serve.parsing import ParsedRequest
+from edgedec.serve.ticket import Work
+
+THOUGHT, ANSWERED = "".join(THOUGHTS).strip(), "".join(ANSWER)
+OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
+
+
+@pytest.fixture(scope="module", params=[*MANNERS])
+def each(request: pytest.FixtureRequest) -> Iterator[Pipeline]:
+    yield from opened(request.param)
+
+
+@pytest.fixture(scope="module")
+def qwen() -> Iterator[Pipeline]:
+    yield from opened("qwen")
+
+
+def opened(manner: str) -> Iterator[Pipeline]:
+    with thinking_pipeline(manner, parallel=4, generation=OWN) as pipeline:
+        yield pipeline
+
+
+async def ask(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, **fields}
+    return await client.post("/v1/chat/completions", json=body)
+
+
+async def message(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
+    answer = await ask(client, **fields)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["choices"][0]["message"]
+    return found
+
+
+def test_thinking_and_answer_are_apart_whole_and_streamed(each: Pipeline) -> None:
+    async def test() -> None:
+        async with serving_here(each) as (_, client):
+            answer = (await ask(client)).json()
+            told = answer["choices"][0]["message"]
+            assert (told["reasoning_content"], told["content"]) == (THOUGHT, ANSWERED)
+            usage = answer["usage"]
+            thought = usage["completion_tokens_details"]["reasoning_tokens"]
+            assert len(THOUGHTS) <= thought < usage["completion_tokens"]
+            streamed = await ask(client, stream=True, stream_options={"include_usage": True})
+            lines = [line[6:] for line in streamed.text.splitlines() if line.startswith("data: {")]
+            *chunks, last = map(json.loads, lines)
+            deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+            assert "".join(one.get("reasoning_content", "") for one in deltas) == THOUGHT
+            assert "".join(one.get("content", "") for one in deltas) == ANSWERED
+            assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": thought}
+            # The thinking comes first.
+            first = next(i for i, one in enumerate(deltas) if one.get("content"))
+            assert not any("reasoning_content" in one for one in deltas[first + 1 :])
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"enable_thinking": False},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"chat_template_kwargs": {"thinking": False}},
+        {"reasoning_effort": "none"},
+        {"edgedec": {"think_tokens": 0}},
+    ],
+)
+def test_switched_off(each: Pipeline, fields: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with serving_here(each) as (_, client):
+            told = await message(client, **fields)
+            assert (told.get("reasoning_content"), told["content"]) == (None, ANSWERED)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"enable_thinking": True},
+        {"reasoning_effort": "high"},
+        {"reasoning_effort": "none", "enable_thinking": True},
+        {"chat_template_kwargs": {"mood": "good", "size": 1.5, "not": None}},
+    ],
+)
+def test_left_on(each: Pipeline, fields: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with serving_here(each) as (_, client):
+            assert (await message(client, **fields))["reasoning_content"] == THOUGHT
+
+    run(test())
+
+
+def test_what_the_template_reads() -> None:
+    async def test() -> None:
+        with thinking_pipeline("harmony", parallel=2) as pipeline:
+            async with serving_here(pipeline) as (served, client):
+                seen: list[str] = []
+                render = served.tokenizer.render
+
+                def noted(*args: Any, **more: Any) -> str:
+                    seen.append(render(*args, **more))
+                    return seen[-1]
+
+                served.tokenizer.render = noted  # type: ignore[method-assign]
+                await message(client, reasoning_effort="high")
+                await message(client, chat_template_kwargs={"reasoning_effort": "low"})
+                await message(client)
+                efforts = [text.partition("Reasoning: ")[2].split("<")[0] for text in seen]
+                assert efforts == ["high", "low", "medium"]
+
+    run(test())
+
+
+def test_budgets_grammars_and_logprobs(qwen: Pipeline) -> None:
+    pytest.importorskip("llguidance")
+
+    async def test() -> None:
+        async with serving_here(qwen) as (_, client):
+            told = await message(client, edgedec={"think_tokens": 2})
+            assert THOUGHT.startswith(told["reasoning_content"])
+            assert len(told["reasoning_content"]) < len(THOUGHT)
+            assert told["content"] == ANSWERED
+            schema = {"enum": ["a", "b"]}
+            form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+            told = await message(client, response_format=form)
+            assert told["reasoning_content"] == THOUGHT
+            assert told["content"] in ('"a"', '"b"')
+            answer = (await ask(client, logprobs=True)).json()
+            entries = answer["choices"][0]["logprobs"]["content"]
+            assert "".join(entry["token"] for entry in entries).startswith(f"\n\n{ANSWERED}")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"enable_thinking": "no"}, "enable_thinking: expected true or false"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort: expected one of none, minimal, low"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs: expected an object"),
+        ({"chat_template_kwargs": {"messages": ""}}, "'messages': not a variable of its own"),
+        ({"chat_template_kwargs": {"a b": 1}}, "'a b': not a variable of its own"),
+        ({"chat_template_kwargs": {"a": [1]}}, "chat_template_kwargs.a: expected a number"),
+        ({"chat_template_kwargs": {"a": "x" * 1001}}, "chat_template_kwargs.a: expected a number"),
+        ({"chat_template_kwargs": {f"a{n}": 1 for n in range(33)}}, "an object of at most 32"),
+        ({"edgedec": {"think_tokens": -1}}, "think_tokens: expected a whole number"),
+    ],
+)
+def test_wrong_fields_are_refused(qwen: Pipeline, fields: dict[str, Any], expected: str) -> None:
+    async def test() -> None:
+        async with serving_here(qwen) as (_, client):
+            answer = await ask(client, **fields)
+            assert answer.status_code == 400
+            assert expected in answer.json()["error"]["message"]
+
+    run(test())
+
+
+def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
+    qwen: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    stream = Pipeline.stream
+
+    def noted(pipeline: Pipeline, prompt: Any, options: Any, **more: Any) -> Any:
+        drawn.append(options.sampling)
+        return stream(pipeline, prompt, options, **more)
+
+    monkeypatch.setattr(Pipeline, "stream", noted)
+
+    async def test() -> None:
+        async with serving_here(qwen) as (_, client):
+            (card,) = (await client.get("/v1/models")).json()["data"]
+            assert card["edgedec"]["sampling"] == OWN
+            await ask(client, temperature=None)
+            await ask(client, temperature=None, top_k=5)
+            await ask(client)
+            await client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
+
+    run(test())
+    found = [(one.temperature, one.top_p, one.top_k) for one in drawn]
+    assert found == [(0.6, 0.95, 20), (0.6, 0.95, 5), (0, 0.95, 20), (1.0, 1.0, 0)]
+
+
+def test_thinking_that_a_time_limit_releases_is_sent(qwen: Pipeline) -> None:
+    """It belongs to no token."""
+    result = qwen.generate(messages=[{"role": "user", "content": "Hi"}], max_new_tokens=4)
+    late = replace(result, thinking=f"{result.thinking} <", finish_reason="timeout")
+    parsed = ParsedRequest([Work([1], GenerateOptions())], stream=True, usage=False, pieces=False)
+    for one, sent in ((late, [" <"]), (result, [])):
+        chunks = Writer(parsed, qwen.tokenizer, "tiny", chat=True).end(0, one)
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        assert [d["reasoning_content"] for d in deltas if "reasoning_content" in d] == sent
+
+
+def test_openais_client_reads_the_thinking(tmp_path: Path) -> None:
+    target = thinking_checkpoint(tmp_path / "target", OWN)
+    options = ExportOptions(target, tmp_path / "thinker", weights="fp32", parity=False)
+    messages: list[Any] = [{"role": "user", "content": "Hi"}]
+    with serving(tiny_bundles.kept(options), "--threads", "1") as server:
+        ask = server.client().chat.completions.create
+        answer = ask(model="thinker", messages=messages)
+        told = answer.choices[0].message
+        assert (told.reasoning_content, told.content) == ("first then", ANSWERED)  # type: ignore[attr-defined]
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens_details is not None
+        assert answer.usage.completion_tokens_details.reasoning_tokens == 4
+        off = ask(model="thinker", messages=messages, reasoning_effort="none").choices[0].message
+        assert (off.content, hasattr(off, "reasoning_content")) == (ANSWERED, False)
+        thought = ""
+        for chunk in ask(model="thinker", messages=messages, stream=True):
+            thought += getattr(chunk.choices[0].delta, "reasoning_content", "")
+        assert thought == "first then"
