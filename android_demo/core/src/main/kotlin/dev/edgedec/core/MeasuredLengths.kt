@@ -157,7 +157,7 @@ class MeasuredLengths internal constructor(private val costs: Costs, private val
 
         /** Plain rounds at first, and rounds between later ones: they show what a plain round takes. */
         const val SETTLING = 3
-        const val OFTEN = 4
+        const val OFTEN = 8
         const val SELDOM = 32
 
         /** Least gain for which to draft, and to ask one drafter before another. */
