@@ -68,7 +68,7 @@ class MeasuredLengths internal constructor(private val costs: Costs, private val
         rounds++
         remaining -= round.emitted
         val one = drafting
-        val cost = costs.observe(round, one?.usesModel == true)
+        val cost = costs.observe(round, one?.usesModel == true, one?.catchingUp == true)
         if (round.drafted == 0) {
             plainRounds++
             nextPlain = rounds + when {

@@ -176,6 +176,18 @@ class MeasuredLengthsTest {
     }
 
     @Test
+    fun `a prefill in a round does not make drafting look slower`() {
+        fun afterwards(caughtUp: Boolean): Double {
+            fun times(one: Double) = PassTimes(intArrayOf(1, 8), doubleArrayOf(one, 2 * one))
+            val costs = Costs(times(10.0), times(2.0))
+            repeat(5) { costs.observe(Round(1, 1, 2, draftNs = 500, targetNs = 11), usesModel = true, caughtUp) }
+            return costs.round(1, usesModel = true)
+        }
+        assertTrue(afterwards(caughtUp = true) < 1.4)
+        assertTrue(afterwards(caughtUp = false) > 1.4)
+    }
+
+    @Test
     fun `of two drafters the better one is asked first`() {
         val costs = Costs(PassTimes(intArrayOf(1, 8), doubleArrayOf(10.0, 12.0)))
         val lengths = MeasuredLengths(costs)
