@@ -13,11 +13,20 @@ from time import perf_counter
 from edgedec._support.model_path import utf8
 from edgedec.bundle.manifest import GIT_FILE, GIT_RULE, MANIFEST
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
-from edgedec.export import calibration, chat_pieces, describing, formats, links, sample
+from edgedec.export import (
+    calibration,
+    chat_pieces,
+    describing,
+    formats,
+    head_export,
+    links,
+    sample,
+)
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.describing import GivenModel
+from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
     ExportOptions,
@@ -41,7 +50,11 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     keep_heap_small()  # layers of hundreds of megabytes are allocated and freed
     _check(options)
     sources = _sources(options)
-    jobs = {source.role: _jobs(options, source, sources) for source in sources}
+    head = None
+    if options.head is not None:
+        head = HeadCheckpoint.open(options.head, sources[0].checkpoint.spec)
+    taps = () if head is None else head.spec.taps
+    jobs = {source.role: _jobs(options, source, sources, taps) for source in sources}
     with appearing(options.out, overwrite=options.overwrite) as folder:
         if not _calibrate(options, sources, jobs, folder, progress):
             options = dataclasses.replace(options, calibration="none")  # as the manifest says
@@ -58,6 +71,11 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
             for source in sources
         ]
         manifest = describing.manifest(options, sources, described)
+        if head is not None:
+            job = next(job for job in jobs["target"] if job.format == "onnx")
+            reports = (*reports, head_export.export_head(head, job, folder))
+            roles = manifest["roles"]
+            roles["head"] = head_export.described(reports[-1], head, roles["target"])
         manifest["files"] = describing.files(folder, progress)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
         (folder / GIT_FILE).write_bytes(GIT_RULE)
@@ -92,6 +110,7 @@ def _check_meant(options: ExportOptions) -> None:
             ("onnx", "onnx-static", "coreml"),
         ),
         ("--batch-invariant", options.batch_invariant, ("onnx",)),
+        ("--head", options.head is not None, ("onnx",)),
         ("--form", options.form is not None, ("coreml",)),
         ("--rows", options.rows is not None, ("coreml",)),
         ("--static-rows", options.static_rows is not None, ("onnx-static",)),
@@ -163,8 +182,10 @@ def _open(options: ExportOptions, path: Path) -> Checkpoint:
         raise UnsupportedArchitecture(f"{error}; --exporter optimum may support it") from None
 
 
-def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel]) -> list[ExportJob]:
-    """Return one job per format."""
+def _jobs(
+    options: ExportOptions, source: GivenModel, sources: list[GivenModel], taps: tuple[int, ...]
+) -> list[ExportJob]:
+    """Return one job per format; the target's shows the states of ``taps``."""
     spec = source.checkpoint.spec.within(options.max_context)
     used = min(spec.vocab_used, source.content.vocab_size)
     spec = dataclasses.replace(spec, vocab_used=used)
@@ -191,6 +212,7 @@ def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel])
             weights=next((weights for weights in chosen if weights), default),
             tokens=tokens,
             options=options,
+            taps=taps if source.role == "target" else (),
         )
         jobs.append(job)
     return jobs

@@ -165,7 +165,7 @@ class UnreadTensors(CheckpointTensors):
     """The files of a checkpoint without a spec, whose tensors' roles are unknown."""
 
     def __init__(self, folder: Path) -> None:
-        self.files = frozenset(file.path.name for file in _locate(folder).values())
+        self.files = frozenset(file.path.name for file in locate(folder).values())
         self.dtypes = frozenset()
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -177,14 +177,14 @@ class UnreadTensors(CheckpointTensors):
 
 def stored_numbers(folder: Path) -> int:
     """Return the number of values in all tensors of a checkpoint, from their headers."""
-    return sum(math.prod(file.shape(name)) for name, file in _locate(folder).items())
+    return sum(math.prod(file.shape(name)) for name, file in locate(folder).items())
 
 
 class _Stored:
     """The tensors of the files, under the names that the spec uses."""
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
-        self._where = _locate(folder)
+        self._where = locate(folder)
         wanted = spec.stored()
         # Multimodal checkpoints and bare decoders use other prefixes.
         self._ours, embed = spec.prefixes[0], spec.origins()[spec.name("embed")].name
@@ -246,7 +246,7 @@ def read_json(file: Path) -> dict[str, Any]:
     return parsed
 
 
-def _locate(folder: Path) -> dict[str, SafetensorsFile]:
+def locate(folder: Path) -> dict[str, SafetensorsFile]:
     """Return the file of each tensor."""
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"

@@ -178,6 +178,11 @@ class GraphWriter:
         )
         return out
 
+    def copy(self, node: onnx.NodeProto) -> None:
+        """Add a node of another graph, whose inputs have the same names here."""
+        self._made.update(node.output)
+        self._nodes.append(node)
+
     # -- the file -------------------------------------------------------------------------------
 
     def save(self, metadata: Mapping[str, str]) -> None:

@@ -33,6 +33,7 @@ class ExportJob:
         weights: how weights are stored, one of the format's own names.
         tokens: the text that parity and the scales of an int8 cache use.
         options: options of the export.
+        taps: layers of which the target shows the residual streams to its head.
         texts: texts for calibrated rounding; empty for rounding to nearest.
 
     """
@@ -47,6 +48,7 @@ class ExportJob:
     weights: str
     tokens: tuple[int, ...] = dataclasses.field(repr=False)
     options: ExportOptions
+    taps: tuple[int, ...] = ()
     texts: tuple[tuple[int, ...], ...] = dataclasses.field(default=(), repr=False)
 
     @property

@@ -26,6 +26,8 @@ class ExportOptions:
         out: the bundle's folder; must not exist unless ``overwrite``.
         draft: the folder of a smaller model, or None. It may have another tokenizer, which
             lowers acceptance.
+        head: the folder of a head that drafts from the states of the target (EAGLE-3), or None;
+            for onnx.
         formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of static shape),
             ``gguf`` (llama.cpp), ``coreml``, or several.
         weights: how weights are stored: ``int4``, say, for a single format, or one per format, as
@@ -62,6 +64,7 @@ class ExportOptions:
     target: Path
     out: Path
     draft: Path | None = None
+    head: Path | None = None
     formats: tuple[str, ...] = ("onnx",)
     weights: str | None = None
     draft_weights: str | None = None

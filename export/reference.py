@@ -65,6 +65,15 @@ class Reference:
         parts = [self.head(x, i, min(i + step, size)) for i in range(0, size, step)]
         return np.concatenate(parts, axis=1)
 
+    def states(self, tokens: Sequence[int], taps: Sequence[int]) -> FloatArray:
+        """Return the residual streams before some layers, ``[n, taps * hidden]``."""
+        x, found = self.embed(tokens), {}
+        for layer in range(self.spec.layers):
+            found[layer] = x
+            x = self.layer(layer, x)
+        found[self.spec.layers] = x
+        return np.concatenate([found[tap] for tap in taps], axis=1)
+
     def embed(self, tokens: Sequence[int]) -> FloatArray:
         """Return the residual stream before the first layer, ``[n, hidden]``."""
         name = self.spec.name("embed")

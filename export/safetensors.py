@@ -32,6 +32,8 @@ _DTYPES: Mapping[str, npt.DTypeLike] = {
     "F16": np.float16,
     "BF16": ml_dtypes.bfloat16,
 }
+# Of maps between vocabularies, which are no weights.
+_INTEGERS: Mapping[str, npt.DTypeLike] = {"I64": np.int64, "I32": np.int32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,21 @@ class SafetensorsFile:
 
     def rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
         """Return ``tensor[start:stop]`` in the file's own type."""
+        return self._part(name, start, stop, _DTYPES)
+
+    def integers(self, name: str) -> npt.NDArray[np.int64]:
+        """Return a tensor of whole numbers."""
+        whole = self._part(name, 0, (self.shape(name) or (0,))[0], _INTEGERS)
+        return whole.astype(np.int64)
+
+    def _part(
+        self, name: str, start: int, stop: int, known: Mapping[str, npt.DTypeLike]
+    ) -> npt.NDArray[Any]:
         entry = self._entries[name]
-        if entry.dtype not in _DTYPES:
-            known = ", ".join(_DTYPES)
+        if entry.dtype not in known:
             shown = f"{one_line(name)} is {one_line(entry.dtype)}"
-            raise CheckpointError(f"{self.path}: {shown}, expected {known}")
-        dtype = np.dtype(_DTYPES[entry.dtype])
+            raise CheckpointError(f"{self.path}: {shown}, expected {', '.join(known)}")
+        dtype = np.dtype(known[entry.dtype])
         columns = math.prod(entry.shape[1:])
         offset = self._data_start + entry.start + start * columns * dtype.itemsize
         count = (stop - start) * columns
@@ -117,8 +128,9 @@ class SafetensorsFile:
         start, stop = span
         if not start <= stop <= available:
             raise self._wrong(f"{name[:100]!r} should end at byte {stop} of {available}: cut short")
-        if dtype in _DTYPES:
-            needed = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
+        known = {**_DTYPES, **_INTEGERS}
+        if dtype in known:
+            needed = math.prod(shape) * np.dtype(known[dtype]).itemsize
             if needed != stop - start:
                 raise self._wrong(
                     f"{name[:100]!r} needs {needed} bytes for its shape, it has {stop - start}"

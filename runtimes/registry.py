@@ -28,6 +28,7 @@ from edgedec.records.adapter import AdapterInfo, LoadOption
 
 if TYPE_CHECKING:
     from edgedec.decoding.session import Model
+    from edgedec.decoding.session_abilities import HeadModel
     from edgedec.hardware.device import Device
     from edgedec.records.adapter import Prepared
     from edgedec.records.load import LoadOptions
@@ -239,6 +240,22 @@ def quickest(format: str, path: Path, options: LoadOptions) -> str | None:
     find = getattr(adapter(of_format(format).name), "quickest", None)
     found: str | None = None if find is None else find(path, options)
     return found
+
+
+def load_head(format: str, path: Path, options: LoadOptions) -> HeadModel:
+    """Load a head by the runtime of its format, beside the target's weights.
+
+    Raises:
+        RuntimeUnavailable: the format's runtime has no heads.
+        BundleError: the file is missing, damaged, or not a head.
+
+    """
+    name = of_format(format).name
+    loader = getattr(adapter(name), "load_head", None)
+    if loader is None:
+        raise RuntimeUnavailable(f"the runtime {name} has no heads: use --format onnx")
+    head: HeadModel = loader(path, options)
+    return head
 
 
 def load(format: str, path: Path, options: LoadOptions, for_draft: Collection[str] = ()) -> Model:

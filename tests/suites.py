@@ -52,7 +52,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("docs/bundle-*", ("tests/unit/bundle/test_bundle_format.py",)),
     ("android_demo/*", ("tests/android/*",)),
     (
-        "docs/server.md",
+        "docs/server*.md",
         ("tests/unit/serve/test_serve_docs.py", "tests/unit/serve/test_serve_fields.py"),
     ),
     ("*.md", ("tests/packaging/*", "tests/cli/test_examples*", "tests/cli/test_error_page.py")),

@@ -46,9 +46,11 @@ def kept(options: ExportOptions) -> Path:
 
 def _described(options: ExportOptions) -> Iterable[bytes]:
     """Yield all that decides what is exported: the checkpoints by their content."""
-    plain = dataclasses.replace(options, target=Path(), out=Path(options.out.name), draft=None)
+    plain = dataclasses.replace(
+        options, target=Path(), out=Path(options.out.name), draft=None, head=None
+    )
     yield repr((plain, calibration.TOKENS, calibration._WRITTEN)).encode()
-    for folder in filter(None, (options.target, options.draft)):
+    for folder in filter(None, (options.target, options.draft, options.head)):
         yield folder.name.encode()
         for file in sorted(folder.iterdir()):
             yield file.name.encode()

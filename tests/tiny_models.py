@@ -125,13 +125,19 @@ def save_checkpoint(folder: Path, config: dict[str, Any], tensors: dict[str, Any
 
 
 def write_tiny_model(
-    folder: Path, weights: str = "fp32", seed: int = 0, *, own_rows: bool = False, **changes: Any
+    folder: Path,
+    weights: str = "fp32",
+    seed: int = 0,
+    *,
+    own_rows: bool = False,
+    taps: tuple[int, ...] = (),
+    **changes: Any,
 ) -> tuple[DecoderSpec, dict[str, FloatArray]]:
     """``model.onnx`` of a tiny random decoder in ``folder``; returns what it was made from."""
     config = tiny_config(**changes)
     spec = spec_for(config)
     tensors = random_tensors(spec, seed)
-    options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows)
+    options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows, taps=taps)
     folder.mkdir(parents=True, exist_ok=True)
     write_model(spec, MemoryTensors(tensors), folder, options)
     return spec, tensors

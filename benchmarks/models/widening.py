@@ -19,7 +19,7 @@ _CHUNK_VALUES = 4 << 20  # values computed at a time: 16 MB of float32
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     """The plan of one matrix: places of its rows and columns, and the filling."""
 
     rows: Index
@@ -39,7 +39,7 @@ class Widening:
             "hidden": np.arange(small.hidden),
             "ffn": np.arange(small.ffn),
             "kv": np.arange(small.kv_size),
-            "q": _query_places(small, large),
+            "q": query_places(small, large),
             "vocab": np.arange(small.vocab_size),
         }
         self._by_name = self._index()
@@ -70,7 +70,7 @@ class Widening:
         if is_new:
             nothing = np.arange(0)
             plan = dataclasses.replace(plan, rows=nothing)
-        yield from _fill(source, plan, shape, rng)
+        yield from fill(source, plan, shape, rng)
 
     def _norm(self, role: str, source: Floats, rng: np.random.Generator) -> Floats:
         """Rescale, since the mean square over more channels is smaller."""
@@ -82,16 +82,16 @@ class Widening:
         scaled: Floats = (grown.astype(np.float64) * ratio).astype(np.float32)
         return scaled
 
-    def _plan(self, role: str) -> _Plan:
+    def _plan(self, role: str) -> Plan:
         place = self._places
         if role == "o":
-            return _Plan(place["hidden"], place["q"], False, False)
+            return Plan(place["hidden"], place["q"], False, False)
         if role == "down":
-            return _Plan(place["hidden"], place["ffn"], False, False)
+            return Plan(place["hidden"], place["ffn"], False, False)
         if role == "embed":  # its columns are the residual stream, and new ones stay zero there
-            return _Plan(place["vocab"], place["hidden"], True, False)
+            return Plan(place["vocab"], place["hidden"], True, False)
         out = {"q": "q", "k": "kv", "v": "kv", "gate": "ffn", "up": "ffn", "head": "vocab"}[role]
-        return _Plan(place[out], place["hidden"], True, True)
+        return Plan(place[out], place["hidden"], True, True)
 
 
 def layer_places(small: DecoderSpec, large: DecoderSpec) -> list[int]:
@@ -99,7 +99,7 @@ def layer_places(small: DecoderSpec, large: DecoderSpec) -> list[int]:
     return [(i + 1) * large.layers // small.layers - 1 for i in range(small.layers)]
 
 
-def _query_places(small: DecoderSpec, large: DecoderSpec) -> Index:
+def query_places(small: DecoderSpec, large: DecoderSpec) -> Index:
     """Return each old query channel's place in the new heads: groups keep their key head."""
     group, wider = small.heads // small.kv_heads, large.heads // large.kv_heads
     head = np.arange(small.heads)
@@ -107,8 +107,8 @@ def _query_places(small: DecoderSpec, large: DecoderSpec) -> Index:
     return (place[:, None] * small.head_dim + np.arange(small.head_dim)).reshape(-1)
 
 
-def _fill(
-    source: Floats, plan: _Plan, shape: Sequence[int], rng: np.random.Generator
+def fill(
+    source: Floats, plan: Plan, shape: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Floats]:
     """Return rows of the grown matrix: the source's values in place, random or zero elsewhere."""
     spread = np.float32(source.std())

@@ -118,6 +118,7 @@ class Bundle:
         manifest: the whole manifest, for display.
         target: the model that determines the text.
         draft: the smaller model, or None.
+        head: what drafts from the target's states, or None.
         generation: defaults the checkpoint came with (temperature, top_p and so on).
         files: every file by its path in the bundle.
 
@@ -129,6 +130,7 @@ class Bundle:
     draft: Role | None
     generation: Mapping[str, Any]
     files: Mapping[str, FileFact]
+    head: Role | None = None
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = False) -> Bundle:
@@ -157,9 +159,8 @@ class Bundle:
             path=root,
             manifest=manifest.raw,
             target=_role(root, "target", roles.object("target"), files),
-            draft=(
-                _role(root, "draft", roles.object("draft"), files) if roles.has("draft") else None
-            ),
+            draft=_optional(root, "draft", roles, files),
+            head=_optional(root, "head", roles, files),
             generation=manifest.object("generation").raw if manifest.has("generation") else {},
             files=files,
         )
@@ -209,6 +210,10 @@ class Bundle:
         for name, fact in self.files.items():
             if fact.size_bytes <= largest:
                 check_file(self.path, name, fact, hashed=True)
+
+
+def _optional(root: Path, role: str, roles: Fields, files: _Files) -> Role | None:
+    return _role(root, role, roles.object(role), files) if roles.has(role) else None
 
 
 def _role(root: Path, role: str, fields: Fields, files: _Files) -> Role:

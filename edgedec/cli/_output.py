@@ -222,6 +222,9 @@ def stages(*, transient: bool = False) -> Iterator[Callable[[str, int, int | Non
 
 # Formats of parity figures; others are printed as name and number.
 _PARITY = {
+    "agreement_1": "first choice is the target's at depth 1 {:.0%}",
+    "agreement_2": "2 {:.0%}",
+    "agreement_3": "3 {:.0%}",
     "tokens": "{:.0f} tokens",
     "kl_nats": "KL {:.2g} nats",
     "top1": "same best token {:.1%}",

@@ -30,6 +30,12 @@ _STATIC = ("static_context", "static_activations")
     help="A smaller model, best with the same tokenizer.",
 )
 @click.option(
+    "--head",
+    type=FOLDER,
+    metavar="HEAD",
+    help="A head that drafts from the target's states (EAGLE-3): its checkpoint's folder.",
+)
+@click.option(
     "-o",
     "--out",
     type=FOLDER,
@@ -227,6 +233,8 @@ def _print(report: ExportReport) -> None:
             rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
         if model.parity:
             rows.append(("", f"parity: {figures(model.parity)}"))
-            rows.append(("", f"closeness to its source: {verdict(model.parity) or 'unknown'}"))
+            if model.role != "head":
+                closeness = verdict(model.parity) or "unknown"
+                rows.append(("", f"closeness to its source: {closeness}"))
     rows.append(("bundle", f"{report.path}, {size(report.size_bytes)}, {report.seconds:.1f} s"))
     table(rows)

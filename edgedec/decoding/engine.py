@@ -10,14 +10,15 @@ from functools import partial
 from time import perf_counter
 
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting.base import Drafter, DraftLimits, RoundFeedback
+from edgedec.decoding.drafting.base import Drafter, DraftLimits, ReadsStates, RoundFeedback
 from edgedec.decoding.emission import Emission, emissions_of
 from edgedec.decoding.metrics import Metrics, RoundLog
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.prefill import in_turns, prefill
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.session import Session, Want
+from edgedec.decoding.session import Pass, Session, Want
+from edgedec.decoding.session_abilities import OnStates, Tapped
 from edgedec.decoding.session_pool import PooledSession, SessionPool
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, PromptTooLong, StateError
@@ -94,6 +95,9 @@ class Engine:
         self._running: Request | None = None
         self._pooled: PooledSession | None = None
         self._failure: PassFailed | None = None
+        # The drafter, if it reads the target's states.
+        reads = isinstance(drafter, ReadsStates) and drafter.reads_states
+        self._reader = drafter if reads and isinstance(drafter, ReadsStates) else None
 
     def run(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
         """Yield rounds of emitted tokens, until the stop rule, the deadline or ``cancelled`` ends
@@ -118,6 +122,8 @@ class Engine:
             left = ()
             raise
         finally:
+            if self._reader is not None:
+                self._tap(None)
             if self._pooled is not None:
                 self._pooled.release(left)
             self._running = self._pooled = None
@@ -204,7 +210,8 @@ class Engine:
                 limits = self._limits(wanted, stop, len(ahead))
                 draft = self.drafter.propose(root, limits, policy.go_on, streams)
                 log.drafted()
-                scored = self.target.forward(draft.tree.under(ahead), want=want).below(len(ahead))
+                whole = self.target.forward(draft.tree.under(ahead), want=want)
+                scored = whole.below(len(ahead))
                 log.verified()
                 rows = sampler.rows(scored, draft.tree, Purpose.TARGET)
                 verdict = self.rule.accept(draft, rows, streams)
@@ -214,21 +221,26 @@ class Engine:
                 kept, texts = stop.cut(emitted)
                 emissions = emissions_of(kept, texts, verdict, rows, request.logprobs)
                 sampler.push(kept)
-                self._commit(RoundFeedback(draft, verdict, scored, kept), len(ahead))
+                self._commit(RoundFeedback(draft, verdict, scored, kept), len(ahead), whole)
                 log.end(draft, verdict, kept, len(ahead))
             yield emissions
             ahead, root = kept[len(verdict.path) - 1 : -1], kept[-1]
 
     def _want(self, request: Request) -> Want:
         want = request.sampler.want | self.rule.want
+        want = want if self._reader is None else want | Want.STATES
         return want if request.logprobs is None else want | Want.LOGITS
 
-    def _commit(self, feedback: RoundFeedback, ahead: int) -> None:
+    def _commit(self, feedback: RoundFeedback, ahead: int, whole: Pass) -> None:
         """Commit the round's nodes; defer a device failure until its tokens have been yielded."""
         path = feedback.verdict.path[: len(feedback.kept)]
+        nodes = [*range(ahead), *(node + ahead for node in path)] if ahead else path
+        position = self.target.length
         try:
-            self.target.commit([*range(ahead), *(node + ahead for node in path)] if ahead else path)
+            self.target.commit(nodes)
             self.drafter.observe(feedback)
+            if self._reader is not None and whole.states is not None:
+                self._reader.read(position, whole.states[nodes])
         except PassFailed as error:
             self._failure = error
 
@@ -239,7 +251,14 @@ class Engine:
         self._pooled = self.pool.acquire(prompt)
         self.target = self._pooled.session
         self.drafter.begin(prompt, request.sampler)
+        if self._reader is not None:
+            self._reader.attach(self.target)
+            self._tap(self._reader.read)
         return self.target.length
+
+    def _tap(self, on_states: OnStates | None) -> None:
+        if isinstance(self.target, Tapped):
+            self.target.tap(on_states)
 
     def _ended(self, request: Request) -> bool:
         """Return whether the request has ended, by its stop rule, deadline or cancellation.

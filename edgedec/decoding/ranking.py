@@ -65,6 +65,7 @@ class Scored(Pass):
     def __init__(self, start: int, rows: FloatArray, count: int, want: Want) -> None:
         self.start = start
         self.logits = rows if want & Want.LOGITS else None
+        self.states = None
         self._rows, self._count = rows, count
         self._top: tuple[IntArray, FloatArray] | None = None
 

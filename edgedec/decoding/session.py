@@ -20,10 +20,14 @@ OnChunk = Callable[[int, int], None]
 
 
 class Want(enum.Flag):
-    """Outputs a pass must return. ``TOP`` alone never moves a whole row of logits."""
+    """Outputs a pass must return. ``TOP`` alone never moves a whole row of logits.
+
+    ``STATES``: the residual streams that the model shows, see ``Capabilities.taps``.
+    """
 
     TOP = enum.auto()
     LOGITS = enum.auto()
+    STATES = enum.auto()
 
 
 class Rollback(enum.Enum):
@@ -78,6 +82,8 @@ class Capabilities:
         top_k: most likely ids and logits that a pass returns per row.
         batch_invariant: a row's result does not depend on how many rows its pass had.
         snapshot: whether sessions can be saved and loaded.
+        taps: layers before which the model shows its residual stream, ascending; its number of
+            layers stands for the stream after the last one, before the final norm.
         phases: weights are streamed while a pass runs, and its sessions are
             ``StreamedSession``: they report when they load and when they compute.
 
@@ -89,6 +95,7 @@ class Capabilities:
     top_k: int = 8
     batch_invariant: bool = False
     snapshot: bool = False
+    taps: tuple[int, ...] = ()
     phases: bool = False
 
     @property
@@ -128,6 +135,7 @@ class Pass:
             Equal logits are ordered by id, so column 0 is the argmax.
         top_logits: their logits, ``[rows, k]`` float32.
         logits: ``[rows, vocab]`` float32, or None when only ``TOP`` was wanted.
+        states: residual streams, ``[rows, taps * hidden]`` float32, if ``STATES`` were wanted.
 
     """
 
@@ -135,6 +143,7 @@ class Pass:
     top_ids: IntArray
     top_logits: FloatArray
     logits: FloatArray | None
+    states: FloatArray | None = None
 
     def first(self) -> tuple[list[int], list[float]]:
         """Return the most likely id of each row, and its logit.
@@ -158,8 +167,9 @@ class Pass:
             return self
         cut = max(0, depth - self.start)
         logits = None if self.logits is None else self.logits[cut:]
+        states = None if self.states is None else self.states[cut:]
         start = max(0, self.start - depth)
-        return Pass(start, self.top_ids[cut:], self.top_logits[cut:], logits)
+        return Pass(start, self.top_ids[cut:], self.top_logits[cut:], logits, states)
 
 
 @runtime_checkable

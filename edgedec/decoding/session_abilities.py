@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from edgedec.decoding.session import Session
+from edgedec.decoding.tree import FloatArray
 
 
 class Phase(enum.Enum):
@@ -17,6 +18,9 @@ class Phase(enum.Enum):
 
 
 OnPhase = Callable[[Phase], None]
+# Called with the position of the first token, and ``[tokens, taps * hidden]`` float32, which is
+# valid during the call only.
+OnStates = Callable[[int, FloatArray], None]
 
 
 @runtime_checkable
@@ -53,6 +57,56 @@ class Rehearsing(Protocol):
 
         Afterwards the session is empty, as before, and its cache takes no memory.
         """
+        ...
+
+
+@runtime_checkable
+class Tapped(Protocol):
+    """A session that can show the residual streams of what it prefills."""
+
+    def tap(self, on_states: OnStates | None) -> None:
+        """Report the streams of each prefilled chunk once it is committed; None ends it.
+
+        Raises:
+            StateError: its model shows none (``Capabilities.taps``).
+
+        """
+        ...
+
+
+@runtime_checkable
+class HeadSession(Session, Protocol):
+    """A session of a head, which reads a state with each token.
+
+    Its passes show what a row hands to the next one as ``Pass.states``.
+    """
+
+    def carry(self, rows: FloatArray) -> None:
+        """Give the states of the tokens of the next call, ``[tokens, hidden]`` float32."""
+        ...
+
+
+class HeadModel(Protocol):
+    """A head: its sessions, and the fusion of its target's residual streams.
+
+    Attributes:
+        reads: layers of the target before which it reads the stream, as ``Capabilities.taps``.
+
+    """
+
+    @property
+    def reads(self) -> tuple[int, ...]: ...
+
+    def fuse(self, states: FloatArray) -> FloatArray:
+        """Return what a session carries for target states, ``[tokens, hidden]`` float32."""
+        ...
+
+    def open(self, capacity: int) -> HeadSession:
+        """Return a new, empty session."""
+        ...
+
+    def close(self) -> None:
+        """Release the weights."""
         ...
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Protocol, TypeVar
 
 from edgedec.decoding.session import Capabilities, OnChunk, Pass, Want
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.session_abilities import OnStates
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import CapacityExceeded, Interrupted, StateError
 
 # Tokens of a prompt that a prefill pass computes, unless a runtime says otherwise.
@@ -67,6 +68,7 @@ class SessionBase(ABC):
         self._length = 0
         self._tree: TokenTree | None = None
         self._pending = 0
+        self._on_states: OnStates | None = None
         self._closed = False
 
     # -- implemented by a runtime ----------------------------------------------------------------
@@ -86,6 +88,10 @@ class SessionBase(ABC):
     @abstractmethod
     def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         """Compute and commit a prompt, usually chunk by chunk with ``_chunks``."""
+
+    def _prefilled(self, count: int) -> FloatArray:
+        """Return the states of the last prefill pass, whose tokens were ``count``."""
+        raise NotImplementedError("a runtime with taps returns the states of its passes")
 
     def _cut(self, length: int) -> None:  # noqa: B027 - not every cache has anything to do
         """Drop rows beyond ``length``, unless the next pass overwrites them."""
@@ -118,8 +124,21 @@ class SessionBase(ABC):
             chunk = tokens[start : start + self.prefill_chunk]
             yield chunk
             self._length += len(chunk)
+            if self._on_states is not None:
+                self._on_states(self._length - len(chunk), self._prefilled(len(chunk)))
             if on_chunk is not None:
                 on_chunk(start + len(chunk), len(tokens))
+
+    def tap(self, on_states: OnStates | None) -> None:
+        """See ``Tapped``."""
+        if self._closed and on_states is not None:
+            raise closed()
+        if on_states is not None and not self._capabilities.taps:
+            raise StateError(
+                "tap(): expected a model that shows its states, got one without: export it for a"
+                " head"
+            )
+        self._on_states = on_states
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         if self._closed:
@@ -136,6 +155,8 @@ class SessionBase(ABC):
                 f" got a tree of {count}: add nodes to it first"
             )
         self._capabilities.check_branches(tree)
+        if want & Want.STATES and not self._capabilities.taps:
+            raise StateError("forward(): this model shows no states: export it for a head")
         self._check_fits(tree.tokens[start:] if start else tree.tokens, count)
         check_interrupt(self._stop)
         scored = self._score(tree, start, want)

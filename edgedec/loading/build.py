@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.fields import one_line
-from edgedec._support.model_path import is_gguf
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.prefill import TURN
-from edgedec.decoding.session import Model, Rollback, Session
+from edgedec.decoding.session import Model, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import keep_heap_small
+from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
@@ -52,7 +52,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     pair = pair or find_pair(where, options)
     if pair.target.max_context is not None:
         check_context(options.max_context, pair.target.max_context, "the target")
-    drafter = _drafter_name(pair, options)
+    drafter = drafter_name(pair, options)
     if options.memory is not None:
         keep_heap_small()
     meter = Meter(counting=options.memory is not None)
@@ -64,7 +64,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         options = _within(options, pair.target, target)
         meter.mark("target")
         _check_turns(target, options)
-        drafter = _drafter_for(target, drafter, options)
+        drafter = drafter_for(pair, target, drafter, options)
         draft = _load_draft(pair, target, drafter, options, stack)
         meter.mark("draft")
         translation = _translation(pair, tokenizer, target, draft)
@@ -74,6 +74,12 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         parts = _drafter_parts(target, draft, opened.draft, translation, options)
         if pair.draft is not None:
             parts = dataclasses.replace(parts, mask=pair.draft.mask)
+        if drafting.info(drafter).needs_head:
+            from edgedec.loading.heads import load_head
+
+            head = load_head(pair, target, options)
+            stack.callback(head.close)
+            parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
         others = []
@@ -198,31 +204,6 @@ def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
     return (usable or known)[0]
 
 
-def _drafter_name(pair: Pair, options: OpenOptions) -> str:
-    if is_gguf(options.drafter):
-        raise InputError(f"drafter {options.drafter!r}: expected a name; give a file to draft")
-    if options.drafter != "auto":
-        return options.drafter
-    return drafting.default(with_model=pair.draft is not None)
-
-
-def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
-    """Return the drafter's name; plain decoding if the target is recurrent and cannot roll back."""
-    if drafter_name != PLAIN and options.drafter == "auto" and options.draft is None:
-        return PLAIN if target.capabilities.rollback is Rollback.NONE else drafter_name
-    if drafter_name != PLAIN:
-        _check_goes_back(target, drafter_name)
-    return drafter_name
-
-
-def _check_goes_back(model: Model, drafter_name: str) -> None:
-    if model.capabilities.rollback is Rollback.NONE:
-        raise InputError(
-            f"{model.info.name} is recurrent and cannot take back a rejected token, so --drafter"
-            f" {drafter_name} cannot be used with it: decode with --drafter none"
-        )
-
-
 def _load_draft(
     pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
 ) -> Model | None:
@@ -239,7 +220,7 @@ def _load_draft(
     unloads = options.memory is not None and options.schedule == SEQUENTIAL
     draft: Model = UnloadableModel(load) if unloads else load()
     stack.callback(draft.close)
-    _check_goes_back(draft, drafter)
+    check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
 

@@ -61,6 +61,7 @@ class Pair:
     Attributes:
         where: the path that the user gave, for messages.
         target, draft: the models; the draft may be None.
+        head: what drafts from the target's states, or None.
         bundle: the bundle that holds the target, or None.
         shared_tokenizer: True if both are known to have the same tokenizer.
 
@@ -71,6 +72,7 @@ class Pair:
     draft: Source | None
     bundle: Bundle | None
     shared_tokenizer: bool
+    head: Source | None = None
 
 
 def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
@@ -97,7 +99,11 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
         and role is not None
         and role.tokenizer_hash == bundle.target.tokenizer_hash
     )
-    return Pair(str(target), source, own_draft, bundle, shared)
+    head = None if bundle is None else bundle.head
+    if bundle is None or head is None or source.format not in head.variants:
+        return Pair(str(target), source, own_draft, bundle, shared)
+    reads = _of_role(bundle, head, source.format)
+    return Pair(str(target), source, own_draft, bundle, shared, reads)
 
 
 @dataclass(frozen=True, slots=True)

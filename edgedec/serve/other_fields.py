@@ -11,7 +11,7 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
 
-# Accepted at any value. ``docs/server.md`` lists them, and a test compares the two.
+# Accepted at any value. ``docs/server-routes.md`` lists them, and a test compares the two.
 HARMLESS = frozenset({
     # Whom a request is for, where it is kept and how it is billed.
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",

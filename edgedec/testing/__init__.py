@@ -15,10 +15,11 @@ from edgedec.testing._constraining import ConstraintContract
 from edgedec.testing._misuse import Misuse
 from edgedec.testing._prefill import Prefill
 from edgedec.testing._saving import Saving
+from edgedec.testing._states import States
 from edgedec.testing._threads import Threads
 from edgedec.testing._walking import Walking
 from edgedec.testing.constraint import TableConstraint
-from edgedec.testing.fake import FakeModel, FakeSession
+from edgedec.testing.fake import FakeModel, FakeSession, TappedFakeModel
 from edgedec.testing.paced import PacedModel, PacedSession
 
 __all__ = [
@@ -29,8 +30,9 @@ __all__ = [
     "PacedSession",
     "SessionContract",
     "TableConstraint",
+    "TappedFakeModel",
 ]
 
 
-class SessionContract(Prefill, Committing, Walking, Saving, Misuse, Threads):
+class SessionContract(Prefill, Committing, Walking, States, Saving, Misuse, Threads):
     """Base class of a runtime's tests: give a ``model`` fixture and the runtime's ``tolerance``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
@@ -86,6 +87,18 @@ class FakeModel:
         """Do nothing: nothing is held."""
 
 
+class TappedFakeModel(FakeModel):
+    """Shows residual streams of four channels before two layers."""
+
+    def __init__(self, vocab_size: int = 16) -> None:
+        super().__init__(vocab_size)
+        self.capabilities = replace(self.capabilities, taps=(1, 3))
+
+    def states(self, tokens: Sequence[int]) -> FloatArray:
+        """Return the streams of the last token, which depend on all before it, ``[8]``."""
+        return self.logits([*tokens, 0])[:8]
+
+
 class FakeSession(SnapshotSession):
     """A session whose cache is a list of tokens."""
 
@@ -101,17 +114,28 @@ class FakeSession(SnapshotSession):
         for chunk in self._chunks(tokens, on_chunk):
             self._committed += chunk
 
+    def _prefilled(self, count: int) -> FloatArray:
+        held = self._committed
+        return self._shown([held[: len(held) - left] for left in range(count)[::-1]])
+
+    def _shown(self, texts: Sequence[Sequence[int]]) -> FloatArray:
+        """Return the states of the last token of each text."""
+        model = self._model
+        assert isinstance(model, TappedFakeModel), "checked by SessionBase"
+        return np.stack([model.states(text) for text in texts])
+
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         model = self._model
-        rows = [
-            model.logits(self._committed + tree.tokens_on(tree.path_to(node)))
-            for node in range(start, len(tree))
+        texts = [
+            self._committed + tree.tokens_on(tree.path_to(node)) for node in range(start, len(tree))
         ]
+        rows = [model.logits(text) for text in texts]
         model.passes += 1
         logits = np.stack(rows)
         order = np.argsort(-logits, axis=1, kind="stable")[:, : model.capabilities.top_k]
         top = np.take_along_axis(logits, order, axis=1)
-        return Pass(start, order, top, logits if want & Want.LOGITS else None)
+        states = self._shown(texts) if want & Want.STATES else None
+        return Pass(start, order, top, logits if want & Want.LOGITS else None, states)
 
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         self._committed += tree.tokens_on(path)

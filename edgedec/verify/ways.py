@@ -57,6 +57,8 @@ def drafters(pipeline: Pipeline, draft: str) -> list[str]:
     auto = drafting.default(with_model=pair.draft is not None)
     left_out = (PLAIN, auto) if draft == "auto" else (PLAIN,)
     names = [name for name in drafting.usable() if name not in left_out]
+    if pair.head is None:
+        names = [name for name in names if not drafting.info(name).needs_head]
     if pair.draft is None:
         return [name for name in names if not drafting.info(name).needs_model]
     return [name for name in names if _able(drafting.info(name), pair, pair.draft)]

@@ -96,4 +96,5 @@ def _options(job: ExportJob) -> GraphOptions:
         max_context=job.options.max_context,
         # The text depends on the target only.
         own_rows=job.options.batch_invariant and job.role == "target",
+        taps=job.taps,
     )

@@ -12,7 +12,7 @@ from edgedec.export.facts import TOP_K
 from edgedec.export.flow import Flow
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention
-from edgedec.export.onnx.options import GraphOptions, context, metadata
+from edgedec.export.onnx.options import GraphOptions, context, metadata, tap_name
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
@@ -77,10 +77,19 @@ class Emitter:
             branch = g.node("Gather", [self._position_table(), "position_ids"], "positioned")
         for layer in range(spec.layers):
             x, branch = self.layer(layer, x, branch)
+        self._taps(x, branch)
         x = g.node("Gather", [x, "rows"], "final.x", axis=1)
         branch = g.node("Gather", [branch or "", "rows"], "final.branch", axis=1)
         normed, _ = parts.norm_of_sum("final", "final.sum", x, branch, "final_norm")
         self.head(g.node("Reshape", [normed, parts.dims(-1, spec.hidden)], "final.flat"))
+
+    def _taps(self, x: str, branch: str | None) -> None:
+        """Make the residual streams that were asked for outputs; all but the last are there."""
+        spec, taps = self._spec, self._parts.options.taps
+        if spec.layers in taps:
+            self._parts.add(tap_name(spec, spec.layers), x, branch or "")
+        for tap in taps:
+            self._graph.output(tap_name(spec, tap), np.float32, (1, "n", spec.hidden))
 
     def attention_inputs(self) -> None:
         """Declare the inputs of every layer."""

@@ -28,6 +28,8 @@ class GraphOptions:
         max_context: positions of the rotary tables; None is the model's own context.
         own_rows: attention takes its own list of rows, so that it can be padded separately.
         head_bits: bits of a quantised head, and of a tied embedding; None is those of ``weights``.
+        taps: layers before which the residual stream is an output, ascending; the number of layers
+            stands for the stream after the last one.
         kv_scales: scales of keys and values by layer, ``[kv_heads, head_dim]``; for int8.
 
     """
@@ -40,6 +42,7 @@ class GraphOptions:
     max_context: int | None = None
     own_rows: bool = False
     head_bits: int | None = None
+    taps: tuple[int, ...] = ()
     kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
 
     @property
@@ -53,6 +56,13 @@ def context(spec: DecoderSpec, options: GraphOptions) -> int:
     return spec.within(options.max_context).max_context
 
 
+def tap_name(spec: DecoderSpec, tap: int) -> str:
+    """Return the name of the value that holds the residual stream before a layer."""
+    if tap == spec.layers:
+        return "states.last"
+    return f"layers.{tap}.entry" if spec.residual == "sequential" else f"layers.{tap}.stream"
+
+
 def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in the graph's metadata_props."""
     return {
@@ -61,4 +71,5 @@ def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
         "windows": list(spec.windows) if any(spec.windows) else None,
         "kv": options.kv,
         "block_size": options.block_size,
+        **({"taps": {tap_name(spec, tap): tap for tap in options.taps}} if options.taps else {}),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedec.bundle.onnx_file import check_listed as admit
+from edgedec.decoding.session_abilities import HeadModel
 from edgedec.hardware.device import Device
 from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
@@ -13,7 +14,7 @@ from edgedec.runtimes._ort.devices import problems
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.openvino import places as openvino
 
-__all__ = ["admit", "devices", "load", "prepare", "problems", "quickest"]
+__all__ = ["admit", "devices", "load", "load_head", "prepare", "problems", "quickest"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
@@ -37,6 +38,13 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
         device=options.device,
         batch_invariant=invariant,
     )
+
+
+def load_head(path: Path, options: LoadOptions) -> HeadModel:
+    """See ``edgedec.runtimes.registry.load_head``; heads run on ONNX Runtime in every place."""
+    from edgedec.runtimes.onnx.head import OnnxHead
+
+    return OnnxHead.load(path, threads=options.threads)
 
 
 def quickest(path: Path, options: LoadOptions) -> str | None:

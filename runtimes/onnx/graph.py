@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,11 @@ _KV_TYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """Facts that the exporter wrote into the graph's metadata."""
+    """Facts that the exporter wrote into the graph's metadata.
+
+    ``taps``: outputs that are residual streams, and their layers. ``reads``: of a head, the layers
+    of the target before which it reads the stream.
+    """
 
     name: str
     layers: int
@@ -32,6 +36,8 @@ class GraphFacts:
     eos_ids: tuple[int, ...]
     top_k: int
     block_size: int | None = None
+    taps: dict[str, int] = field(default_factory=dict)
+    reads: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, metadata: dict[str, str], where: str) -> GraphFacts:
@@ -47,9 +53,23 @@ class GraphFacts:
             eos_ids = tuple(int(token) for token in found["eos_ids"])
             block = found.get("block_size")
             block = None if block is None else positive(block)
-            return cls(name=str(found["name"]), eos_ids=eos_ids, block_size=block, **sizes)
-        except (ValueError, KeyError, TypeError) as error:
+            return cls(
+                name=str(found["name"]), eos_ids=eos_ids, block_size=block, taps=_taps(found),
+                reads=tuple(int(tap) for tap in found.get("reads", ())), **sizes,
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise damaged(where) from error
+
+
+def _taps(found: dict[str, Any]) -> dict[str, int]:
+    """Return the outputs that are residual streams, ascending by their layer."""
+    stated = {str(name): int(layer) for name, layer in found.get("taps", {}).items()}
+    taps = dict(sorted(stated.items(), key=lambda one: one[1]))
+    if len(set(taps.values())) != len(taps) or not all(
+        0 <= layer <= int(found["layers"]) for layer in taps.values()
+    ):
+        raise ValueError("taps")
+    return taps
 
 
 _SIZES = ("layers", "kv_heads", "head_dim", "vocab_size", "max_context", "top_k")
@@ -65,6 +85,7 @@ class Graph:
         kv_dtype, kv_width: type and last dimension of the cache.
         own_rows: whether attention computes the rows given by ``attention_rows``, so that it can be
             padded without the rest of the graph.
+        hidden: width of a residual stream, if the graph shows any.
 
     """
 
@@ -73,6 +94,7 @@ class Graph:
     kv_dtype: np.dtype[Any]
     kv_width: int
     own_rows: bool = False
+    hidden: int = 0
 
     @classmethod
     def of(cls, inference: ort.InferenceSession, facts: GraphFacts, where: str) -> Graph:
@@ -92,17 +114,24 @@ class Graph:
         ]
         own_rows = set(_OWN_ROWS) <= set(shapes)
         inputs = (*_INPUTS, *_OWN_ROWS) if own_rows else _INPUTS
-        if set(shapes) != {*inputs, *_OUTPUTS, *caches}:
+        inputs = (*inputs, CARRIED) if facts.reads else inputs
+        if set(shapes) - set(facts.taps) != {*inputs, *_OUTPUTS, *caches}:
             raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
         ends = [shapes[name][-1] for name in _OUTPUTS]
         heads = {shapes[name][1] for name in caches}
         if ends != [facts.vocab_size, facts.top_k, facts.top_k] or heads != {facts.kv_heads}:
             raise BundleError(f"{where}: its metadata does not fit its graph: export it again")
+        if not set(facts.taps) <= set(shapes):
+            # Where weights are streamed, a stream may only pass from one block to the next.
+            facts = replace(facts, taps={})
+        widths = {shapes[name][-1] for name in facts.taps}
+        if facts.taps and (len(widths) != 1 or not all(type(width) is int for width in widths)):
+            raise BundleError(f"{where}: its states have no common width: export it again")
         kinds = {(node.type, node.shape[-1]) for node in nodes if node.name in caches}
         kind, width = kinds.pop()
         if kinds or kind not in _KV_TYPES or not isinstance(width, int):
             raise BundleError(f"{where}: caches of an unknown type {kind!r}: export it again")
-        return cls(inference, facts, _KV_TYPES[kind], width, own_rows)
+        return cls(inference, facts, _KV_TYPES[kind], width, own_rows, max(widths, default=0))
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -124,5 +153,7 @@ _INPUTS = (
     "total_sequence_length",
     "rows",
 )
+# Of a head: the states that it reads with its tokens.
+CARRIED = "carried"
 _OWN_ROWS = ("attention_rows", "computed_rows")
 _OUTPUTS = ("logits", "top_logits", "top_ids")

@@ -59,7 +59,10 @@ class OnnxModel(OrtModel[Graph]):
         super().__init__(file, graph)
         self.padding = padding or NO_PADDING
         self.capabilities = Capabilities(
-            top_k=facts.top_k, batch_invariant=padding is not None, snapshot=True
+            top_k=facts.top_k,
+            batch_invariant=padding is not None,
+            snapshot=True,
+            taps=tuple(facts.taps.values()),
         )
         self.info = ModelInfo(
             name=facts.name,

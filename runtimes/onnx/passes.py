@@ -13,7 +13,7 @@ import onnxruntime as ort
 from edgedec.decoding.tree import FloatArray, IntArray
 from edgedec.runtimes._ort.runner import OrtRunner, Runner
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.onnx.graph import Graph
+from edgedec.runtimes.onnx.graph import CARRIED, Graph
 
 _FIRST_ROWS = 256
 _FIRST_HEAD_ROWS = 16
@@ -28,12 +28,18 @@ class GraphPasses(Runner):
     Attributes:
         logits, top_logits, top_ids: of the last pass with a head, one row per token; the next pass
             may overwrite them.
+        shows_states: whether passes return the residual streams that the graph shows.
+        states: those of the last such pass, one array for each, with a row per token; likewise.
+        carried: of a head, the states that the next pass reads, ``[tokens, hidden]``.
 
     """
 
     logits: FloatArray
     top_logits: FloatArray
     top_ids: IntArray
+    shows_states: bool = False
+    states: Sequence[FloatArray] = ()
+    carried: FloatArray | None = None
 
     def run(
         self,
@@ -94,7 +100,7 @@ class Passes(OrtRunner, GraphPasses):
     def __init__(self, graph: Graph, cache: KvCache) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
-        self._bindings: dict[tuple[int, int, bool], ort.IOBinding] = {}
+        self._bindings: dict[tuple[int, int, bool, bool], ort.IOBinding] = {}
         # Memory of the bindings: attention rows, by numbers of rows.
         self._repeated: dict[tuple[int, int], IntArray] = {}
         self._past_length = np.zeros(1, np.int32)
@@ -103,6 +109,7 @@ class Passes(OrtRunner, GraphPasses):
         self._bias_at = 0
         self._make_inputs(_FIRST_ROWS)
         self._make_outputs(_FIRST_HEAD_ROWS)
+        self._make_states(0)
 
     def _locked_run(
         self,
@@ -115,12 +122,15 @@ class Passes(OrtRunner, GraphPasses):
     ) -> None:
         count = len(tokens)
         total = past + rows
-        binding = self._bindings.get((count, rows, head)) or self._bind(count, rows, head)
+        known = self._bindings.get((count, rows, head, self.shows_states))
+        binding = known or self._bind(count, rows, head)
         self._ids[:count] = tokens
         if positions is None:
             np.add(self._index[:count], past, out=self._positions[:count])
         else:
             self._positions[:count] = positions
+        if self.carried is not None:
+            self._carried[:count] = self.carried
         self._past_length[0] = total - 1
         self._total[()] = total
         if rows * total > self._bias.size:
@@ -145,6 +155,7 @@ class Passes(OrtRunner, GraphPasses):
         with self._busy:
             self._bias, self._bias_at = np.zeros(0, np.float32), 0
             self._make_outputs(1)
+            self._make_states(0)
 
     def _release(self) -> None:
         super()._release()
@@ -155,6 +166,8 @@ class Passes(OrtRunner, GraphPasses):
         self._bindings.clear()
         self._ids, self._positions = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self._index: IntArray = np.arange(rows, dtype=np.int64)
+        reads = rows if self._graph.facts.reads else 0
+        self._carried = np.zeros((reads, self._graph.hidden), np.float32)
 
     def _make_outputs(self, rows: int) -> None:
         self._bindings.clear()
@@ -163,6 +176,11 @@ class Passes(OrtRunner, GraphPasses):
         self.top_logits = np.empty((rows, facts.top_k), np.float32)
         self.top_ids = np.empty((rows, facts.top_k), np.int64)
 
+    def _make_states(self, rows: int) -> None:
+        self._bindings.clear()
+        graph = self._graph
+        self.states = [np.empty((rows, graph.hidden), np.float32) for _ in graph.facts.taps]
+
     def _bind(self, count: int, rows: int, head: bool) -> ort.IOBinding:
         """Bind all but the attention bias for these numbers of rows and of attention rows."""
         if rows > len(self._ids):
@@ -170,9 +188,12 @@ class Passes(OrtRunner, GraphPasses):
         wanted = count if head else _LEAST_ROWS
         if wanted > len(self.logits):
             self._make_outputs(2 * wanted)
+        if self.shows_states and count > len(self.states[0]):
+            self._make_states(2 * count)
         if len(self._bindings) >= _MAX_BINDINGS:
             self._bindings.clear()
-        self._bindings[count, rows, head] = binding = self._graph.inference.io_binding()
+        binding = self._graph.inference.io_binding()
+        self._bindings[count, rows, head, self.shows_states] = binding
         facts = self._graph.facts
         for name, array, shape in (
             ("input_ids", self._ids, (1, count)),
@@ -182,6 +203,7 @@ class Passes(OrtRunner, GraphPasses):
             ("rows", self._index, (wanted,)),
         ):
             _bind(binding.bind_input, name, array, shape)
+        self._bind_states(binding, (1, count, self._graph.hidden))
         if self._graph.own_rows:
             chosen = _attention_rows(count, rows)
             chosen = self._repeated.setdefault((count, rows), chosen)
@@ -196,6 +218,15 @@ class Passes(OrtRunner, GraphPasses):
             _bind(binding.bind_input, f"past_{name}", part, shape)
             _bind(binding.bind_output, f"present_{name}", part, shape)
         return binding
+
+    def _bind_states(self, binding: ort.IOBinding, shape: tuple[int, int, int]) -> None:
+        """Bind the residual streams that are wanted, and those that a head reads."""
+        facts = self._graph.facts
+        if facts.reads:
+            _bind(binding.bind_input, CARRIED, self._carried, shape)
+        if self.shows_states:
+            for name, array in zip(facts.taps, self.states, strict=True):
+                _bind(binding.bind_output, name, array, shape)
 
 
 def _attention_rows(count: int, rows: int) -> IntArray:

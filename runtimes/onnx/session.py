@@ -48,8 +48,12 @@ class OnnxSession(OrtSession):
     # -- prefill --------------------------------------------------------------------------------
 
     def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        self._passes.shows_states = self._on_states is not None
         for chunk in self._chunks(tokens, on_chunk):
             self._run(chunk, self._length, head=False)
+
+    def _prefilled(self, count: int) -> FloatArray:
+        return self._states(count)
 
     def _rows_at(self, past: int) -> int:
         """Return the rows of a prefill pass after ``past`` tokens."""
@@ -57,6 +61,7 @@ class OnnxSession(OrtSession):
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         passes, count = self._passes, len(tree)
+        passes.shows_states = bool(want & Want.STATES)
         if start == 0:
             self._masked = 0
             if self._length == 0 and count > 1:
@@ -67,7 +72,8 @@ class OnnxSession(OrtSession):
             self._branches(tree, start)
         rows = count - start
         logits = passes.logits[:rows] if want & Want.LOGITS else None
-        return Pass(start, passes.top_ids[:rows], passes.top_logits[:rows], logits)
+        states = self._states(rows) if want & Want.STATES else None
+        return Pass(start, passes.top_ids[:rows], passes.top_logits[:rows], logits, states)
 
     def _first(self, tree: TokenTree, want: Want) -> Pass:
         """Compute the root alone: with an empty cache the kernel reads the first position only."""
@@ -76,8 +82,9 @@ class OnnxSession(OrtSession):
         # The cache now contains the root, as after any other pass, but it is not committed.
         self._branches(tree, 1)
         rest = [a[: len(tree) - 1] for a in self._outputs()]
-        ids, top, logits = (np.concatenate(both) for both in zip(root, rest, strict=True))
-        return Pass(0, ids, top, logits if want & Want.LOGITS else None)
+        ids, top, logits, *states = (np.concatenate(both) for both in zip(root, rest, strict=True))
+        shown = np.concatenate(states, axis=1) if states else None
+        return Pass(0, ids, top, logits if want & Want.LOGITS else None, shown)
 
     def _branches(self, tree: TokenTree, start: int) -> None:
         """Run a pass whose rows attend to their own ancestors only."""
@@ -164,4 +171,9 @@ class OnnxSession(OrtSession):
 
     def _outputs(self) -> tuple[npt.NDArray[Any], ...]:
         passes = self._passes
-        return passes.top_ids, passes.top_logits, passes.logits
+        states = passes.states if passes.shows_states else ()
+        return passes.top_ids, passes.top_logits, passes.logits, *states
+
+    def _states(self, rows: int) -> FloatArray:
+        """Return the residual streams of the first rows, ``[rows, taps * hidden]``."""
+        return np.concatenate([each[:rows] for each in self._passes.states], axis=1)

@@ -84,7 +84,7 @@ def test_the_real_engine_holds(honest: Run) -> None:
     assert found.holds
     assert found.total("identical") == found.total("texts") > 100
     ways = {row.way for row in found.rows}
-    named = set(drafting.names()) - {"none", "hybrid", "parallel", "strings"}
+    named = set(drafting.names()) - {"none", "head", "headed", "hybrid", "parallel", "strings"}
     assert ways >= {"auto", "auto, lengths by cost", "auto, --accept match", *named}
     first = [row for row in found.rows if row.way == "auto"]
     assert {row.case for row in first if not row.accepted_tokens} == {"one token"}
@@ -380,7 +380,10 @@ def test_a_broken_rule_fails_in_its_way(
 
 
 @pytest.mark.parametrize(
-    "name", kinds.in_full(sorted({*drafting.names()} - {"none", "hybrid", "parallel", "strings"}))
+    "name",
+    kinds.in_full(
+        sorted({*drafting.names()} - {"none", "head", "headed", "hybrid", "parallel", "strings"})
+    ),
 )
 def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
     bundle, monkeypatch: Patch, name: str

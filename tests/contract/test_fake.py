@@ -8,15 +8,21 @@ from dataclasses import replace
 import pytest
 
 from edgedec.decoding.session import Pass, Want
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import StateError
-from edgedec.testing import FakeModel, FakeSession, SessionContract
+from edgedec.testing import FakeModel, FakeSession, SessionContract, TappedFakeModel
 
 
 class TestFake(SessionContract):
     @pytest.fixture
     def model(self) -> FakeModel:
         return FakeModel(vocab_size=32)
+
+
+class TestTapped(SessionContract):
+    @pytest.fixture
+    def model(self) -> FakeModel:
+        return TappedFakeModel(vocab_size=32)
 
 
 def few_branches(most: int) -> FakeModel:
@@ -105,3 +111,50 @@ def test_the_contract_catches(twin: type[FakeSession], test: str, error: type[Ex
 
     with pytest.raises(error):
         getattr(SessionContract(), test)(Model(vocab_size=32))
+
+
+# -- states -------------------------------------------------------------------------------------
+
+
+class ShowsThoseOfTheTokenBefore(FakeSession):
+    """In a prompt; one that does so everywhere is noticed by the reference only."""
+
+    def _prefilled(self, count: int) -> FloatArray:
+        return super()._prefilled(count + 1)[:-1]
+
+
+class ShowsARowTooEarly(FakeSession):
+    """Of a tree that grew, the states of the nodes before."""
+
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
+        scored = super()._score(tree, start, want)
+        if start and scored.states is not None:
+            scored.states = super()._score(tree, 0, want).states[: len(scored.states)]  # type: ignore[index]
+        return scored
+
+
+class ForgetsAChunk(FakeSession):
+    def _prefilled(self, count: int) -> FloatArray:
+        states = super()._prefilled(count)
+        return states if self._length < 10 else states[1:]
+
+
+class ShowsThemUnasked(FakeSession):
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
+        return super()._score(tree, start, want | Want.STATES)
+
+
+@pytest.mark.parametrize(
+    ("twin", "test"),
+    [
+        (ShowsThoseOfTheTokenBefore, "test_states_of_a_prompt"),
+        (ShowsARowTooEarly, "test_states_of_a_tree_that_grows"),
+        (ForgetsAChunk, "test_states_of_a_prompt"),
+        (ShowsThemUnasked, "test_states_are_refused_or_there"),
+    ],
+)
+def test_the_contract_catches_wrong_states(twin: type[FakeSession], test: str) -> None:
+    model = TappedFakeModel(vocab_size=32)
+    model.open = lambda capacity: twin(model, capacity)  # type: ignore[method-assign]
+    with pytest.raises(AssertionError):
+        getattr(SessionContract(), test)(model)

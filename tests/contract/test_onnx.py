@@ -56,6 +56,16 @@ class TestOnnx(SessionContract):
         return load(weights, batch_invariant=False)
 
 
+class TestTapped(SessionContract):
+    """The streams before the first layer, between two, and after the last."""
+
+    @pytest.fixture(params=[False, True], ids=["", "own rows"])
+    def model(self, tmp_path: Path, request: pytest.FixtureRequest) -> OnnxModel:
+        spec, _ = write_tiny_model(tmp_path, own_rows=request.param, taps=(0, 1, 2))
+        assert spec.layers == 2
+        return OnnxModel.load(tmp_path, threads=1, batch_invariant=request.param)
+
+
 @pytest.mark.parametrize("weights", first(["fp32", "int4", "int8"]))
 class TestRowInvariant(SessionContract):
     """Chains are the same to the last bit."""

@@ -65,6 +65,21 @@ class TestOpenVino(SessionContract):
         return shared(weights, own_rows)
 
 
+@pytest.fixture(scope="module")
+def tapped(tmp_path_factory: pytest.TempPathFactory) -> OpenVinoModel:
+    folder = tmp_path_factory.mktemp("tapped")
+    write_tiny_model(folder, "fp32", taps=(0, 1, 2))
+    return OpenVinoModel.compile(folder, threads=1)
+
+
+class TestTapped(SessionContract):
+    """The streams before the first layer, between two, and after the last."""
+
+    @pytest.fixture
+    def model(self, tapped: OpenVinoModel) -> OpenVinoModel:
+        return tapped
+
+
 @pytest.fixture(scope="module", params=again(["window", "gemma3", "qwen3", "phi3", "gpt2"]))
 def variant(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

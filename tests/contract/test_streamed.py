@@ -83,6 +83,16 @@ def logits(model: OnnxModel) -> FloatArray:
     return np.concatenate(rows)
 
 
+def test_a_graph_with_taps_is_streamed_and_shows_none(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, "fp32", taps=(0, 2, 4), **LARGER)
+    memory = int(SHARE * sum(block_sizes(tmp_path / "model.onnx")))
+    streamed = StreamedOnnxModel.stream(tmp_path, memory, threads=1, batch_invariant=False)
+    assert streamed.capabilities.taps == ()
+    whole = OnnxModel.load(tmp_path, threads=1, batch_invariant=False)
+    assert whole.capabilities.taps == (0, 2, 4)
+    np.testing.assert_array_equal(logits(streamed), logits(whole))
+
+
 @pytest.mark.parametrize("weights", ["fp32", "int4", "int8"])
 def test_bits_are_those_of_the_model_in_memory(load: Load, weights: str) -> None:
     whole = load(weights, None, batch_invariant=False)

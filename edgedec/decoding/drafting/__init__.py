@@ -28,6 +28,8 @@ PLAIN = "none"
 # Size of a draft model's context window in tokens until measurements favour another, and the
 # largest one that is tried automatically.
 DRAFT_CONTEXT, LARGEST_WINDOW = 512, 2048
+# The drafter that ``auto`` stands for where the target has a head.
+HEADED = "headed"
 # The name for the most suitable drafter, see ``default``.
 AUTO = "auto"
 
@@ -177,6 +179,7 @@ def _nothing() -> DrafterInfo:
 __all__ = [
     "AUTO",
     "DRAFT_CONTEXT",
+    "HEADED",
     "LARGEST_WINDOW",
     "PLAIN",
     "added",

@@ -12,12 +12,14 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     Evictable,
     GoOn,
+    ReadsStates,
     RoundFeedback,
     states_of,
 )
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.decoding.session import Session
+from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 
 # The verdict on a draft without drafted tokens: only its root is kept.
 _NOTHING = Verdict([0], 0)
@@ -41,6 +43,7 @@ class CompositeDrafter:
         self.name = name
         self._arms, self._learner = tuple(arms), learner
         self._maker = self._arms[-1]
+        self._readers = [a for a in self._arms if isinstance(a, ReadsStates) and a.reads_states]
         # An arm that ran its model without drafting, and what it computed, which stays cached.
         self._declined: tuple[Drafter, Draft] | None = None
         self._resting = False
@@ -49,6 +52,21 @@ class CompositeDrafter:
     def arms(self) -> tuple[str, ...]:
         """Names of the arms, in the order in which they are tried."""
         return tuple(arm.name for arm in self._arms)
+
+    @property
+    def reads_states(self) -> bool:
+        """See ``ReadsStates``."""
+        return bool(self._readers)
+
+    def attach(self, target: Session) -> None:
+        """See ``ReadsStates``."""
+        for arm in self._readers:
+            arm.attach(target)
+
+    def read(self, position: int, states: FloatArray) -> None:
+        """See ``ReadsStates``."""
+        for arm in self._readers:
+            arm.read(position, states)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._declined = None

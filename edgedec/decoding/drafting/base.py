@@ -11,8 +11,9 @@ from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Pass, Session
+from edgedec.decoding.session_abilities import HeadModel
 from edgedec.decoding.translation import Translation
-from edgedec.decoding.tree import Draft
+from edgedec.decoding.tree import Draft, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,33 @@ def states_of(drafter: Drafter) -> dict[str, DrafterState]:
 
 
 @runtime_checkable
+class ReadsStates(Protocol):
+    """A drafter that reads the target's residual streams, ``Capabilities.taps``.
+
+    Attributes:
+        reads_states: whether it does; a composite does so if one of its parts does.
+
+    """
+
+    @property
+    def reads_states(self) -> bool: ...
+
+    def attach(self, target: Session) -> None:
+        """Follow a target from now on, after ``begin``; it may be rolled back a little."""
+        ...
+
+    def read(self, position: int, states: FloatArray) -> None:
+        """Read the states of tokens that the target has committed, each of them once, in order.
+
+        Args:
+            position: of the first of them in the text.
+            states: ``[tokens, taps * hidden]`` float32, valid during the call only.
+
+        """
+        ...
+
+
+@runtime_checkable
 class Evictable(Protocol):
     """A drafter that can release memory during a request."""
 
@@ -188,6 +216,7 @@ class DrafterInfo:
         needs_model: it drafts with a draft model.
         branches: it proposes branching trees if the target verifies them.
         needs_branches: it proposes nothing but branching trees.
+        needs_head: it drafts with a head, which reads the target's states.
         needs_mask: its draft model must be one that drafts several tokens in a pass.
         by_text: it only takes a draft model with another tokenizer.
         overlaps: its draft model can work while the target verifies; those of its ``parts`` listed
@@ -204,6 +233,7 @@ class DrafterInfo:
     needs_model: bool = False
     branches: bool = False
     needs_branches: bool = False
+    needs_head: bool = False
     needs_mask: bool = False
     by_text: bool = False
     overlaps: bool = False
@@ -226,6 +256,8 @@ class DrafterParts:
         branches: of the target's ``Capabilities``: 1 means chains only, None any number.
         draft_branches: of the draft's ``Capabilities``.
         translation: between the target's vocabulary and the draft's; None if they are the same.
+        head: reads the target's states, for drafters that use one; ``head_capacity`` are the pairs
+            of tokens and states that a session of it holds.
         mask: the token that the draft model reads in place of one not known yet; None if it was not
             trained to.
         rivals: the drafters that are tried next, if this one is part of a composite.
@@ -243,6 +275,8 @@ class DrafterParts:
     branches: int | None = None
     translation: Translation | None = None
     draft_branches: int | None = None
+    head: HeadModel | None = None
+    head_capacity: int = 0
     mask: int | None = None
     rivals: Sequence[str] = ()
     choose_window: bool = False

@@ -14,7 +14,6 @@ from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter
-from edgedec.decoding.drafting.parallel import ParallelDrafter
 from edgedec.decoding.drafting.strings import StringsDrafter
 
 INFO = DrafterInfo(
@@ -37,6 +36,8 @@ def _of_model(parts: DrafterParts) -> tuple[Drafter, ...]:
         return (StringsDrafter(parts),)
     if parts.mask is None:
         return (ModelDrafter(parts),)
+    from edgedec.decoding.drafting.parallel import ParallelDrafter
+
     context = DraftContext(parts, "hybrid")
     one_by_one = ModelDrafter(replace(parts, rivals=(ParallelDrafter.name,)), context)
     return one_by_one, ParallelDrafter(parts, context)

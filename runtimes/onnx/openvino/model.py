@@ -6,8 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import OnChunk
+from edgedec.decoding.tree import FloatArray
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.graph import GraphFacts
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
@@ -30,13 +33,20 @@ class OpenVinoSession(OnnxSession):
     prefill_chunk = WIDEST
 
     def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        shows = self._passes.shows_states = self._on_states is not None
         for chunk in self._chunks(tokens, on_chunk):
-            start = 0
+            self._parts, start = [], 0
             while start < len(chunk):
                 past = self._length + start
                 rows = self._rows_at(past)
-                self._run(chunk[start : start + rows], past, head=False)
+                part = chunk[start : start + rows]
+                self._run(part, past, head=False)
+                if shows:
+                    self._parts.append(self._states(len(part)))
                 start += rows
+
+    def _prefilled(self, count: int) -> FloatArray:
+        return np.concatenate(self._parts)
 
     def _rows_at(self, past: int) -> int:
         return self._model.graph.rows_at(past)

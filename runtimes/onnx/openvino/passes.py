@@ -74,6 +74,9 @@ class OpenVinoPasses(GraphPasses):
             found = (self._request.get_tensor(name).data[:count] for name in OUTPUTS)
             self.logits, top_logits, top_ids = found
             self.top_logits, self.top_ids = ranked(top_logits, top_ids)
+        if self.shows_states:
+            taps = self._graph.facts.taps
+            self.states = [self._request.get_tensor(name).data[0, :count] for name in taps]
 
     def trim(self) -> None:
         """Do nothing: OpenVINO keeps the memory of its widest pass."""

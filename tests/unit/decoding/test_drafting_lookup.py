@@ -161,6 +161,8 @@ def test_a_round_reads_a_few_tokens_however_long_the_text(size: int) -> None:
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     assert drafting.names() == [
         "adaptive",
+        "head",
+        "headed",
         "hybrid",
         "lookup",
         "model",
@@ -171,7 +173,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         "text",
         "tree",
     ]
-    with pytest.raises(drafting.InputError, match="adaptive, hybrid, lookup"):
+    with pytest.raises(drafting.InputError, match="adaptive, head, headed, hybrid, lookup"):
         drafting.create("psychic", DrafterParts(4))
     with pytest.raises(drafting.InputError):
         drafting.create("base", DrafterParts(4))

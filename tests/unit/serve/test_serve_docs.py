@@ -1,4 +1,4 @@
-"""What docs/server.md shows, run against a server: each route with curl, and the clients."""
+"""What the pages about the server show, run against one: each route with curl, and the clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def named(start: Callable[..., Any]) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def page(repository: Path) -> str:
-    return (repository / "docs" / "server.md").read_text("utf-8")
+    pages = ("server.md", "server-routes.md")
+    return "\n".join((repository / "docs" / name).read_text("utf-8") for name in pages)
 
 
 def blocks(page: str, language: str) -> list[str]:

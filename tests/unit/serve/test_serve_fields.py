@@ -117,7 +117,7 @@ def listed(page: str, title: str) -> set[str]:
 
 
 def test_the_page_lists_them(repository: Path) -> None:
-    page = (repository / "docs" / "server.md").read_text("utf-8")
+    page = (repository / "docs" / "server-routes.md").read_text("utf-8")
     assert listed(page, "Harmless fields") == other_fields.HARMLESS
     shown = re.findall(r"`(\w+): ([^`]+)`", page)
     neutral = {name: json.loads(value) for name, value in shown if name in other_fields.NEUTRAL}

@@ -48,7 +48,7 @@ def routes_of(pipeline: Pipeline) -> list[Route]:
 
 
 def test_each_route_is_known_here(pipeline: Pipeline) -> None:
-    """So that a new one is looked at: TEXTS above, and docs/server.md, which names them all."""
+    """So that a new one is looked at: TEXTS above, and the page that names them all."""
     paths = {one.path for one in routes_of(pipeline)}
     assert paths >= TEXTS.keys()
     assert paths - TEXTS.keys() - OPEN == {

@@ -207,9 +207,11 @@ def test_thinking_that_a_time_limit_releases_is_sent(qwen: Pipeline) -> None:
     """It belongs to no token."""
     result = qwen.generate(messages=[{"role": "user", "content": "Hi"}], max_new_tokens=4)
     late = replace(result, thinking=f"{result.thinking} <", finish_reason="timeout")
-    parsed = ParsedRequest([Work([1], GenerateOptions())], stream=True, usage=False, pieces=False)
+    parsed = ParsedRequest(
+        [Work([1], GenerateOptions())], stream=True, usage=False, pieces=False, chat=True
+    )
     for one, sent in ((late, [" <"]), (result, [])):
-        chunks = Writer(parsed, qwen.tokenizer, "tiny", chat=True).end(0, one)
+        chunks = Writer(parsed, qwen.tokenizer, "tiny").end(0, one)
         deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
         assert [d["reasoning_content"] for d in deltas if "reasoning_content" in d] == sent
 

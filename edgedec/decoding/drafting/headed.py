@@ -1,0 +1,18 @@
+"""Prompt lookup where it hits, the target's head elsewhere."""
+
+from __future__ import annotations
+
+from edgedec.decoding.drafting._composite import CompositeDrafter
+from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
+from edgedec.decoding.drafting.head import HeadDrafter
+from edgedec.decoding.drafting.lookup import LookupDrafter
+
+INFO = DrafterInfo(
+    needs_head=True, planned=False, parts=(LookupDrafter.name, HeadDrafter.name), lengths=()
+)
+
+
+def build(parts: DrafterParts) -> Drafter:
+    """See ``drafting.create``."""
+    head = HeadDrafter(parts)
+    return CompositeDrafter("headed", (LookupDrafter(parts.vocab_size, rivals=(head.name,)), head))

@@ -1,0 +1,43 @@
+"""Which drafter runs for a pair: the one that was asked for, or what ``auto`` stands for."""
+
+from __future__ import annotations
+
+from edgedec._support.model_path import is_gguf
+from edgedec.decoding import drafting
+from edgedec.decoding.drafting import HEADED, PLAIN
+from edgedec.decoding.session import Model, Rollback
+from edgedec.errors import InputError
+from edgedec.loading.options import OpenOptions
+from edgedec.loading.sources import Pair
+
+
+def drafter_name(pair: Pair, options: OpenOptions) -> str:
+    """Return the name of the drafter for the files of a pair; InputError if it is a file."""
+    if is_gguf(options.drafter):
+        raise InputError(f"drafter {options.drafter!r}: expected a name; give a file to draft")
+    if options.drafter != "auto":
+        return options.drafter
+    # A head was made for its target, a draft was not; --draft asks for that draft.
+    if pair.head is not None and options.draft is None and options.memory is None:
+        return HEADED
+    return drafting.default(with_model=pair.draft is not None)
+
+
+def drafter_for(pair: Pair, target: Model, name: str, options: OpenOptions) -> str:
+    """Return the drafter's name; plain decoding if the target is recurrent and cannot roll back."""
+    if name == HEADED and options.drafter == "auto" and not target.capabilities.taps:
+        name = drafting.default(with_model=pair.draft is not None)
+    if name != PLAIN and options.drafter == "auto" and options.draft is None:
+        return PLAIN if target.capabilities.rollback is Rollback.NONE else name
+    if name != PLAIN:
+        check_goes_back(target, name)
+    return name
+
+
+def check_goes_back(model: Model, name: str) -> None:
+    """Raise InputError for a recurrent model, which no drafter can be used with."""
+    if model.capabilities.rollback is Rollback.NONE:
+        raise InputError(
+            f"{model.info.name} is recurrent and cannot take back a rejected token, so --drafter"
+            f" {name} cannot be used with it: decode with --drafter none"
+        )

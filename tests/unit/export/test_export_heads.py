@@ -1,0 +1,108 @@
+"""Heads exported with their target: how well they are wired, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import demo_head
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from edgedec.bundle import Bundle
+from edgedec.errors import CheckpointError, InputError
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.heads import HeadCheckpoint
+
+IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+def agreement(bundle: Path) -> list[float]:
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    figures = manifest["roles"]["head"]["variants"]["onnx"]["parity"]
+    return [figures[f"agreement_{depth}"] for depth in (1, 2, 3)]
+
+
+def test_the_trained_head_agrees_with_its_target() -> None:
+    found = Bundle.open(demo_head.bundle(), verify=True)
+    assert found.head is not None
+    assert found.head.architecture == "eagle3"
+    first, second, third = agreement(found.path)
+    assert min(first, second, third) > 0.5
+
+
+def exported(out: Path, head: Path) -> Path:
+    options = ExportOptions(
+        demo_head.MODELS / "target", out, head=head, weights="fp32", calibration="none"
+    )
+    export_bundle(options)
+    return options.out
+
+
+def test_wrong_wiring_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It would load and draft without an error, and nearly nothing would be accepted."""
+    head = demo_head.changed(tmp_path / "head", norm_before_residual=True)
+    with caplog.at_level(logging.WARNING, "edgedec"):
+        found = agreement(exported(tmp_path / "b", head))
+    assert found[0] < 0.35
+    assert "drafts nothing useful" in caplog.text
+
+
+def test_streams_of_the_next_layers_agree_less(tmp_path: Path) -> None:
+    """Of four layers, streams resemble each other: the share alone does not tell."""
+    head = demo_head.changed(tmp_path / "head", eagle_config={IDS: [1, 2, 3]})
+    shifted = agreement(exported(tmp_path / "b", head))
+    assert shifted[0] < agreement(demo_head.bundle())[0] - 0.05
+
+
+def refused(head: Path, words: str) -> None:
+    target = Checkpoint.open(demo_head.MODELS / "target").spec
+    with pytest.raises(CheckpointError, match=words) as caught:
+        HeadCheckpoint.open(head, target)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_head_lacks_or_has_wrong(tmp_path: Path) -> None:
+    tensors = load_file(demo_head.MODELS / "head" / "model.safetensors")
+    head = demo_head.changed(tmp_path / "head")
+    file = head / "model.safetensors"
+
+    def given(**changes: np.ndarray | None) -> Path:
+        kept = {n: t for n, t in {**tensors, **changes}.items() if t is not None}
+        save_file(kept, file)
+        return head
+
+    refused(given(**{"fc.weight": None}), "has no tensor fc.weight")
+    refused(given(**{"fc.weight": tensors["fc.weight"][:, :64].copy()}), "expected \\[512, 1536\\]")
+    refused(given(d2t=None), "has no tensor d2t")
+    refused(given(d2t=tensors["d2t"][:7].copy()), "has 7 entries")
+    refused(given(d2t=tensors["d2t"] + 4096), "expected offsets, not ids")
+    ids = tensors["d2t"] + np.arange(len(tensors["d2t"]))
+    refused(given(d2t=ids), "expected offsets, not ids")
+    refused(given(d2t=tensors["d2t"].astype(np.float32)), "d2t is F32")
+    file.unlink()
+    (head / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    refused(head, "is a pickle")
+    refused(tmp_path / "nothing", "is not a folder")
+
+
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    tensors = load_file(demo_head.MODELS / "head" / "model.safetensors")
+    head = demo_head.changed(tmp_path / "head")
+    tensors["fc.weight"][3, 5] = np.nan
+    save_file(tensors, head / "model.safetensors")
+    with pytest.raises(CheckpointError, match="NaN or infinite"):
+        exported(tmp_path / "b", head)
+    assert not (tmp_path / "b").exists()
+
+
+def test_other_formats_have_no_heads(tmp_path: Path) -> None:
+    options = ExportOptions(
+        demo_head.MODELS / "target", tmp_path / "b", head=demo_head.MODELS / "head",
+        formats=("gguf",),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="--head is for onnx"):
+        export_bundle(options)

@@ -1,0 +1,92 @@
+"""Heads' configurations: the dialects that name the target's streams, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tiny_models import tiny_config
+
+from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.models.heads import head_for, kinds
+from edgedec.models.heads.head import FUSE
+from edgedec.models.registry import spec_for
+
+TARGET = spec_for(tiny_config(num_hidden_layers=12))
+IDS = "eagle_aux_hidden_state_layer_ids"
+LAYER = {
+    "hidden_size": TARGET.hidden,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 2048,
+    "vocab_size": TARGET.vocab_size,
+}
+AUTHORS = {
+    **LAYER,
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "num_hidden_layers": 1,
+    "draft_vocab_size": 40,
+    "target_hidden_size": TARGET.hidden,
+}
+SPECULATORS = {
+    "speculators_model_type": "eagle3",
+    "architectures": ["Eagle3Speculator"],
+    "draft_vocab_size": 40,
+    "transformer_layer_config": {**LAYER, "model_type": "qwen3"},
+    "norm_before_residual": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "taps"),
+    [
+        (AUTHORS, (2, 6, 9)),
+        ({**AUTHORS, "eagle_config": {IDS: [1, 5, 8]}}, (2, 6, 9)),
+        ({**AUTHORS, "eagle_config": {IDS: [11]}}, (12,)),
+        (SPECULATORS, (2, 6, 9)),
+        ({**SPECULATORS, IDS: [1, 5, 8]}, (1, 5, 8)),
+        ({**SPECULATORS, IDS: None}, (2, 6, 9)),
+    ],
+)
+def test_the_streams_that_a_head_reads(config: dict[str, Any], taps: tuple[int, ...]) -> None:
+    spec = head_for(config, TARGET)
+    assert spec.taps == taps
+    assert spec.tensors()[FUSE] == (TARGET.hidden, len(taps) * TARGET.hidden)
+    assert spec.layer.vocab_size == 40
+
+
+def test_what_the_layer_is() -> None:
+    authors, speculators = head_for(AUTHORS, TARGET), head_for(SPECULATORS, TARGET)
+    assert (authors.residual, authors.carry, authors.layer.qk_norm) == ("raw", "raw", "")
+    assert (speculators.residual, speculators.layer.qk_norm) == ("normed", "head")
+    assert head_for({**AUTHORS, "norm_output": True}, TARGET).carry == "normed"
+    wide = authors.tensors()["model.layers.0.self_attn.q_proj.weight"]
+    assert wide == (64, 2 * TARGET.hidden)
+    assert kinds() == ["eagle3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"target_hidden_size": 64 + TARGET.hidden}, CheckpointError, "made for this target"),
+        ({"hidden_size": 2 * TARGET.hidden}, CheckpointError, "made for this target"),
+        ({"draft_vocab_size": TARGET.vocab_size + 1}, CheckpointError, "made for this target"),
+        ({"eagle_config": {IDS: [1, 5, 12]}}, CheckpointError, "12 layers"),
+        ({"eagle_config": {IDS: [1, 1]}}, CheckpointError, "ascending ones"),
+        ({"eagle_config": {IDS: [5, 1]}}, CheckpointError, "ascending ones"),
+        ({"eagle_config": {IDS: [-2, 1]}}, CheckpointError, "ascending ones"),
+        ({"eagle_config": {IDS: "1"}}, CheckpointError, "a list of layers"),
+        ({"eagle_config": 3}, CheckpointError, "expected an object"),
+        ({"eagle_config": {"use_last_layernorm": False}}, UnsupportedArchitecture, "last_layer"),
+        ({"fc_norm": True}, UnsupportedArchitecture, "fc_norm is True"),
+        ({"model_type": "gpt2"}, UnsupportedArchitecture, "expected one of llama, qwen3"),
+        ({"architectures": ["LlamaForCausalLM"]}, UnsupportedArchitecture, "no head"),
+    ],
+)
+def test_what_is_refused(change: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        head_for({**AUTHORS, **change}, TARGET)
+    assert "\n" not in str(caught.value)

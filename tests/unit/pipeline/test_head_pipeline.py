@@ -1,0 +1,172 @@
+"""A trained head drafts for the demo target, whose text it is, whatever comes in between."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import demo_head
+import numpy as np
+import pytest
+
+from edgedec import Pipeline
+from edgedec.decoding.drafting.head import HeadDrafter
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import BundleError, InputError
+
+PROMPTS = ("def read_lines(path):", "class Reader:\n    def __init__(self, path):")
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Pipeline]:
+    with Pipeline.open(demo_head.bundle(), drafter="none") as pipeline:
+        yield pipeline
+
+
+@pytest.fixture
+def headed() -> Iterator[Pipeline]:
+    with Pipeline.open(demo_head.bundle(), drafter="head", draft_length=3) as pipeline:
+        yield pipeline
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.8, "seed": 5},
+        {"temperature": 1.1, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 6},
+        {"regex": r"(def|class) [a-z_]+\([a-z, ]*\):\n(    [a-z_ .=()]+\n){4}"},
+        {"stop": ("return",), "logprobs": 2},
+    ],
+    ids=["greedy", "sampled", "penalties", "grammar", "stop"],
+)
+def test_texts_one_after_the_other(plain: Pipeline, headed: Pipeline, options: Any) -> None:
+    """The second goes on where the first ended, the third shares a prefix with it."""
+    texts = [PROMPTS[0], None, PROMPTS[0] + "\n    with", PROMPTS[1], PROMPTS[0]]
+    before = ""
+    for prompt in texts:
+        given = before if prompt is None else prompt
+        expected = plain.generate(given, max_new_tokens=40, **options)
+        result = headed.generate(given, max_new_tokens=40, **options)
+        assert result.token_ids == expected.token_ids
+        before = given + result.text
+
+
+def test_it_takes_fewer_passes(plain: Pipeline, headed: Pipeline) -> None:
+    options = {"max_new_tokens": 64, "ignore_eos": True}
+    passes = [p.generate(PROMPTS[0], **options).metrics.target_passes for p in (plain, headed)]
+    assert passes[1] < 0.6 * passes[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_head_holds_is_what_it_would_read_from_nothing(
+    headed: Pipeline, seed: int
+) -> None:
+    """After texts of random lengths, drafted and not, and prompts that share a part."""
+    rng = np.random.default_rng(seed)
+    text = list(headed.tokenizer.encode(PROMPTS[0]))
+    for _ in range(6):
+        cut = int(rng.integers(2, len(text) + 1))
+        count, length = int(rng.integers(2, 24)), int(rng.integers(0, 5))
+        options = {"temperature": 0.9, "seed": int(rng.integers(99)), "ignore_eos": True}
+        text = text[:cut]
+        text += headed.generate(
+            text, max_new_tokens=count, draft_length=length, **options
+        ).token_ids
+    check(headed)
+
+
+def test_a_head_that_keeps_its_own_states_is_noticed(
+    headed: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM did (vllm#14649): accepted nodes stay with the states that the head made up."""
+    observe = HeadDrafter.observe
+
+    def keeps(self: HeadDrafter, feedback: Any) -> None:
+        round_, accepted = self._round, len(feedback.verdict.path) - 1
+        if round_ is None or not accepted or feedback.draft.source != "head":
+            return observe(self, feedback)
+        computed = min(accepted, len(round_._own) - round_.pairs)
+        tokens = self._next_tokens(round_.pairs + computed)
+        self._session.commit(range(round_.pairs + computed))
+        self._held += tokens
+        self._waiting.clear()
+        self._round = None
+        return None
+
+    monkeypatch.setattr(HeadDrafter, "observe", keeps)
+    headed.generate(PROMPTS[0], max_new_tokens=40, ignore_eos=True)
+    with pytest.raises(AssertionError):
+        check(headed)
+
+
+def check(pipeline: Pipeline) -> None:
+    """Compare a row of the head with that of one that reads the whole text at once."""
+    drafter = pipeline.engine.drafter
+    assert isinstance(drafter, HeadDrafter)
+    tokens = list(pipeline.engine.last_tokens)
+    held = drafter._first + len(drafter._held)
+    assert drafter._first == 0
+    assert held > 3
+    assert drafter._held == tokens[1 : held + 1]
+    session = pipeline.target.open(len(tokens) + 1)
+    scored = session.forward(TokenTree.chain(tokens), want=Want.TOP | Want.STATES)
+    assert scored.states is not None
+    carried = drafter._head.fuse(scored.states)
+    session.close()
+    fresh = drafter._head.open(len(tokens) + 1)
+    fresh.carry(carried[: held + 1])
+    fresh.prefill(tokens[1 : held + 1])
+    rows = []
+    for one in (fresh, drafter._session):
+        one.carry(carried[held : held + 1])
+        found = one.forward(TokenTree(7), want=Want.LOGITS).logits
+        assert found is not None
+        rows.append(found[0][np.isfinite(found[0])].copy())
+    np.testing.assert_allclose(*rows, rtol=0, atol=2e-3)
+    drafter._session.rollback(len(drafter._held))
+    fresh.close()
+
+
+def test_auto_uses_the_head_of_the_target(plain: Pipeline) -> None:
+    with Pipeline.open(demo_head.bundle(), draft_length=3) as pipeline:
+        assert pipeline.plan["drafter"] == "headed"
+        options = {"max_new_tokens": 48, "temperature": 0.7, "seed": 3}
+        result = pipeline.generate(PROMPTS[1], **options)
+    assert result.token_ids == plain.generate(PROMPTS[1], **options).token_ids
+    assert result.metrics.accepted_tokens > 0
+
+
+def test_auto_without_the_head(tmp_path: Path) -> None:
+    with Pipeline.open(demo_head.bundle(), memory="2GB", plan="none") as pipeline:
+        assert pipeline.plan["drafter"] == "text"
+    with Pipeline.open(demo_head.bundle(), draft=Path("demo"), plan="none") as pipeline:
+        assert pipeline.plan["drafter"] == "hybrid"
+
+
+def test_what_excludes_a_head(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has none: export the target with --head"):
+        Pipeline.open("demo", drafter="head")
+    with pytest.raises(InputError, match="leave --memory out"):
+        Pipeline.open(demo_head.bundle(), drafter="head", memory="2GB", plan="none")
+
+
+def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
+    """Its files are there and whole, but its target shows other states."""
+    folder = tmp_path / "b"
+    shutil.copytree(demo_head.bundle(), folder)
+    head = demo_head.changed(
+        tmp_path / "head", eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
+    )
+    other = demo_head.bundle(head)
+    manifests = [json.loads((one / "manifest.json").read_text("utf-8")) for one in (folder, other)]
+    for name in ("target/head.onnx", "target/head.onnx.data"):
+        shutil.copyfile(other / name, folder / name)
+        manifests[0]["files"][name] = manifests[1]["files"][name]
+    (folder / "manifest.json").write_text(json.dumps(manifests[0]), "utf-8")
+    with pytest.raises(BundleError, match=r"before layers \[2, 3, 4\].* before \[1, 2, 3\]"):
+        Pipeline.open(folder, drafter="head")
