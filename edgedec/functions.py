@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edgedec.records.plan import Decision
 
 _log = logging.getLogger("edgedec")
-_PATHS = ("draft", "parity_text", "calibration_text", "imatrix_text")
+_PATHS = ("draft", "head", "parity_text", "calibration_text", "imatrix_text")
 _STATIC = ("static_rows", "static_context", "static_activations")
 
 
@@ -44,6 +44,7 @@ class ConvertOptions(TypedDict, total=False):
     """Options of ``convert``: those of ``ExportOptions`` by the names of ``edgedec export``."""
 
     draft: str | Path | None
+    head: str | Path | None
     format: str | Sequence[str]
     weights: str | None
     draft_weights: str | None
@@ -119,7 +120,7 @@ def convert(
     for name in ("rows", "static_rows"):
         if (rows := given.get(name)) is not None:
             text = rows if isinstance(rows, str) else ",".join(map(str, rows))
-            given[name] = parse_rows(text, name)
+            given[name] = parse_rows(text, f"--{name.replace('_', '-')}")
     for name in _PATHS:
         if given.get(name) is not None:
             given[name] = Path(given[name])
@@ -132,6 +133,7 @@ def pull(
     *,
     weights: str | None = None,
     calibrated: bool = False,
+    name: str | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
     library: Library | None = None,
@@ -143,6 +145,7 @@ def pull(
         weights: how a checkpoint's weights are stored: ``int4``, ``int8``, ``fp16`` or ``fp32``;
             None is int4, or finer for a model that diverges too far from its source in int4.
         calibrated: calibrate the rounding of int4 weights, which takes minutes.
+        name: what to call it in the library; None is the hub's name, or the folder's.
         progress: called with each file's or stage's name, work done, and the total.
         say: called with sentences on what is fetched and made.
         library: where it is kept; None is the user's own.
@@ -153,12 +156,12 @@ def pull(
         RuntimeUnavailable: the extra ``hub`` or ``export`` is not installed.
 
     """
-    from edgedec.library.locate import locate
+    from edgedec.library.locate import Wish, locate
     from edgedec.library.making import Listener
 
-    form = _form(weights, calibrated=calibrated)
+    wish = Wish(_form(weights, calibrated=calibrated), name, refresh=True)
     listener = Listener(say, progress, progress)
-    found = locate(str(model), form, library or Library(), listener, refresh=True).model
+    found = locate(str(model), library or Library(), listener, wish).model
     if found is None:
         raise InputError(f"{model} needs no library: open it where it is")
     return found
@@ -194,6 +197,7 @@ def plan(
         PlanError, ProfileError, MemoryBudgetError: no place is usable, or nothing fits.
 
     """
+    from edgedec.library.locate import path_of
     from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files
     from edgedec.profiling.run import ProfileOptions
@@ -206,7 +210,8 @@ def plan(
         memory = given_bytes("memory", memory)
     if out is not None:
         plan_files.check_out(Path(out))  # before measuring for a minute
-    models = Models.find(target, draft)
+    given_draft = None if draft is None else path_of(draft, progress=progress)
+    models = Models.find(path_of(target, progress=progress), given_draft)
     prompts, name = _prompts(given["prompts"])
     measure = ProfileOptions(prompts=prompts, prompts_name=name, refresh=given["refresh"])
     found = decisions.plan(models, workload, memory=memory, options=measure, on_progress=progress)

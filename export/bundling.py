@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from time import perf_counter
 
-from edgedec._support.model_path import utf8
+from edgedec._support.model_path import OWN_DRAFT, utf8
 from edgedec.bundle.manifest import GIT_FILE, GIT_RULE, MANIFEST
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
 from edgedec.export import (
@@ -162,10 +162,7 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
 def _warn(target: Checkpoint, draft: Checkpoint, note: str) -> None:
     """Log, before work begins, what makes a draft a poor one."""
     if draft.path.resolve() == target.path.resolve():
-        _log.warning(
-            "the draft is the target itself, so a drafted token costs as much as one of the text:"
-            " give a smaller model of the same family, or leave --draft out"
-        )
+        _log.warning(OWN_DRAFT)
     if note:
         _log.warning(
             "the draft %s has %s; a model of the target's family drafts better", draft.name, note

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from edgedec.export import wiring
 from edgedec.export.agreement import POOR, agreement
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import ExportJob
@@ -43,6 +44,8 @@ def export_head(head: HeadCheckpoint, job: ExportJob, bundle: Path) -> ModelRepo
     errors = write_head(spec, head.tensors, head.ids, folder, options)
     texts = job.texts or (job.tokens,)
     found = agreement(folder, texts) if job.options.parity else []
+    if found:
+        wiring.check(head, spec, target, folder, options, texts, found[0])
     if found and found[0] < POOR:
         _log.warning(
             "the head's first choice is the target's in %.0f%% of the places, which drafts nothing"

@@ -148,6 +148,13 @@ class ExportReport:
     seconds: float
 
 
+def rounding(calibration: str) -> str:
+    """Return how weights of four bits are rounded, and the option for the other way."""
+    if calibration == "none":
+        return "weights are rounded to nearest; --calibrated takes minutes and is closer"
+    return "weights are calibrated, which takes minutes; --no-calibrated takes seconds"
+
+
 def parse_rows(text: str, option: str = "--rows") -> tuple[int, ...]:
     """Return widths from a list such as ``1,4,8``, given as ``option``; or InputError."""
     try:

@@ -14,12 +14,12 @@ from edgedec.export import ExportOptions
 MODELS = Path(__file__).resolve().parents[1] / "models" / "demo"
 
 
-def bundle(head: Path = MODELS / "head") -> Path:
+def bundle(head: Path = MODELS / "head", *, parity: bool = True) -> Path:
     """A bundle of the demo target with a head, in fp32, so that texts are equal to the bit."""
     target = MODELS / "target"
     out = Path("with-head")
     return tiny_bundles.kept(
-        ExportOptions(target, out, head=head, weights="fp32", calibration="none")
+        ExportOptions(target, out, head=head, weights="fp32", calibration="none", parity=parity)
     )
 
 

@@ -30,7 +30,6 @@ edgedec downloads/model.gguf
 edgedec generate Once upon a time
 edgedec generate demo Once upon a time
 edgedec generate demo "Hi" --bundle demo
-edgedec generate Qwen/Qwen3-0.6B "Hi"
 edgedec generate Qwen/Qwen3-0.6B
 edgedec generate downloads "Hi"
 edgedec generate checkpoint "Hi"
@@ -74,7 +73,6 @@ edgedec generate "Hi" --stop ""
 edgedec generate "Hi" --drafter magic
 edgedec generate "Hi" --draft magic
 edgedec generate "Hi" --draft lokup
-edgedec generate "Hi" --draft Qwen/Qwen3-0.6B
 edgedec generate "Hi" --draft missing.gguf
 edgedec generate "Hi" --draft lookup --drafter model
 edgedec generate "Hi" --draft-length many

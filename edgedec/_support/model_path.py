@@ -10,9 +10,19 @@ from itertools import islice
 from pathlib import Path
 
 from edgedec._support.fields import one_line
+from edgedec.errors import BundleError
 
 DEMO = "demo"
 GGUF = ".gguf"
+# What a user may give as a model, and a warning about a draft.
+KINDS = (
+    "a bundle, a Hugging Face folder, a .gguf file, a model of the library or of a hub (org/name),"
+    f" or {DEMO}"
+)
+OWN_DRAFT = (
+    "the draft is the target itself, so a drafted token costs as much as one of the text: give a"
+    " smaller model of the same family, or leave --draft out"
+)
 _HOLDS = _MANIFEST, _CHECKPOINT = "manifest.json", "config.json"
 _ADAPTER = "adapter_config.json"
 # Files that people give in place of the folder that holds them.
@@ -48,6 +58,45 @@ def names_model(word: str) -> bool:
         return any((path / name).exists() for name in _HOLDS) or bool(gguf_files(path))
     except (OSError, ValueError):  # longer than a path may be, or with a null byte
         return False
+
+
+def exists(word: str | os.PathLike[str]) -> bool:
+    """Return whether a word is the path of something here."""
+    try:
+        return str(word) != "" and Path(word).exists()
+    except (OSError, ValueError):  # longer than a path may be, or with a null byte
+        return False
+
+
+def ready(word: str | os.PathLike[str]) -> str | Path | None:
+    """Return what a word means if it can be opened where it is, as it is; None if not.
+
+    That is ``demo``, a bundle's folder, a GGUF file or a folder with one.
+
+    Raises:
+        BundleError: a folder with several GGUF files, or a part of a model.
+
+    """
+    if word == DEMO:
+        return DEMO
+    path = Path(word)
+    if not word or not exists(path):
+        return None
+    if path.is_dir() and not (path / _MANIFEST).exists():
+        if (path / _CHECKPOINT).is_file() and not _only_gguf(path):
+            return None
+        files = gguf_files(path)
+        if len(files) != 1:
+            raise BundleError(not_a_bundle(path))
+        return files[0]
+    if not path.is_dir() and not is_gguf(path):
+        raise BundleError(part_of_model(path) or not_a_bundle(path))
+    return path
+
+
+def _only_gguf(folder: Path) -> bool:
+    """Return whether a folder's weights are in GGUF files alone."""
+    return bool(gguf_files(folder)) and not any(folder.glob("*.safetensors"))
 
 
 def is_hub_name(word: str) -> bool:
@@ -106,10 +155,7 @@ def not_a_bundle(root: Path) -> str:
         kind = "a file" if root.exists() else "not a folder"
         near = nearest(root)
         meant = f" (did you mean {near}?)" if near else ""
-        return (
-            f"{root} is {kind}{meant}: give a bundle that `edgedec export` wrote, a {GGUF}"
-            f" file, or {DEMO}"
-        )
+        return f"{root} is {kind}{meant}: give {KINDS}"
     if (root / _CHECKPOINT).is_file():
         return (
             f"{root} is a checkpoint, not a bundle: make one with `edgedec export {root} --out DIR`"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options, _output, _prompts
+from edgedec.cli import _options, _output, _progress, _prompts
 from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def issue(
     from edgedec.verify.certificate.job import Job
     from edgedec.verify.certificate.run import certify
 
-    options = _options.open_options(chosen)
+    options = _options.open_options(chosen, bundle)
     if options.drafter != "auto":
         raise click.UsageError("--certificate compares all drafters: leave --drafter NAME out")
     texts, source = _texts(prompts, count)
@@ -39,7 +39,7 @@ def issue(
         temperature=chosen["temperature"],
         seed=chosen["seed"],
     )
-    with _output.stages() as on_stage:
+    with _progress.stages() as on_stage:
         found = certify(job, folder, on_stage=on_stage, on_note=lambda line: note(f"note: {line}"))
     if as_json:
         _output.print_json(found)

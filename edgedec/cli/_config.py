@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -38,22 +41,81 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
+def file_name() -> str:
+    """Return the path of the file."""
+    from edgedec._support import user_folders
+
+    return str(user_folders.config_file())
+
+
 def read() -> dict[str, Any]:
     """Return the settings of the file, {} without a file; InputError if it is invalid."""
-    from edgedec._support import user_folders
+    return _parsed(_data())
+
+
+def change(name: str, value: str | None) -> Any:
+    """Set or, with None, remove a setting; return its value. Other lines of the file stay.
+
+    Raises:
+        InputError: the value is not one, or the file cannot be read, written or changed by lines.
+
+    """
+    from edgedec._support.atomic import replacing
+    from edgedec.errors import InputError
+
+    data, file = _data(), Path(file_name())
+    given = None if value is None else _typed(name, value)
+    expected = {key: found for key, found in _parsed(data).items() if key != name}
+    its_line = re.compile(rf"\s*{name}\s*=")
+    lines = [line for line in data.decode("utf-8").splitlines() if not its_line.match(line)]
+    if given is not None:
+        expected[name] = given
+        lines.insert(0, f"{name} = {json.dumps(given, ensure_ascii=False)}")  # before any table
+    changed = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        fits = _parsed(changed) == expected
+    except InputError:
+        fits = False
+    if not fits:
+        raise InputError(f"{file}: its {name} is not in a line of its own: change it by hand")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as stream:
+            stream.write(changed)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}") from None
+    return given
+
+
+def _typed(name: str, value: str) -> Any:
+    """Return a value of the command line as TOML has it."""
+    given = int(value) if name == "threads" and value.isdecimal() else value
+    _check("edgedec config", name, given)
+    return given
+
+
+def _data() -> bytes:
+    """Return the file's bytes; none without a file."""
     from edgedec._support.files import open_regular
     from edgedec.errors import InputError
 
-    file = user_folders.config_file()
+    file = file_name()
     try:
-        with open_regular(file) as stream:
+        with open_regular(Path(file)) as stream:
             data = stream.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        return {}
+        return b""
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
     if len(data) > _MAX_BYTES:
         raise InputError(f"{file}: expected at most {_MAX_BYTES >> 10} KiB")
+    return data
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    from edgedec.errors import InputError
+
+    file = file_name()
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -63,7 +125,7 @@ def read() -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{file} is not TOML: {error}") from None
     for name, value in found.items():
-        _check(str(file), name, value)
+        _check(file, name, value)
     return found
 
 

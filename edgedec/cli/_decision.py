@@ -19,6 +19,30 @@ _HEADS = ("plan", "tokens/s", "vs plain", "each text", "first token", "memory")
 _TEXTS = 3
 
 
+def answer(decision: Decision) -> None:
+    """Print the plan and its speed, in one line."""
+    chosen = decision.chosen
+    plain = _plain([one for one in decision.candidates if not one.refused])
+    rate = f"{speed(chosen.tokens_per_second)} tokens/s"
+    if chosen.plan.plain:
+        say(f"Plan: {chosen.plan.label}, {rate}.")
+    else:
+        gain = chosen.measured.speedup if chosen.measured else chosen.tokens_per_second / plain
+        say(f"Plan: {chosen.plan.label}, {rate}, {gain:.2f} times plain decoding.")
+
+
+def explain(decision: Decision) -> None:
+    """Print the reasons."""
+    for reason in decision.reasons:
+        say(reason)
+
+
+def _plain(usable: list[Candidate]) -> float:
+    """Return the tokens per second of plain decoding, of a plan that ran if any did."""
+    ran = [one for one in usable if one.measured]
+    return max((one.tokens_per_second for one in ran or usable if one.plan.plain), default=0.0)
+
+
 def show(decision: Decision, *, show_all: bool) -> None:
     """Print the plans that were considered, the choice, and the reasons.
 
@@ -28,7 +52,7 @@ def show(decision: Decision, *, show_all: bool) -> None:
     usable = [one for one in decision.candidates if not one.refused]
     refused = [one for one in decision.candidates if one.refused]
     ran = [one for one in usable if one.measured]
-    plain = max((one.tokens_per_second for one in ran or usable if one.plan.plain), default=0.0)
+    plain = _plain(usable)
     shown = usable if show_all else ran or _worth_showing(usable, decision.chosen)
     rough = bool(ran) and any(not one.measured for one in shown)
     rows = [_HEADS, *(_row(one, plain, rough, one == decision.chosen) for one in shown)]
@@ -46,8 +70,7 @@ def show(decision: Decision, *, show_all: bool) -> None:
     if len(shown) < len(usable):
         say(f"{len(usable) - len(shown)} more with --all")
     click.echo()
-    for reason in decision.reasons:
-        say(reason)
+    explain(decision)
     if decision.fallbacks:
         say(f"If that fails: {'; then '.join(one.label for one in decision.fallbacks)}.")
 

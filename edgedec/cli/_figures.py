@@ -8,28 +8,25 @@ from typing import TYPE_CHECKING, Any
 from edgedec._support.amounts import size
 from edgedec.cli._terminal import wrapped
 from edgedec.decoding.drafting import PLAIN
+from edgedec.generation.figures import ENOUGH, is_busy, speedup, took
 
 if TYPE_CHECKING:
     from edgedec.decoding.metrics import Metrics
     from edgedec.generation.options import GenerateOptions
     from edgedec.generation.result import Generation
 
-# A wait for a core is reported above this share of the time, since it slows passes noticeably; so
-# are passes slower by more than this factor than at opening.
-_BUSY, _SLOWER = 0.15, 1.5
-# Fewer tokens do not say how much faster than plain decoding a text was.
-_ENOUGH = 64
+# Passes slower by more than this factor than at opening are reported.
+_SLOWER = 1.5
 
 
 def short(result: Generation, *, sampled: bool) -> list[str]:
     """Return the clauses that everybody sees; the seed if it had an effect."""
     metrics = result.metrics
-    tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
-    parts = [f"{tokens} in {_seconds(metrics.ttft_s + metrics.decode_s)}"]
-    if (faster := _speedup(result)) is not None:
+    parts = [took(metrics)]
+    if (faster := speedup(metrics, result.plan)) is not None:
         parts.append(f"{faster:.1f}x plain decoding")
     parts += ["stopped"] if result.finish_reason == "cancelled" else []
-    parts += ["busy machine"] if _busy(metrics) else []
+    parts += ["busy machine"] if is_busy(metrics) else []
     parts += _memory(metrics)
     parts += [f"seed {result.seed}"] if sampled else []
     parts[-1] += " (details: -v)"
@@ -40,8 +37,7 @@ def details(result: Generation, *, sampled: bool) -> list[str]:
     """Return all clauses."""
     metrics, plan = result.metrics, result.plan
     plain = plan.get("drafter") == PLAIN
-    tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
-    parts = [f"{tokens} in {_seconds(metrics.ttft_s + metrics.decode_s)} ({result.finish_reason})"]
+    parts = [f"{took(metrics)} ({result.finish_reason})"]
     if result.thinking:
         parts.append(f"{result.thinking_tokens} of them thinking")
     if metrics.tokens_per_second:
@@ -116,25 +112,13 @@ def packed(parts: Iterable[str], room: int) -> list[str]:
     return [piece for line in lines for piece in wrapped(line, room)]
 
 
-def _seconds(seconds: float) -> str:
-    """Format a duration with a digit that means something."""
-    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
-
-
-def _speedup(result: Generation) -> float | None:
-    """Return how much faster than plain decoding a text was, if it can be told."""
-    metrics, plain = result.metrics, result.plan.get("drafter") == PLAIN
-    if plain or not metrics.drafted_tokens or metrics.emitted < _ENOUGH or _busy(metrics):
-        return None
-    return metrics.speedup_estimate
-
-
 def _compared(result: Generation) -> str:
     """Return how much faster than plain decoding a text was, or why that cannot be told."""
-    faster, metrics = _speedup(result), result.metrics
+    metrics = result.metrics
+    faster = speedup(metrics, result.plan)
     if faster is not None:
         return f"about {faster:.2f}x plain decoding"
-    if metrics.emitted < _ENOUGH:
+    if metrics.emitted < ENOUGH:
         return "too short to compare with plain decoding"
     return "not comparable with plain decoding"
 
@@ -157,7 +141,7 @@ def _accepted(metrics: Metrics) -> list[str]:
 
 def _busy(metrics: Metrics) -> list[str]:
     """Describe the effect of other load on the machine; empty if it is small."""
-    if metrics.waited_share < _BUSY:
+    if not is_busy(metrics):
         return []
     if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
         return [f"busy machine: {metrics.slowdown:.1f}x slower passes"]

@@ -167,7 +167,9 @@ def _flags(parameter: click.Parameter) -> list[str]:
 
 def _for_command(name: str, known: Sequence[str]) -> str:
     """Return a suggestion for a command that does not exist, as a line."""
-    if names_model(name):
+    from edgedec.cli._model import in_library
+
+    if names_model(name) or in_library(name):
         word = shlex.quote(name)
         return f'{word} is a model: edgedec generate {word} "PROMPT", or edgedec chat {word}'
     if is_hub_name(name):

@@ -1,58 +1,87 @@
-"""Help in groups: the options most people use, and all of them with ``--help-all``."""
+"""Help in groups: the options most people use first, and all of them with ``--help-all``."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from edgedec.cli import _options
 
-# The options that --help shows in groups, by the names of their parameters.
-_GROUPS = {
-    "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema",
-             "think"),
-    "Drafting": ("draft", "draft_model", "drafter"),
-    "Machine": ("threads", "device", "memory", "max_context"),
-}  # fmt: skip
-# Options that only --help-all shows; those of one command alone are always shown.
-_RARE = {
-    "named", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "logit_bias", "timeout", "json_mode", "regex", "grammar", "draft_length", "accept",
-    "providers", "draft_context", "kv_memory", "plan", "batch_invariant", "format",
-    "draft_device", "verbose", "runtime_option", "logprobs", "messages", "out",
-    "think_tokens", "reasoning_effort", "hide_thinking",
-}  # fmt: skip
 _ALL = "edgedec.help_all"
+_HELP = ("help", "help_all", "_click_default_help")
+_OWN, _LAST = "Options", "Help"
+# Options by group, by the names of their parameters: those that --help shows, then those that only
+# --help-all does. Runtimes declare further ones. Options of one command alone come first.
+SHOWN: dict[str, tuple[str, ...]] = {
+    "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema",
+             "raw", "session", "think"),
+    "Drafting": ("draft", "draft_model", "drafter"),
+    "Device and memory": ("threads", "device", "memory", "max_context"),
+    "Output": ("verbosity", "out", "as_json"),
+    "Model": ("weights", "calibrated", "name"),
+}  # fmt: skip
+RARE: dict[str, tuple[str, ...]] = {
+    "Text": ("json_mode", "regex", "grammar", "top_k", "min_p", "repetition_penalty",
+             "presence_penalty", "frequency_penalty", "logit_bias", "timeout", "messages",
+             "ignore_eos", "think_tokens", "reasoning_effort", "hide_thinking"),
+    "Drafting": ("draft_length", "draft_context", "accept", "batch_invariant"),
+    "Device and memory": ("plan", "kv_memory", "draft_device", "format", "providers",
+                          "runtime_option"),
+    "Output": ("logprobs", "verbose"),
+    "Model": ("named",),
+}  # fmt: skip
 
 
-class OpenCommand(click.Command):
-    """A command that opens models: its help shows the common options, in groups."""
+class GroupedCommand(click.Command):
+    """A command whose help shows options in groups.
+
+    Attributes:
+        shown: names of the parameters that ``--help`` shows, by group, in order.
+        rare: those that only ``--help-all`` shows; of a group that ``shown`` has, after these.
+
+    """
+
+    shown: ClassVar[dict[str, tuple[str, ...]]] = SHOWN
+    rare: ClassVar[dict[str, tuple[str, ...]]] = RARE
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return all options, ``--help-all`` before ``--help``."""
+        """Return all options, ``--help-all`` before ``--help`` if it shows more."""
         *own, last = super().get_params(ctx)
-        return [*own, _HELP_ALL, last]
+        rare = {name for names in self.rare.values() for name in names}
+        more = any(one.name in rare for one in own)
+        return [*own, *([_HELP_ALL] if more else []), last]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by group; the others, if they are shown, at the end."""
-        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_GROUPS, "Other")}
-        runtime = {option.name for option in _options.runtime_flags()}
-        for parameter in self.get_params(ctx):
-            record, name = parameter.get_help_record(ctx), parameter.name
-            rare = name in _RARE or name in runtime
-            shown = isinstance(parameter, click.Option) and (not rare or ctx.meta.get(_ALL))
-            if record is None or not shown:
-                continue
-            group = next((title for title, names in _GROUPS.items() if name in names), "Other")
-            rows[group].append(record)
-        for title, records in rows.items():
+        """Write the options by group."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for title, names in self._groups(options, everything=bool(ctx.meta.get(_ALL))).items():
+            by_name = {one.name: one.get_help_record(ctx) for one in options if one.name in names}
+            records = [found for name in names if (found := by_name.get(name)) is not None]
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
+    def _groups(self, options: list[click.Option], *, everything: bool) -> dict[str, list[str]]:
+        """Return the names of the parameters to show, by group."""
+        runtimes = {option.name: option for option in _options.runtime_flags()}
+        shown = {name for names in self.shown.values() for name in names}
+        grouped = shown | {name for names in self.rare.values() for name in names}
+        found: dict[str, list[str]] = {_OWN: []}
+        for title, names in self.shown.items():
+            found[title] = [*names]
+        for title, names in self.rare.items() if everything else ():
+            found.setdefault(title, []).extend(name for name in names if name not in shown)
+        for name in (str(one.name) for one in options):
+            if name not in grouped and name not in runtimes and name not in _HELP:
+                found[_OWN].append(name)
+            elif everything and name in runtimes and name not in grouped:
+                found.setdefault(_options.group_of(name), []).append(name)
+        found[_LAST] = [*_HELP]
+        return found
 
-class LoadCommand(OpenCommand):
+
+class LoadCommand(GroupedCommand):
     """A command with ``LOAD``, which also takes the options that runtimes declare."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from edgedec.export import Progress
     from edgedec.library import Library
-    from edgedec.library.locate import Located
+    from edgedec.library.locate import Located, Wish
     from edgedec.library.making import Listener
     from edgedec.library.records import Form, Model
 
@@ -48,21 +50,28 @@ class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 MODEL, IN_LIBRARY = _Name(files=True), _Name(files=False)
 
+CALIBRATED = click.option(
+    "--calibrated/--no-calibrated",
+    default=None,
+    help="Calibrate the rounding of int4 weights on text that the model generates, which takes"
+    " minutes and is closer to the checkpoint; or round to nearest, in seconds. By default `run`"
+    " and `pull` round, and `export` calibrates.",
+)
 FORM = [
     click.option("--weights", type=click.Choice(["int4", "int8", "fp16", "fp32"]),
                  help="How the weights of a checkpoint are stored; default: int4."),
-    click.option("--calibrated", is_flag=True,
-                 help="Calibrate the rounding of int4 weights on text that the model generates, "
-                 "which takes minutes and is closer to the checkpoint; default: round to "
-                 "nearest."),
+    CALIBRATED,
 ]  # fmt: skip
+NAME = click.option("--name", metavar="NAME",
+                    help="What to call the model in the library; default: the hub's name, or the "
+                    "folder's.")  # fmt: skip
 
 
-def form(weights: str | None, calibrated: bool) -> Form | None:
+def form(weights: str | None, calibrated: bool | None) -> Form | None:
     """Return the requested form; None if there is no request."""
     from edgedec.library.records import CALIBRATED, PLAIN, Form
 
-    if weights is None and not calibrated:
+    if weights is None and calibrated is None:
         return None
     weights = weights or "int4"
     if calibrated and weights != "int4":
@@ -72,20 +81,19 @@ def form(weights: str | None, calibrated: bool) -> Form | None:
 
 @contextmanager
 def listener() -> Iterator[Listener]:
-    """Return a listener that prints sentences on stderr, and a bar for each stage."""
-    from edgedec.cli import _output
+    """Return a listener that prints sentences on stderr, and a bar or lines for each stage."""
+    from edgedec.cli import _progress
     from edgedec.library.making import Listener
 
     with ExitStack() as stack:
-        bars: list[Progress | None] = []
+        bars: list[Progress] = []
 
         def progress(stage: str, done: int, total: int) -> None:
             if not bars:  # created late, since huggingface_hub draws its own bar while fetching
-                bars.append(stack.enter_context(_output.stages()))
-            if bars[0] is not None:
-                bars[0](stage, done, total)
+                bars.append(stack.enter_context(_progress.stages()))
+            bars[0](stage, done, total)
 
-        yield Listener(note, progress)
+        yield Listener(note, progress, None if sys.stderr.isatty() else progress)
 
 
 def _library() -> Library:
@@ -96,23 +104,84 @@ def _library() -> Library:
 
 def matching(word: str) -> list[Model]:
     """Return the library's models that match a word; InputError if there is none."""
+    from edgedec._support.model_path import names_model
     from edgedec.errors import InputError
 
     library = _library()
     if found := library.matching(word):
         return found
+    if names_model(word):
+        quoted = shlex.quote(word)
+        raise InputError(f"{word} is no model of the library: `edgedec inspect {quoted}` shows it")
     names = [model.name for model in library.models()]
     near = difflib.get_close_matches(word, names, 1)
     meant = f"did you mean {near[0]}?" if near else "`edgedec list` lists the models"
     raise InputError(f"no model {word} in the library: {meant}")
 
 
-def located(word: str, wanted: Form | None, *, refresh: bool = False) -> Located:
+def one(word: str) -> Model:
+    """Return the one model that matches a word; InputError if there is none, or several."""
+    from edgedec.errors import InputError
+    from edgedec.library.records import several
+
+    found = matching(word)
+    if len(found) > 1:
+        raise InputError(several(word, found))
+    return found[0]
+
+
+def located(word: str | Path, wish: Wish | None = None) -> Located:
     """Return the model that a word names, after making or fetching it if needed; see ``locate``."""
-    from edgedec.library.locate import locate
+    from edgedec.library.locate import ANY, locate
 
     with listener() as on_event:
-        return locate(word, wanted, _library(), on_event, refresh=refresh)
+        return locate(str(word), _library(), on_event, wish or ANY)
+
+
+def path(word: str | Path) -> str:
+    """Return the path of the model that a word names, as ``located`` finds it."""
+    from edgedec._support.model_path import ready
+
+    there = ready(word)
+    return str(located(word).path if there is None else there)
+
+
+def draft_path(word: str | Path | None, target: str | Path) -> Path | None:
+    """Return the path of a draft model, which is given like a target; warns if it is the target."""
+    from edgedec._support.model_path import OWN_DRAFT
+
+    if word is None:
+        return None
+    found = Path(path(word))
+    same = found.exists() and Path(target).exists() and found.samefile(target)
+    if same or str(found) == str(target):
+        note(f"warning: {OWN_DRAFT}")
+    return found
+
+
+def suggest(word: str | Path, path: str | Path, draft: str | Path | None = None) -> None:
+    """Print on stderr the command that comes next for a model, which the user calls ``word``."""
+    from edgedec._support.model_path import DEMO
+
+    command = ["edgedec", "chat", str(word)]
+    if path == DEMO:  # which was trained on code, and answers nothing
+        command = ["edgedec", "generate", str(word), "def __lt__(self, other):"]
+    elif not _chats(path):
+        command = ["edgedec", "generate", str(word), "Once upon a time"]
+    command += [] if draft is None else ["--draft", str(draft)]
+    note(f"next: {shlex.join(command)}")
+
+
+def _chats(path: str | Path) -> bool:
+    """Return whether a model has a chat template."""
+    from edgedec._support.model_path import is_gguf
+    from edgedec.bundle import Bundle
+    from edgedec.bundle.chat import Chat
+    from edgedec.gguf import GgufHeader
+
+    if is_gguf(path):
+        return GgufHeader.read(Path(path)).text("tokenizer.chat_template") is not None
+    return Chat.of(Bundle.open(path)).template
 
 
 def draft_for(target: str | Path) -> Model | None:
@@ -126,7 +195,7 @@ def draft_for(target: str | Path) -> Model | None:
 
 
 def draft(
-    value: str, drafter: str | None, target: str | Path, wanted: Form | None
+    value: str, drafter: str | None, target: str | Path, form: Form | None
 ) -> str | Path | None:
     """Return a draft model's path, as ``_options.open_options`` takes it, or a drafter's name.
 
@@ -144,9 +213,14 @@ def draft(
     near = difflib.get_close_matches(value, drafting.names(), 1)
     if near and not Path(value).exists() and not _library().matching(value):
         raise click.BadParameter(f"no drafter {value!r}: did you mean {near[0]}?")
-    return Path(located(value, wanted).path)
+    from edgedec.library.locate import Wish
+
+    return Path(located(value, Wish(form)).path)
 
 
-def settings(chosen: dict[str, Any]) -> Form | None:
-    """Remove the options of ``FORM`` from a command's values, and return the form they request."""
-    return form(chosen.pop("weights"), chosen.pop("calibrated"))
+def wish(chosen: dict[str, Any], *, refresh: bool = False) -> Wish:
+    """Remove the options of ``FORM`` and ``NAME`` from a command's values, and return the wish."""
+    from edgedec.library.locate import Wish
+
+    wanted = form(chosen.pop("weights"), chosen.pop("calibrated"))
+    return Wish(wanted, chosen.pop("name"), refresh=refresh)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgedec.cli import _config, _values
+from edgedec.cli import _config, _library, _values
 from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
@@ -48,15 +49,16 @@ class _DrafterOption(click.Option):
 
 
 # A drafter's name is accepted as well, as before there was --drafter.
-DRAFT = click.option("--draft", type=_values.draft, metavar="FILE",
-                     help="Draft model: a GGUF file, or a bundle (or demo) whose target drafts; "
-                     "default: the draft that comes with MODEL.")  # fmt: skip
+DRAFT = click.option("--draft", type=_values.draft, metavar="MODEL",
+                     help="Draft model, given like MODEL: a smaller one of the same family; of a "
+                     "bundle its target drafts. Default: the draft that comes with "
+                     "MODEL.")  # fmt: skip
 
 # A draft model alone, for commands that choose drafters themselves.
-DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="FILE",
-                           help="A draft model's GGUF file, or a bundle whose target drafts; "
+DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="MODEL",
+                           help="Draft model, given like MODEL: a smaller one of the same family; "
                            "default: the draft that comes with MODEL.")  # fmt: skip
-THREADS = click.option("-t", "--threads", type=_values.THREADS,
+THREADS = click.option("-t", "--threads", type=_values.THREADS, metavar="N",
                        help="CPU threads; default: one per core, fewer for a small "
                        "model.")  # fmt: skip
 
@@ -173,6 +175,20 @@ def runtime_flags() -> list[click.Option]:
     return list(found.values())
 
 
+def group_of(name: str) -> str:
+    """Return the group of the help page in which an option of ``runtime_flags`` stands."""
+    from edgedec.runtimes import registry
+
+    option = name.removeprefix(_DRAFT)
+    formats = {
+        format
+        for info in registry.infos().values()
+        if option in (one.name for one in info.options)
+        for format in info.formats
+    }
+    return "GGUF only" if formats == {"gguf"} else "Device and memory"
+
+
 def _flag(option: LoadOption, name: str, help: str) -> click.Option:
     draft = name != option.name
     hidden = not option.common or draft
@@ -220,6 +236,7 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
                      help='Lines such as {"prompt": "Hello"}; default: heads of functions that '
                      "the demo pair was not trained on."),
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
+                     metavar="N",
                      help="How many of the default prompts."),
         click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
                      show_default=True, metavar="N", help="Tokens to generate for each."),
@@ -237,8 +254,11 @@ def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-def open_options(chosen: dict[str, Any]) -> OpenOptions:
-    """Return ``OpenOptions`` from the values of ``OPEN`` and ``LOAD``; notes a lossy rule."""
+def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
+    """Return ``OpenOptions`` from the values of ``OPEN`` and ``LOAD``; notes a lossy rule.
+
+    The draft model that they name is found, and fetched or converted, as ``_library.path`` does.
+    """
     from edgedec.decoding.acceptance import rule
 
     if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
@@ -249,14 +269,14 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
     if named and drafter not in (None, draft):
         raise click.UsageError(f"--draft {draft} names a drafter as --drafter does: give one")
     options = load_options(chosen)
-    unused = [] if named or draft is None else ["--draft FILE"]
+    unused = [] if named or draft is None else ["--draft MODEL"]
     unused += [registry_flag(name) for name in options.given_for_draft]
     drafter = options.drafter
     if unused and drafter != drafting.AUTO and not drafting.info(drafter).needs_model:
         raise click.UsageError(
             f"the drafter {drafter} takes no draft model: leave {' and '.join(unused)} out"
         )
-    return options
+    return options.changed(draft=_library.draft_path(options.draft, target))
 
 
 def load_options(chosen: dict[str, Any], **more: Any) -> OpenOptions:

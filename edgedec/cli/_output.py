@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -186,38 +185,6 @@ def count(number: int) -> str:
         if number >= factor:
             return f"{number / factor:.1f} {unit}"
     return str(number)
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Return a listener ``(done, total)`` that draws a bar on stderr; None without a terminal."""
-    with stages(transient=True) as listen:
-        if listen is not None:
-            listen(what, 0, None)
-        yield None if listen is None else partial(listen, what)
-
-
-@contextmanager
-def stages(*, transient: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Return a listener ``(stage, done, total)`` with a bar on stderr for each stage.
-
-    Transient bars are removed at the end.
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    tasks = {}
-    with Progress(console=Console(stderr=True), transient=transient) as bar:
-
-        def listen(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
-
-        yield listen
 
 
 # Formats of parity figures; others are printed as name and number.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli._values import FILE, SEED
+from edgedec.cli._values import FILE, SEED, schema
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
@@ -83,7 +83,7 @@ SAMPLE = [
                  help="0 is greedy. By default an answer of a chat template is drawn as the "
                  "model's files ask for; other texts are greedy."),
     *SHAPE,
-    click.option("-s", "--seed", type=SEED,
+    click.option("-s", "--seed", type=SEED, metavar="N",
                  help="Random seed; default: one is drawn and reported."),
     STOP,
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
@@ -96,7 +96,8 @@ SYSTEM = click.option("--system", type=text, metavar="TEXT",
 # Options that constrain the text.
 FORM = [
     click.option("--json-mode", is_flag=True, help="Generate a JSON object."),
-    click.option("--json-schema", type=FILE, metavar="FILE", help="Generate JSON of this schema."),
+    click.option("--json-schema", type=schema, metavar="FILE|JSON",
+                 help="Generate JSON of this schema: a file, or the schema itself in quotes."),
     click.option("--regex", type=text, metavar="PATTERN",
                  help="Generate text that matches this regular expression as a whole."),
     click.option("--grammar", type=FILE, metavar="FILE",

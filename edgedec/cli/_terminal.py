@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 import click
@@ -61,35 +60,3 @@ def columns(rows: Iterable[Sequence[str]]) -> None:
         click.echo("  ".join((line.ljust(room), *right)).rstrip())
         for rest in more:
             click.echo(rest)
-
-
-@contextmanager
-def steps() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Return a listener ``(step, done, total)`` that draws a bar; None without a terminal.
-
-    All steps share one bar, which names the current step and ends at 100%.
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.table import Column
-
-    console = Console(stderr=True)
-    what = TextColumn(
-        "{task.description}",
-        markup=False,
-        table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
-    )
-    columns = (what, BarColumn(bar_width=16), TaskProgressColumn())
-    with Progress(*columns, console=console, expand=True) as bar:
-        task = bar.add_task("planning", total=None)
-        # Removed at the end if no step was reported, since an empty bar would remain.
-        bar.live.transient = True
-
-        def listen(step: str, done: int, total: int) -> None:
-            bar.live.transient = False
-            bar.update(task, description=step, completed=done, total=total)
-
-        yield listen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from edgedec._support.amounts import in_bytes
-from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
+from edgedec._support.model_path import DEMO, is_gguf, is_hub_name
 from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
 
@@ -31,6 +32,21 @@ def size(value: str | int) -> int:
         meant = f"{value.strip()}{'GB' if count < _MANY_GB else 'MB'}"
         raise click.BadParameter(f"{value!r} is a number of bytes: did you mean {meant}?")
     return count
+
+
+def schema(value: str | Path) -> str | Path:
+    """Parse a JSON Schema: a file, or an object in JSON."""
+    text = str(value)
+    if not text.lstrip().startswith("{"):
+        found: Path = FILE.convert(text, None, None)
+        return found
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(
+            f'expected a file, or JSON such as {{"type": "object"}}: {error}'
+        ) from None
+    return text
 
 
 def memory(value: str | int) -> int | str:
@@ -61,14 +77,14 @@ def drafters() -> list[str]:
 
 
 def draft(value: str | Path) -> str | Path:
-    """Parse a drafter's name, or the file or folder of a draft model."""
+    """Parse a drafter's name, or a draft model, which is a path."""
     text = str(value)
     is_file = "/" in text or is_gguf(text)
     if text == drafting.AUTO or (not is_file and drafting.known(text)):
         return text
-    if is_file or names_model(text) or Path(text).exists():
+    if is_file or _model_here(text):
         return draft_model(text)
-    raise _no_drafter(text, ", demo or a file")
+    raise _no_drafter(text, ", or a model")
 
 
 def drafter(value: str) -> str:
@@ -87,13 +103,21 @@ def _no_drafter(text: str, more: str = "") -> click.BadParameter:
 
 
 def draft_model(value: str | Path) -> Path:
-    """Parse the file or folder of a draft model."""
+    """Parse a draft model: what may be MODEL, as a path. It is found when it is opened."""
     text = str(value)
-    if text == DEMO or Path(text).exists():
+    if _model_here(text) or is_hub_name(text):
         return Path(text)
-    if is_hub_name(text):
-        raise click.BadParameter(how_to_fetch(text, "`edgedec export {} --out DIR`"))
-    raise click.BadParameter(f"{text!r}: no such file or folder")
+    from edgedec.library import Library
+    from edgedec.library.locate import unknown
+
+    raise click.BadParameter(unknown(text, Library()))
+
+
+def _model_here(text: str) -> bool:
+    """Return whether a word names a file or folder here, or a model of the library."""
+    from edgedec.cli._model import in_library
+
+    return text == DEMO or Path(text).exists() or in_library(text)
 
 
 class Whole(click.IntRange):
@@ -116,6 +140,9 @@ class Whole(click.IntRange):
     ) -> None:
         super().__init__(least, most)
         self._other, self._option = other, option
+
+    def _describe_range(self) -> str:
+        return "" if self.min is self.max is None else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number; BadParameter names the other option where that was meant."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _help, _model, _options, _prompts
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts
 
 if TYPE_CHECKING:
     from edgedec.compare.drafters import DrafterTask
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
+    metavar="N",
     help="Runs of each text; the median counts.",
 )
 @_options.options(_options.LOAD)
@@ -50,12 +51,13 @@ def command(
 ) -> None:
     """Compare auto and each single drafter with plain decoding.
 
-    MODEL is a folder, the demo, or a GGUF file. All drafters run interleaved in one process; on a
-    busy machine only ratios within one run are meaningful. The speed-up is plain decoding's seconds
-    per token over the drafter's, without the first round; worst is the lowest speed-up of a prompt;
-    identical counts the prompts with the same tokens as plain decoding without padding (quantised
-    weights may differ at near-ties, see `edgedec verify`). J/token is the whole machine's energy,
-    including prefill, if Linux reports it: processors' counters (as root) or a discharging battery.
+    MODEL is what `edgedec run` takes: a folder, a file or a name. All drafters run interleaved in
+    one process; on a busy machine only ratios within one run are meaningful. The speed-up is plain
+    decoding's seconds per token over the drafter's, without the first round; worst is the lowest
+    speed-up of a prompt; identical counts the prompts with the same tokens as plain decoding
+    without padding (quantised weights may differ at near-ties, see `edgedec verify`). J/token is
+    the whole machine's energy, including prefill, if Linux reports it: processors' counters (as
+    root) or a discharging battery.
 
     Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
     "turns": ["...", "..."]}. Turns are then answered one after the other, through the chat template
@@ -73,7 +75,7 @@ def command(
     from edgedec.compare.drafters import bench_bundle
 
     asked = _asked(bundle, prompts, count, chosen)
-    with _output.progress("decoding") as listen:
+    with _progress.progress("decoding") as listen:
         found, categories = bench_bundle(asked, out, listen)
     if as_json:
         _output.print_json(_rows(found, categories))
@@ -89,7 +91,9 @@ def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
-    common = _options.load_options(chosen, draft=chosen["draft_model"], plan="none")
+    bundle = _library.path(bundle)
+    draft = _library.draft_path(chosen["draft_model"], bundle)
+    common = _options.load_options(chosen, draft=draft, plan="none")
     turns = prompts is not None and has_turns(prompts)
     sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
     options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=not turns)

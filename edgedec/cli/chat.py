@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _conversation, _help, _model, _options, _sampling
+from edgedec.cli import _conversation, _help, _library, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk
 from edgedec.cli._terminal import note
@@ -48,7 +48,7 @@ SESSION = click.option(
 def command(bundle: str, system: str | None, session: Path | None, **chosen: Any) -> None:
     """Chat with a model in the terminal.
 
-    MODEL is a bundle's folder, a GGUF file or a model of the library. /help lists the commands:
+    MODEL is what `edgedec run` takes: a folder, a file or a name. /help lists the commands:
     system message, saving and loading, dropping turns, drafter, temperature, length, and green for
     accepted draft tokens. Ctrl-C stops an answer; pressed twice it ends the chat. Write // for a
     message that begins with /.
@@ -73,7 +73,8 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     """  # fmt: skip
     _sampling.generate_options(chosen)  # wrong ones are reported before a model is loaded
     _sampling.note_system(bundle, system)
-    converse(_model.typed(), bundle, _options.open_options(chosen), chosen, system, session)
+    path = _library.path(bundle)
+    converse(bundle, path, _options.open_options(chosen, path), chosen, system, session)
 
 
 def converse(

@@ -1,19 +1,33 @@
-"""``edgedec config``: shows the defaults and where they come from."""
+"""``edgedec config``: shows and sets the defaults of commands that generate text."""
 
 from __future__ import annotations
 
 import click
 
-from edgedec.cli import _config, _options
+from edgedec.cli import _config, _options, _values
+from edgedec.cli._terminal import note
 
 
-@click.command()
+class _Config(click.Group):
+    """The group; a setting without ``set`` is a mistake that is explained."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _config.SETTINGS:
+            meant = "get" if len(args) == 1 else "set"
+            ctx.fail(f"did you mean edgedec config {meant} {' '.join(args)}?")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Config, invoke_without_command=True)
 @_options.as_json
-def command(as_json: bool) -> None:
-    """Show the defaults of run, chat and generate, and their file.
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """Show or set the defaults of run, chat and generate.
 
-    The file is config.toml in the user's config folder, or $EDGEDEC_CONFIG. It may set model,
-    draft, drafter, threads and memory; options of the command line take precedence. As a file:
+    They are in the file config.toml in the user's config folder, or $EDGEDEC_CONFIG. KEY is model,
+    draft, drafter, threads or memory; options of the command line take precedence. As a file:
 
     \b
     model = "Qwen/Qwen3-0.6B"
@@ -22,8 +36,16 @@ def command(as_json: bool) -> None:
 
     \b
     edgedec config
+    edgedec config set model Qwen/Qwen3-0.6B
+    edgedec config set threads 4
+    edgedec config get memory
+    edgedec config unset draft
     edgedec config --json
     """  # fmt: skip
+    if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError("--json shows all settings: leave the command out")
+        return
     from edgedec._support import user_folders
     from edgedec._support.model_path import DEMO
     from edgedec.cli import _output
@@ -39,3 +61,35 @@ def command(as_json: bool) -> None:
         default = f"{without.get(name, 'decided by each command')} (no setting)"
         rows.append((name, str(found[name]) if name in found else default))
     _output.table(rows)
+
+
+_KEY = click.argument("key", type=click.Choice([*_config.SETTINGS]), metavar="KEY")
+
+
+@command.command("set")
+@_KEY
+@click.argument("value")
+def _set(key: str, value: str) -> None:
+    """Set KEY to VALUE, as its option takes it."""
+    if key == "memory":
+        _values.memory(value)
+    note(f"{key} = {_config.change(key, value)}, in {_config.file_name()}")
+
+
+@command.command("unset")
+@_KEY
+def _unset(key: str) -> None:
+    """Forget KEY, whose default is then the command's own."""
+    _config.change(key, None)
+    note(f"{key} is not set, in {_config.file_name()}")
+
+
+@command.command("get")
+@_KEY
+def _get(key: str) -> None:
+    """Print the value of KEY; exit code 1 if it is not set."""
+    found = _config.read()
+    if key not in found:
+        note(f"{key} is not set")
+        raise click.exceptions.Exit(1)
+    click.echo(found[key])

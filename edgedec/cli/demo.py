@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _model, _options
+from edgedec.cli import _help, _library, _model, _options, _progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,13 +24,14 @@ _PACE_MS = 50.0
 _LOOKED_AT = 8
 
 
-@click.command(cls=_help.OpenCommand)
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @click.option(
     "--count",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
+    metavar="N",
     help="Number of function heads.",
 )
 @click.option(
@@ -76,6 +77,7 @@ def command(
     Both sides generate the same text: passes are padded as with --batch-invariant, if the runtime
     can. The pair that ships is too fast to watch: its target is slowed down to the pace of a larger
     one, and both sides run at once; any other pair runs at its own speed, one side after the other.
+    MODEL is what `edgedec run` takes.
 
     \b
     edgedec demo
@@ -91,7 +93,8 @@ def command(
     pace_ms = pace if pace is not None else _PACE_MS if bundle == "demo" else 0.0
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling)
-    with SideBySide(bundle, _options.open_options(chosen)) as sides:
+    target = _library.path(bundle)
+    with SideBySide(target, _options.open_options(chosen, target)) as sides:
         prompts = _prompts(sides, count, seed, options, look=bundle == "demo")
         if pace_ms:
             sides.hold(pace_ms / 1000)
@@ -103,6 +106,7 @@ def command(
             _output.print_json([_facts(pair) for pair in pairs])
         else:
             pairs = _perform(decode, prompts, options, _caption(pace_ms, bundle == "demo"))
+            _library.suggest(bundle, target)
     if not all(pair.identical for pair in pairs):
         raise click.exceptions.Exit(1)
 
@@ -124,13 +128,12 @@ def _prompts(
     sides: SideBySide, count: int, seed: int, options: GenerateOptions, *, look: bool
 ) -> list[tuple[str, str]]:
     """Return held-out function heads; with ``look``, those whose continuations repeat least."""
-    from edgedec.cli import _output
     from edgedec.compare.side_by_side import least_repetitive
     from edgedec.models.demo.heldout import heldout_prompts
 
     found = heldout_prompts(count * (_LOOKED_AT if look else 1), seed=seed)
     if look:
-        with _output.progress("choosing functions") as listen:
+        with _progress.progress("choosing functions") as listen:
             found = least_repetitive(
                 found, lambda text: sides.write(text, options), count, options.max_new_tokens,
                 listen,
@@ -139,14 +142,17 @@ def _prompts(
 
 
 def _caption(pace_ms: float, chosen: bool) -> str:
-    """Return the caption."""
-    lines = ["Each function is continued twice, plainly and with a draft."]
+    """Return the caption, which begins with why the target is slowed down."""
+    lines = []
     if pace_ms:
+        why = "is so small that nobody could watch it" if chosen else "is to be watched"
         lines.append(
-            f"Both run at once. The target is slowed down to {pace_ms:g} ms for one token and more "
-            "for several, in the proportions measured on a decoder of half a billion parameters; "
-            "the draft runs at its own speed."
+            f"The target {why}, so it is slowed down to {pace_ms:g} ms for one token and more for"
+            " several, in the proportions measured on a decoder of half a billion parameters; the"
+            " draft runs at its own speed."
         )
+    at_once = ", both at once" if pace_ms else ""
+    lines.append(f"Each function is continued twice{at_once}: plainly, and with a draft.")
     lines.append("[bold green]Green[/] tokens were proposed by the draft and accepted.")
     if chosen:
         lines.append(
@@ -173,7 +179,20 @@ def _perform(
             pairs.append(decode(name, prompt, options, stage.on_token))
         stage.end(pairs[-1])
     console.print(_totals(pairs))
+    console.print(_closing(pairs), highlight=False)
     return pairs
+
+
+def _closing(pairs: list[PairedText]) -> str:
+    """Return what was seen, in one sentence."""
+    if not all(pair.identical for pair in pairs):
+        return "The two texts differ, which `edgedec verify` looks into."
+    tokens = sum(pair.speculative.metrics.emitted for pair in pairs)
+    plain, other = (
+        _rate([getattr(pair, side).metrics for pair in pairs]) for side in ("plain", "speculative")
+    )
+    how = f"{other / plain:.1f} times as fast" if plain else "too short to be timed"
+    return f"Both ways gave the same {tokens} tokens; with the draft it was {how}."
 
 
 def _totals(pairs: list[PairedText]) -> Table:

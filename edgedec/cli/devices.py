@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _library, _options, _progress
 from edgedec.cli._library import MODEL
-from edgedec.cli._model import in_library
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,9 +57,9 @@ def command(model: str | None, attempt: bool, measure: bool | None, as_json: boo
 
     if measure:
         raise click.UsageError("--measure was removed: edgedec profile MODEL measures every device")
-    placed = () if model is None else _placed(in_library(model))
+    placed = () if model is None else _placed(_library.path(model))
 
-    with _output.progress("trying") as listen:
+    with _progress.progress("trying") as listen:
         found = survey(
             attempt=attempt and measure is None,
             on_progress=(lambda _, done, total: listen(done, total)) if listen else None,

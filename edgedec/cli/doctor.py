@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _options, _progress
 
 SAMPLE = ""
 
@@ -59,7 +59,7 @@ def _check_coreml(bundle: str, as_json: bool) -> None:
     from edgedec.cli import _output
     from edgedec.doctor import coreml
 
-    with _output.progress("checking") as listen:
+    with _progress.progress("checking") as listen:
 
         def on_progress(what: str, done: int, total: int) -> None:
             if listen is not None:

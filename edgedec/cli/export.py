@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _help, _library, _options, _progress
 from edgedec.cli._values import FILE as TEXT
 from edgedec.errors import InputError
 
@@ -17,11 +17,26 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 _DEFAULT_FORMAT = "onnx"
-# Options of graphs of static shape, in addition to --static-rows.
-_STATIC = ("static_context", "static_activations")
 
 
-@click.command()
+class _Export(_help.GroupedCommand):
+    shown: ClassVar = {
+        "Options": ("out", "draft", "head", "weights", "calibrated", "format_names", "max_context",
+                    "overwrite"),
+        "Output": ("verbose", "as_json"),
+    }  # fmt: skip
+    rare: ClassVar = {
+        "Options": ("calibration", "draft_weights", "kv", "block_size", "batch_invariant",
+                    "calibration_text", "parity", "parity_text", "licence", "exporter"),
+        "GGUF only": ("imatrix_text",),
+        "CoreML only": ("form", "rows"),
+        "Graphs of static shape, for NPUs": (
+            "static_rows", "static_context", "static_activations",
+        ),
+    }  # fmt: skip
+
+
+@click.command(cls=_Export)
 @click.argument("target", type=FOLDER)
 @click.option(
     "--draft",
@@ -134,14 +149,12 @@ _STATIC = ("static_context", "static_activations")
     metavar="FILE",
     help="Text to compare on; default: a short one that is built in.",
 )
+@_library.CALIBRATED
 @click.option(
     "--calibration",
     type=click.Choice(["self", "none"]),
-    default="self",
-    show_default=True,
-    help="self calibrates on text that the target generates: it optimises the rounding of an int4"
-    " ONNX graph, which takes minutes and is closer to the source, and the importance matrix of a"
-    " quantised GGUF; none rounds each weight to nearest, in seconds.",
+    help="The same by name: self (default) calibrates the rounding of an int4 ONNX graph, and the"
+    " importance matrix of a quantised GGUF; none rounds each weight to nearest.",
 )
 @click.option(
     "--calibration-text",
@@ -157,13 +170,15 @@ _STATIC = ("static_context", "static_activations")
 )
 @click.option("--licence", help="Licence of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the figures of the comparison as well.")
 @_options.as_json
 def command(
     format_names: str,
     exporter: str,
-    rows: str | None,
-    static_rows: str | None,
+    verbose: bool,
     as_json: bool,
+    calibrated: bool | None,
+    calibration: str | None,
     **chosen: Any,
 ) -> None:
     """Make a bundle from a target and a draft.
@@ -182,45 +197,53 @@ def command(
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
-    from edgedec.export import ExportOptions, export_bundle
-    from edgedec.export.options import parse_rows
+    from edgedec.export.options import rounding
+    from edgedec.functions import convert
 
-    formats = _formats(format_names, exporter)
-    if any(given is not None for given in (static_rows, *map(chosen.get, _STATIC))):
-        formats = _static(formats)
-    options = ExportOptions(
-        formats=formats,
-        rows=None if rows is None else parse_rows(rows),
-        static_rows=None if static_rows is None else parse_rows(static_rows, "--static-rows"),
-        **chosen,
-    )
-    with _output.stages() as progress:
-        report = export_bundle(options, progress)
+    format = _format(format_names, exporter)
+    calibration = _calibration(calibrated, calibration)
+    what = f"making {chosen['target']} into a bundle"
+    if "4" in (chosen["weights"] or "4") and format != "optimum":
+        what += f": {rounding(calibration)}"
+    with _progress.stages() as listen:
+        progress = _progress.announced(what, listen)
+        report = convert(format=format, calibration=calibration, progress=progress, **chosen)
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
-        _print(report)
+        _print(report, figures=verbose)
+        _library.suggest(report.path, report.path)
 
 
-def _static(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the formats with ONNX replaced by its static form, unless that is among them."""
-    if "onnx-static" in formats:
-        return formats
-    return tuple("onnx-static" if name == "onnx" else name for name in formats)
+def _calibration(calibrated: bool | None, calibration: str | None) -> str:
+    """Return the value of --calibration, which --calibrated and --no-calibrated stand for."""
+    if calibrated is None:
+        return calibration or "self"
+    meant = "self" if calibrated else "none"
+    if calibration not in (None, meant):
+        flag = "--calibrated" if calibrated else "--no-calibrated"
+        raise click.UsageError(f"{flag} is --calibration {meant}: leave one of them out")
+    return meant
 
 
-def _formats(names: str, exporter: str) -> tuple[str, ...]:
-    if exporter == "optimum":
-        if names not in (_DEFAULT_FORMAT, "optimum"):
-            raise InputError(
-                f"--exporter optimum writes its own format: leave --format {names} out"
-            )
-        return ("optimum",)
-    return tuple(name.strip() for name in names.split(","))
+def _format(names: str, exporter: str) -> str:
+    if exporter == "optimum" and names not in (_DEFAULT_FORMAT, "optimum"):
+        raise InputError(f"--exporter optimum writes its own format: leave --format {names} out")
+    return "optimum" if exporter == "optimum" else names
 
 
-def _print(report: ExportReport) -> None:
-    from edgedec.cli._output import figures, size, table
+# What a closeness to the source means; see ``edgedec.export.parity.verdict``.
+_CLOSENESS = {
+    "good": "close to its source, whose texts are hardly to be told from its own",
+    "usable": "close enough to its source for most uses",
+    "poor": "far from its source: more bits or smaller blocks are closer",
+    "": "not compared with its source",
+}
+
+
+def _print(report: ExportReport, *, figures: bool) -> None:
+    from edgedec.cli import _output
+    from edgedec.cli._output import size, table
     from edgedec.export.parity import verdict
 
     rows = []
@@ -229,12 +252,17 @@ def _print(report: ExportReport) -> None:
         kind = f"{model.format} {model.weights}, "
         rows.append((model.role, text + kind + size(model.size_bytes)))
         rows.extend(("", note) for note in model.notes)
-        if model.worst is not None:
+        found = verdict(model.parity)
+        whole = model.role != "head"
+        if whole:
+            rows.append(("", _CLOSENESS[found.partition(" ")[0]]))
+        elif (right := model.parity.get("agreement_1")) is not None:
+            rows.append(("", f"its first choice is the target's {right:.0%} of the time"))
+        if figures and model.worst is not None:
             rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
-        if model.parity:
-            rows.append(("", f"parity: {figures(model.parity)}"))
-            if model.role != "head":
-                closeness = verdict(model.parity) or "unknown"
-                rows.append(("", f"closeness to its source: {closeness}"))
+        if figures and model.parity:
+            rows.append(("", f"parity: {_output.figures(model.parity)}"))
+        if figures and model.parity and whole:
+            rows.append(("", f"closeness to its source: {found or 'unknown'}"))
     rows.append(("bundle", f"{report.path}, {size(report.size_bytes)}, {report.seconds:.1f} s"))
     table(rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _model, _options, _sampling, _values
+from edgedec.cli import _help, _library, _model, _options, _sampling, _values
 from edgedec.cli._terminal import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ def command(
 ) -> None:
     """Continue PROMPT or standard input.
 
-    MODEL is a bundle's folder, a GGUF file or demo. A single argument that names no model is
-    the prompt, and the demo model continues it. Without PROMPT, or with -, standard input is read.
-    The text is printed as it is decoded; figures go to standard error. With --system the prompt is
-    a message to a chat model; otherwise the model continues the prompt without a template. A text
-    is continued greedily; messages are answered with the sampling that the model's files ask for.
-    Options say otherwise.
+    MODEL is what `edgedec run` takes: a folder, a file or a name. A single argument that names no
+    model is the prompt, and the demo model continues it. Without PROMPT, or with -, standard input
+    is read. The text is printed as it is decoded; figures go to standard error. With --system the
+    prompt is a message to a chat model; otherwise the model continues the prompt without a
+    template. A text is continued greedily; messages are answered with the sampling that the
+    model's files ask for. Options say otherwise.
 
     \b
     edgedec generate "def __lt__(self, other):"
@@ -96,9 +96,10 @@ def command(
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
 
-    opening = _options.open_options(chosen)
-    check_prompt(bundle, opening, asked)
-    with Pipeline.open(bundle, opening) as pipeline:
+    target = _library.path(bundle)
+    opening = _options.open_options(chosen, target)
+    check_prompt(target, opening, asked)
+    with Pipeline.open(target, opening) as pipeline:
         options = _sampling.for_text(chosen, pipeline, answers=not isinstance(asked, str))
         stream = (
             pipeline.stream(asked, options)
@@ -203,7 +204,8 @@ def _run_all(bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any
     from edgedec.pipeline import Pipeline
 
     jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
-    with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
+    target = _library.path(bundle)
+    with Pipeline.open(target, _options.open_options(chosen, target)) as pipeline:
         answering = _sampling.generate_options(chosen, pipeline.sampling)
         _run_jobs(pipeline, jobs, options, answering, out, chosen["accept"])
 

@@ -7,27 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _help, _library, _model, _options
 from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle, Role
 
 
-@click.command()
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
 @click.option(
-    "--for", "system", type=click.Choice(["android"]),
+    "--for", "for_system", type=click.Choice(["android"]),
     help="Say instead what would not run there, a line for each; the exit code is 1 if anything "
     "would not.",
 )  # fmt: skip
 @_options.as_json
-def command(bundle: str, quick: bool, system: str | None, as_json: bool) -> None:
-    """Show the contents of MODEL, a bundle or a GGUF file.
+def command(bundle: str, quick: bool, for_system: str | None, as_json: bool) -> None:
+    """Show the contents of MODEL: a bundle or a GGUF file.
 
-    Every file of a bundle is checked against the manifest; files that it does not list are named.
-    Only the header of a GGUF file is read.
+    MODEL is what `edgedec run` takes; of a checkpoint's folder it shows the bundle that is made of
+    it. Every file of a bundle is checked against the manifest; files that it does not list are
+    named. Only the header of a GGUF file is read.
 
     \b
     edgedec inspect demo
@@ -40,13 +41,14 @@ def command(bundle: str, quick: bool, system: str | None, as_json: bool) -> None
     from edgedec.bundle.chat import Chat
     from edgedec.cli import _output
 
+    bundle = _library.path(bundle)
     if is_gguf(bundle):
-        if system is not None:
-            raise InputError(f"{bundle}: --for {system} expects a bundle, found a GGUF file")
+        if for_system is not None:
+            raise InputError(f"{bundle}: --for {for_system} expects a bundle, found a GGUF file")
         _gguf(bundle, as_json)
         return
     opened = Bundle.open(bundle, verify=not quick)
-    if system is not None:
+    if for_system is not None:
         _android(opened, as_json)
     elif as_json:
         facts = {"path": str(opened.path), "size_bytes": opened.size_bytes, "hashed": not quick}

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _prompts, _terminal, _values
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
     from edgedec.records.plan import Decision
 
 
-@click.command()
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @_options.DRAFT_MODEL
 @click.option(
@@ -62,12 +62,13 @@ def command(
     """Plan where MODEL runs, with which drafter and draft length.
 
     Measures every place first, as `edgedec profile` does, unless that was done before. Then the
-    plans that should be fastest decode a few texts in turns with plain decoding. Shows the speed of
-    each, the choice, and the reasons. From then on these models run here as planned by default
-    (--plan none ignores the plan). A plan depends on the texts it is made from; use --prompts for
-    texts like your own. A plan measured while other programs used more than a tenth of the
-    processor is shown but not stored, unless you give --remember-busy. If none of the plans that
-    draft could be measured, the plan is shown but never stored.
+    plans that should be fastest decode a few texts in turns with plain decoding. Shows the reasons
+    and, in the last line, the choice; with --all, a table of all plans. From then on these models
+    run here as planned by default (--plan none ignores the plan). A plan depends on the texts it is
+    made from; use --prompts for texts like your own. A plan measured while other programs used more
+    than a tenth of the processor is shown but not stored, unless you give --remember-busy. If none
+    of the plans that draft could be measured, the plan is shown but never stored. MODEL is what
+    `edgedec run` takes.
 
     \b
     edgedec plan demo
@@ -76,7 +77,6 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
-    from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.workload import Workload
@@ -87,20 +87,30 @@ def command(
     workload = Workload(**{each.name: chosen[each.name] for each in fields(Workload)})
     if out is not None:
         plan_files.check_out(out)  # before measuring for a minute
-    models = Models.find(bundle, draft_model)
+    models = _models(bundle, draft_model)
     options = ProfileOptions(
         prompts=_prompts.read(prompts),
         prompts_name=None if prompts is None else prompts.name,
         refresh=chosen["refresh"],
     )
-    with _terminal.steps() as on_progress:
+    with _progress.steps() as on_progress:
         decision = decisions.plan(
             models, workload, memory=chosen["memory"], options=options, on_progress=on_progress
         )
     if out is not None:
         plan_files.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
-    _keep(decision, models, anyway=chosen["remember_busy"])
+    kept = _keep(decision, models, anyway=chosen["remember_busy"])
+    if kept and not as_json:
+        _library.suggest(bundle, models.target, draft_model)
+
+
+def _models(bundle: str, draft_model: Path | None) -> Models:
+    """Return the pair that the words name."""
+    from edgedec.loading.sources import Models
+
+    target = _library.path(bundle)
+    return Models.find(target, _library.draft_path(draft_model, target))
 
 
 def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
@@ -109,12 +119,17 @@ def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
 
     if as_json:
         _output.print_json(to_json(decision))
+        return
+    if show_all:
+        _decision.show(decision, show_all=True)
     else:
-        _decision.show(decision, show_all=show_all)
+        _decision.explain(decision)
+    click.echo()
+    _decision.answer(decision)
 
 
-def _keep(decision: Decision, models: Models, *, anyway: bool) -> None:
-    """Store a decision, or report on stderr why not."""
+def _keep(decision: Decision, models: Models, *, anyway: bool) -> bool:
+    """Store a decision, or report on stderr why not; return whether it is stored."""
     from edgedec.planning import remembered
     from edgedec.profiling.store import identity
 
@@ -130,18 +145,18 @@ def _keep(decision: Decision, models: Models, *, anyway: bool) -> None:
         )
     if not why:
         remembered.remember(decision, of)
-        return
+        return True
     before = " The plan stored before is kept." if remembered.is_kept(of) else ""
     _terminal.say(f"This plan is not stored: {why}{before}", err=True)
+    return False
 
 
 def _forget(bundle: str, draft_model: Path | None) -> None:
-    from edgedec.loading.sources import Models
     from edgedec.planning import remembered
     from edgedec.profiling.store import identity
 
     _options.alone(
         "--forget", {"forget", "model", "named", "draft_model"}, "give MODEL and --draft only"
     )
-    was_kept = remembered.forget(identity(Models.find(bundle, draft_model)))
+    was_kept = remembered.forget(identity(_models(bundle, draft_model)))
     click.echo("the plan is deleted" if was_kept else "no plan was stored for this model")

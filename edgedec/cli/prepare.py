@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _help, _library, _model, _options
 
 if TYPE_CHECKING:
     from edgedec.records.adapter import Prepared
 
 
-@click.command()
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @_options.as_json
 def command(bundle: str, as_json: bool) -> None:
@@ -23,7 +23,7 @@ def command(bundle: str, as_json: bool) -> None:
     the model, and reclaimed by the system when memory is short. Results do not change by a bit. The
     file takes twice the model's space, and ONNX Runtime reads all of it at a load, so a load from a
     cold disk takes longer. `edgedec cache` lists and removes it. Models below 34 MB, and GGUF
-    files, which are mapped as they are, need no preparation.
+    files, which are mapped as they are, need no preparation. MODEL is what `edgedec run` takes.
 
     \b
     edgedec prepare ./my-bundle
@@ -32,7 +32,7 @@ def command(bundle: str, as_json: bool) -> None:
     from edgedec.cli import _output
     from edgedec.loading.prepare import prepare
 
-    found = prepare(bundle)
+    found = prepare(_library.path(bundle))
     if as_json:
         models = [
             {

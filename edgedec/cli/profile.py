@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _prompts, _terminal, _values
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ _LESS = ("load s", "spread", "KL nats", "T(16)")
 _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 
 
-@click.command()
+@click.command(cls=_help.GroupedCommand)
 @_model.model
 @_options.DRAFT_MODEL
 @click.option(
@@ -72,7 +72,7 @@ def command(
     Measures each model at each place, in a process of its own: passes over 1 to 32 rows, prefill,
     loading, memory, and whether its logits agree with those of other places. Then every drafter
     decodes a few calibration texts. The profile is valid until the machine, the runtimes or the
-    files change.
+    files change. MODEL is what `edgedec run` takes.
 
     \b
     edgedec profile
@@ -91,8 +91,10 @@ def command(
         prompts_name=None if prompts is None else prompts.name,
         refresh=refresh,
     )
-    with _terminal.steps() as on_progress:
-        found = profile(Models.find(bundle, draft_model), options, on_progress)
+    target = _library.path(bundle)
+    models = Models.find(target, _library.draft_path(draft_model, target))
+    with _progress.steps() as on_progress:
+        found = profile(models, options, on_progress)
     if as_json:
         _output.print_json(to_json(found))
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from edgedec.cli import _library, _options
@@ -9,9 +11,9 @@ from edgedec.cli import _library, _options
 
 @click.command()
 @click.argument("model", type=_library.MODEL)
-@_options.options(_library.FORM)
+@_options.options([*_library.FORM, _library.NAME])
 @_options.as_json
-def command(model: str, as_json: bool, weights: str | None, calibrated: bool) -> None:
+def command(model: str, as_json: bool, **chosen: Any) -> None:
     """Add MODEL to the library, to use it by its name.
 
     MODEL is a name on a hub, such as org/name, org/name@revision or, for one of a repository's GGUF
@@ -23,12 +25,13 @@ def command(model: str, as_json: bool, weights: str | None, calibrated: bool) ->
     are converted to a bundle as by `edgedec run`.
 
     The library is in the user's data folder, or in $EDGEDEC_LIBRARY. A model that is there in this
-    form is not made again, unless the hub has a newer revision.
+    form is not made again, unless the hub has a newer revision. The same files under two names are
+    two models, which share what is stored.
 
     \b
     edgedec pull Qwen/Qwen3-0.6B
     edgedec pull Qwen/Qwen3-0.6B-GGUF:Q8_0
-    edgedec pull ./Qwen3-0.6B
+    edgedec pull ./Qwen3-0.6B --name small
     edgedec pull ./Qwen3-0.6B --calibrated
     edgedec pull ./Qwen3-0.6B --weights int8
     """  # fmt: skip
@@ -36,7 +39,7 @@ def command(model: str, as_json: bool, weights: str | None, calibrated: bool) ->
     from edgedec.errors import InputError
     from edgedec.library.records import as_json as facts
 
-    found = _library.located(model, _library.form(weights, calibrated), refresh=True).model
+    found = _library.located(model, _library.wish(chosen, refresh=True)).model
     if found is None:
         raise InputError(f"{model} needs no library: use it as `edgedec run {model}`")
     if as_json:
@@ -45,3 +48,4 @@ def command(model: str, as_json: bool, weights: str | None, calibrated: bool) ->
         click.echo(
             f"{found.name}  {found.id}  {found.record.form}  {_output.size(found.size_bytes)}"
         )
+        _library.suggest(found.name, found.path)

@@ -22,8 +22,9 @@ from edgedec.cli import _library, _options
 def command(models: Sequence[str], unused: bool, everything: bool, as_json: bool) -> None:
     """Remove models from the library, with their downloads.
 
-    MODEL is a name, which removes every form of the model, or an id or its beginning. Files shared
-    with other models are kept. A process that has a model open can use it until it ends.
+    MODEL is a name or an id, or its beginning; a name of several models or forms is refused, with
+    their ids. Files shared with other models are kept. A process that has a model open can use it
+    until it ends.
 
     \b
     edgedec rm Qwen3-0.6B
@@ -37,7 +38,7 @@ def command(models: Sequence[str], unused: bool, everything: bool, as_json: bool
     if (len(models) > 0) + unused + everything != 1:
         raise click.UsageError("give one of MODEL, --unused and --all")
     library = Library()
-    found = [one for word in models for one in _library.matching(word)]
+    found = [_library.one(word) for word in models]
     removed = library.models() if everything else found
     before = library.size_bytes()
     for model in found:

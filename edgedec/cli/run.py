@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @SESSION
 @click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
 @_options.options(
-    [*_library.FORM, _sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
+    [*_library.FORM, _library.NAME, _sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
     [*_sampling.THINK, _sampling.HIDE],
     _sampling.FORM,
     _options.SETTINGS,
@@ -52,10 +52,11 @@ def command(
 ) -> None:
     """Run a model of any kind: answer PROMPT, or chat.
 
-    MODEL is a bundle's folder; a Hugging Face folder, which is first converted to a bundle in the
-    library (int4, rounded to nearest, in seconds; --calibrated is closer to the checkpoint and
-    takes minutes); a GGUF file, or a folder with one; the name of a model in the library; a name on
-    a hub, such as org/name, which is first downloaded as by `edgedec pull`; or demo.
+    MODEL, in this and every command, is a bundle's folder; a Hugging Face folder, which is first
+    converted to a bundle in the library, once (int4, rounded to nearest, in seconds; --calibrated
+    is closer to the checkpoint and takes minutes); a GGUF file, or a folder with one; the name of a
+    model in the library; a name on a hub, such as org/name, which is first downloaded as by
+    `edgedec pull`; or demo.
 
     A model with a chat template answers PROMPT as a message; others, and all with --raw, continue
     it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,
@@ -75,15 +76,15 @@ def command(
     cat script.py | edgedec run demo
     """  # fmt: skip
     model, prompt = _meant(words, named)
-    wanted = _library.settings(chosen)
+    wish = _library.wish(chosen)
     options = _sampling.generate_options(chosen)
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
     _check(system, session, options, raw=raw, chats=text is None)
     _sampling.note_system(model, system)
-    target = _library.located(model, wanted).path
+    target = _library.located(model, wish).path
     wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
-    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wanted)
-    opening = _options.open_options(chosen)
+    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish.form)
+    opening = _options.open_options(chosen, target)
     completes = model == DEMO and system is None
     if text is None:
         converse(model, target, opening, chosen, system, session, completes and session is None)

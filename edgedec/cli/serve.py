@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from edgedec._support.model_path import is_gguf
-from edgedec.cli import _help, _model, _options, _sampling
+from edgedec.cli import _help, _library, _model, _options, _sampling
 from edgedec.cli._terminal import note
+
+if TYPE_CHECKING:
+    from edgedec.library.records import Model
 
 # Options that have the names of the server's settings.
 _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
@@ -50,7 +53,15 @@ _LOG = click.option("-v", "--verbose", is_flag=True,
                     "show the runtime's own log.")  # fmt: skip
 
 
-@click.command(cls=_help.LoadCommand)
+class _Serve(_help.LoadCommand):
+    shown: ClassVar = {
+        "Options": ("host", "port", "name", "parallel", "queue", "timeout", "verbose"),
+        "Model": (),  # where ``name`` is that of another command's option
+        **{title: names for title, names in _help.SHOWN.items() if title != "Model"},
+    }
+
+
+@click.command(cls=_Serve)
 @_model.model
 @_options.options(_SERVER, _options.OPEN, _options.LOAD[:-1], [_LOG])
 def command(
@@ -65,8 +76,8 @@ def command(
 ) -> None:
     """Serve a model to programs and browsers.
 
-    MODEL is a bundle's folder, a GGUF file, a model of the library or demo. Programs use OpenAI's
-    API at http://127.0.0.1:8080/v1, or Ollama's at http://127.0.0.1:8080, which is also a page for
+    MODEL is what `edgedec run` takes: a folder, a file or a name. Programs use OpenAI's API at
+    http://127.0.0.1:8080/v1, or Ollama's at http://127.0.0.1:8080, which is also a page for
     browsers. Needs the extra serve.
 
     Only this machine can connect unless --host says otherwise, and then a key is required. Requests
@@ -84,7 +95,8 @@ def command(
 
     key = run.read_key(api_key_file)
     run.check_exposed(host, key)
-    known = _names(_model.typed(), bundle)
+    found = _library.located(bundle)
+    known = _names(bundle, found.model)
     settings = Settings(
         name=name or known[0],
         aliases=known,
@@ -94,8 +106,8 @@ def command(
         grace_s=grace,
         **{field: chosen[field] for field in _SETTINGS},
     )
-    options = _options.open_options(chosen)
-    with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
+    options = _options.open_options(chosen, found.path)
+    with run.bound(host, port) as sock, Pipeline.open(found.path, options) as pipeline:
         sock.listen()
         url = run.url(sock)
         click.echo(f"{settings.name} at {url}/v1, a page at {url}; Ctrl-C stops")
@@ -104,17 +116,13 @@ def command(
         run.serve(pipeline, settings, sock, memory=options.memory)
 
 
-def _names(word: str, path: str) -> tuple[str, ...]:
+def _names(word: str, model: Model | None) -> tuple[str, ...]:
     """Return what the model is called, the usual name first, and what the user typed."""
-    if path == word:
-        place = Path(os.path.abspath(word))  # noqa: PTH100 - a link keeps its own name
+    place = Path(os.path.abspath(word))  # noqa: PTH100 - a link keeps its own name
+    if model is None:
         return (place.stem if is_gguf(place) else place.name, word)
-    from edgedec.library import Library
-
-    model = Library().find(word)
-    assert model is not None, "in_library() found it"
-    named = not model.id.startswith(word)
-    return (word if named else model.name, model.name, model.id, word)
+    typed = not model.id.startswith(word) and not place.exists()
+    return (word if typed else model.name, model.name, model.id, word)
 
 
 def _server() -> ModuleType:

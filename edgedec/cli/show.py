@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def command(model: str, as_json: bool) -> None:
     """Show a model of the library: source, licence, files, sizes.
 
-    MODEL is a name, which shows every form of the model, or an id or its beginning. `edgedec
-    inspect` shows the contents of a bundle or a GGUF file.
+    MODEL is a name, which shows every model and form of that name, or an id or its beginning.
+    `edgedec inspect` shows the contents of any model.
 
     \b
     edgedec show Qwen3-0.6B

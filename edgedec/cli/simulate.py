@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.amounts import speed
-from edgedec.cli import _options, _terminal, _values
+from edgedec.cli import _options, _progress, _terminal, _values
 
 if TYPE_CHECKING:
     from edgedec.simulation.what_if import Elsewhere
@@ -92,7 +92,7 @@ def command(
     if changes.unknown:
         _span(between(bundle, card, changes, workload), as_json=as_json)
         return
-    with _terminal.steps() as on_progress:
+    with _progress.steps() as on_progress:
         found = elsewhere(bundle, card, changes, workload, on_progress=on_progress)
     _show(found, as_json=as_json, show_all=show_all)
 

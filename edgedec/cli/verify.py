@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _model, _options, _prompts, _sampling
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _sampling
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Prompt
@@ -81,10 +81,10 @@ def command(
 ) -> None:
     """Check that speculative text equals that of plain decoding.
 
-    MODEL is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and speculatively,
-    both greedily and with the sampling options; tokens, text, finish reason and log-probabilities
-    are compared. Without --prompts the prompts are Python: heads of functions from this
-    interpreter's standard library that the demo pair was not trained on.
+    MODEL is what `edgedec run` takes: a folder, a file or a name. Every prompt is decoded plainly
+    and speculatively, both greedily and with the sampling options; tokens, text, finish reason and
+    log-probabilities are compared. Without --prompts the prompts are Python: heads of functions
+    from this interpreter's standard library that the demo pair was not trained on.
 
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
@@ -105,12 +105,12 @@ def command(
 
         sizes = CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS
         count, chosen = _own_sizes("--certificate", _SET_BY_CERTIFICATE, sizes, count, chosen)
-        _certificate.issue(bundle, prompts, count, certificate, as_json, chosen)
+        _certificate.issue(_library.path(bundle), prompts, count, certificate, as_json, chosen)
         return
     if matrix:
         sizes = MATRIX_PROMPTS, MATRIX_TOKENS
         count, chosen = _own_sizes("--matrix", _SET_BY_MATRIX, sizes, count, chosen)
-    found = _verified(bundle, _prompts.named(prompts, count), matrix, chosen)
+    found = _verified(_library.path(bundle), _prompts.named(prompts, count), matrix, chosen)
     source = _prompts.described(prompts, count)
     if as_json:
         from edgedec.cli import _output
@@ -155,13 +155,12 @@ _SET_BY_CERTIFICATE = {
 def _verified(
     bundle: str, texts: list[tuple[str, Prompt]], matrix: bool, chosen: dict[str, Any]
 ) -> Verification:
-    from edgedec.cli import _output
     from edgedec.verify.matrix import verify_matrix
     from edgedec.verify.same_texts import verify
 
     check = verify_matrix if matrix else verify
-    options = _options.open_options(chosen)
-    with _output.progress("texts") as on_text:
+    options = _options.open_options(chosen, bundle)
+    with _progress.progress("texts") as on_text:
         return check(bundle, texts, _asked(chosen), options=options, on_text=on_text)
 
 

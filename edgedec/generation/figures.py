@@ -4,26 +4,44 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgedec.decoding.drafting import PLAIN
-from edgedec.decoding.metrics import Metrics
+
+if TYPE_CHECKING:
+    from edgedec.decoding.metrics import Metrics
 
 # Shorter texts do not tell how much faster than plain decoding they were, nor does a machine on
-# which a thread waits for a core for more than this share of the time.
-_ENOUGH, _BUSY = 64, 0.15
+# which a thread waits for a core for more than this share of the time, which slows passes.
+ENOUGH, _BUSY = 64, 0.15
 
 
 def line(metrics: Metrics, setup: Mapping[str, Any], finish_reason: str) -> str:
     """Return the figures, such as ``128 tokens in 0.4 s, 1.4x plain decoding (length)``."""
-    tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
-    parts = [f"{tokens} in {_duration(metrics.ttft_s + metrics.decode_s)}"]
-    busy = metrics.waited_share >= _BUSY
-    drafted = metrics.drafted_tokens and setup.get("drafter") != PLAIN
-    if drafted and metrics.emitted >= _ENOUGH and not busy and metrics.speedup_estimate is not None:
-        parts.append(f"{metrics.speedup_estimate:.1f}x plain decoding")
-    parts += ["busy machine"] if busy else []
+    parts = [took(metrics)]
+    if (faster := speedup(metrics, setup)) is not None:
+        parts.append(f"{faster:.1f}x plain decoding")
+    parts += ["busy machine"] if is_busy(metrics) else []
     return f"{', '.join(parts)} ({finish_reason})"
+
+
+def took(metrics: Metrics) -> str:
+    """Return how many tokens there are, and the time they took."""
+    tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
+    return f"{tokens} in {_duration(metrics.ttft_s + metrics.decode_s)}"
+
+
+def speedup(metrics: Metrics, setup: Mapping[str, Any]) -> float | None:
+    """Return how much faster than plain decoding a text was; None if that cannot be told."""
+    drafted = metrics.drafted_tokens and setup.get("drafter") != PLAIN
+    if not drafted or metrics.emitted < ENOUGH or is_busy(metrics):
+        return None
+    return metrics.speedup_estimate
+
+
+def is_busy(metrics: Metrics) -> bool:
+    """Return whether other programs kept the text waiting."""
+    return metrics.waited_share >= _BUSY
 
 
 def as_html(text: str, figures: str) -> str:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import inspect
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +26,7 @@ from edgedec._support import amounts, installation
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError, RuntimeUnavailable
+from edgedec.export import Progress
 from edgedec.library.choosing import Choice, Fetched, RemoteFile, choose
 from edgedec.library.making import Listener
 from edgedec.library.records import Origin
@@ -146,9 +149,12 @@ def _fetch(
     digests, folder, done = {}, library.hub, 0
     size = sum(found.files[name].size_bytes for name in choice.names)
     for name in choice.names:
+        bar = {}
         if listener.fetching is not None:
-            listener.fetching(f"fetching {name}", done, size)
-        path = _download(client, reference.repo, found.commit, name, library, listener)
+            on_bytes = partial(_on_bytes, listener.fetching, f"fetching {name}", done, size)
+            on_bytes(0)
+            bar = _bar(client, on_bytes)
+        path = _download(client, reference.repo, found.commit, name, library, listener, bar)
         digests[name] = _checked(path, name, found.files[name])
         listener.say(f"{name}  sha256 {digests[name]}")
         folder = path.parents[name.count("/")]
@@ -160,13 +166,19 @@ def _fetch(
 
 
 def _download(
-    client: ModuleType, repo: str, commit: str, name: str, library: Library, listener: Listener
+    client: ModuleType,
+    repo: str,
+    commit: str,
+    name: str,
+    library: Library,
+    listener: Listener,
+    bar: dict[str, Any],
 ) -> Path:
     """Download a file and return its path; a broken connection is retried."""
     for tries_left in reversed(range(_TRIES)):
         try:
             path = client.hf_hub_download(
-                repo, name, revision=commit, cache_dir=library.hub, endpoint=_endpoint()
+                repo, name, revision=commit, cache_dir=library.hub, endpoint=_endpoint(), **bar
             )
             return Path(path)
         except Exception as error:
@@ -175,6 +187,33 @@ def _download(
             listener.say(f"{name}: the connection broke: resuming")
             time.sleep(_PAUSE_S)
     raise AssertionError("the last try returns or raises")
+
+
+def _on_bytes(fetching: Progress, stage: str, before: int, size: int, done: int) -> None:
+    fetching(stage, before + done, size)
+
+
+def _bar(client: ModuleType, on_bytes: Callable[[int], None]) -> dict[str, Any]:
+    """Return the argument that reports the bytes of a file while they come.
+
+    Versions of huggingface_hub that do not take it report whole files alone.
+    """
+    if "tqdm_class" not in inspect.signature(client.hf_hub_download).parameters:
+        return {}
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined,unused-ignore]
+
+    class Bar(tqdm):  # type: ignore[misc,valid-type,unused-ignore]
+        """A bar that is not drawn."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "disable": True})  # type: ignore[no-untyped-call,unused-ignore]
+            self._done = int(options.get("initial") or 0)
+
+        def update(self, n: float | None = 1) -> None:
+            self._done += int(n or 0)
+            on_bytes(self._done)
+
+    return {"tqdm_class": Bar}
 
 
 def _broke(error: Exception) -> bool:

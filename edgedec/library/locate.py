@@ -1,18 +1,27 @@
-"""Finds the model that a name means; converts or fetches one that is not there yet."""
+"""Finds the model that a word means, for all commands and ``Pipeline.open``.
+
+A checkpoint is converted, and a model on a hub is fetched, if it is not in the library yet.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgedec._support.model_path import DEMO, gguf_files, is_gguf, nearest, not_a_bundle
-from edgedec.bundle.manifest import MANIFEST
-from edgedec.errors import BundleError, InputError
-from edgedec.library import making
-from edgedec.library.making import Listener
+from edgedec._support.model_path import exists, is_gguf, nearest, ready
+from edgedec.errors import InputError
 from edgedec.library.records import GGUF, Form, Model
 from edgedec.library.reference import Reference, parse
 from edgedec.library.store import Library
+
+if TYPE_CHECKING:
+    from edgedec.export import Progress
+    from edgedec.library.making import Listener
+
+_log = logging.getLogger("edgedec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Located:
     """A model that can be opened.
 
     Attributes:
-        path: ``demo``, a bundle's folder or a GGUF file, as ``Pipeline.open`` takes it.
+        path: ``demo``, a bundle's folder or a GGUF file.
         model: its entry in the library; None for what is used where it is.
 
     """
@@ -29,92 +38,132 @@ class Located:
     model: Model | None = None
 
 
-def locate(
-    word: str,
-    form: Form | None,
-    library: Library,
-    listener: Listener,
-    *,
-    refresh: bool = False,
-) -> Located:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of a model that a word means.
+
+    Attributes:
+        form: of the bundle that a checkpoint is made into; None takes what is there.
+        name: that the model has in the library; None is its usual one.
+        refresh: ask the hub also for what is in the library.
+        download: fetch from the hub what is not in the library.
+
+    """
+
+    form: Form | None = None
+    name: str | None = None
+    refresh: bool = False
+    download: bool = True
+
+
+ANY = Wish()
+
+
+def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) -> Located:
     """Return the model that a word means; a checkpoint is made into a bundle first.
 
     Args:
         word: ``demo``, a bundle's folder, a checkpoint's, a GGUF file or a folder with one, or
             the name or id of a model in the library, or a name on a hub.
-        form: of the bundle that a checkpoint is made into; None takes what is there.
         library: where models are kept and found.
         listener: receives progress.
-        refresh: ask the hub also for what is in the library.
+        wish: what is wanted of it.
 
     Raises:
-        InputError, BundleError: there is no such model.
+        InputError, BundleError: there is no such model, or several have this name.
         ExportError, RuntimeUnavailable: it cannot be made into a bundle.
 
     """
-    if word == DEMO:
-        return Located(DEMO)
-    path = Path(word)
-    if word and _exists(path):
-        return _on_disk(path, form, library, listener)
+    found = _find(word, library, listener, wish)
+    if wish.name is not None and found.model is None:
+        raise InputError(
+            f"{word} is used where it is, and is not in the library: leave --name {wish.name} out"
+        )
+    return found
+
+
+def _find(word: str, library: Library, listener: Listener, wish: Wish) -> Located:
+    if (there := ready(word)) is not None:
+        return Located(there)
+    if word and exists(word):
+        return _converted(Path(word), library, listener, wish)
     reference = parse(word)
-    if reference is None or not refresh:
-        if found := library.find(word, form):
-            return Located(found.path, found)
+    if reference is not None and reference.which is None and is_gguf(word):
+        reference = None  # a file that is missing
+    if reference is None or not wish.refresh:
+        if found := library.find(word, wish.form):
+            return _called(found, library, listener, wish)
         if found := library.find(word):
-            return _again(found, form, library, listener)
+            return _again(found, library, listener, wish)
     if reference is not None:
-        return _fetched(reference, form, library, listener)
+        return _fetched(reference, library, listener, wish)
     raise InputError(unknown(word, library))
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # longer than a path may be, or with a null byte
-        return False
+def path_of(
+    word: str | os.PathLike[str], *, progress: Progress | None = None, download: bool = False
+) -> str | Path:
+    """Return the path of the model that a word means, as Python's functions take it.
+
+    Args:
+        word: see ``locate``.
+        progress: called while a checkpoint is converted, or a model downloaded.
+        download: fetch from the hub what is not in the library.
+
+    Raises:
+        InputError, BundleError, ExportError, RuntimeUnavailable: as ``locate`` raises them.
+
+    """
+    from edgedec.library.making import Listener
+
+    listener = Listener(_log.info, progress, progress)
+    return locate(os.fspath(word), Library(), listener, Wish(download=download)).path
 
 
-def _on_disk(path: Path, form: Form | None, library: Library, listener: Listener) -> Located:
-    if not path.is_dir() or (path / MANIFEST).exists():
-        return Located(path)
-    if (path / "config.json").is_file() and not _only_gguf(path):
-        made = making.of_checkpoint(library, path, form, listener)
-        return Located(made.path, made)
-    files = gguf_files(path)
-    if len(files) != 1:
-        raise BundleError(not_a_bundle(path))
-    return Located(files[0])
+def _converted(folder: Path, library: Library, listener: Listener, wish: Wish) -> Located:
+    from edgedec.library import making
+
+    made = making.of_checkpoint(library, folder, wish.form, listener, name=wish.name)
+    return Located(made.path, made)
 
 
-def _only_gguf(folder: Path) -> bool:
-    """Return whether a folder's weights are in GGUF files alone."""
-    return bool(gguf_files(folder)) and not any(folder.glob("*.safetensors"))
+def _called(found: Model, library: Library, listener: Listener, wish: Wish) -> Located:
+    """Return a model of the library; the same under another name, if one is wanted."""
+    if wish.name in (None, found.name):
+        return Located(found.path, found)
+    from edgedec.library import making
+
+    named = making.of_model(library, found, str(wish.name), listener)
+    return Located(named.path, named)
 
 
-def _again(found: Model, form: Form | None, library: Library, listener: Listener) -> Located:
+def _again(found: Model, library: Library, listener: Listener, wish: Wish) -> Located:
     """Make another form of a model whose source is still there."""
     where = found.record.origin.where
+    wish = replace(wish, name=wish.name or found.name)
     if found.record.kind == GGUF:
         raise InputError(f"{found.name} is a GGUF file: --weights and --calibrated are for others")
     if found.record.origin.revision is not None and (reference := parse(where)):
-        return _fetched(reference, form, library, listener)
+        return _fetched(reference, library, listener, wish)
     source = Path(where)
     if not source.is_dir():
         raise InputError(
             f"{found.name} is in the library as {found.record.form}, and its source {where} is"
-            f" not there to make it {form} from"
+            f" not there to make it {wish.form} from"
         )
-    made = making.of_checkpoint(library, source, form, listener)
-    return Located(made.path, made)
+    return _converted(source, library, listener, wish)
 
 
-def _fetched(
-    reference: Reference, form: Form | None, library: Library, listener: Listener
-) -> Located:
-    from edgedec.library import hub
+def _fetched(reference: Reference, library: Library, listener: Listener, wish: Wish) -> Located:
+    if not wish.download:
+        raise InputError(
+            f"{reference.where} is not in the library: edgedec.pull({reference.where!r}) or"
+            f" `edgedec pull {reference.where}` downloads it"
+        )
+    from edgedec.library import hub, making
 
-    made = making.of_fetched(library, hub.fetch(reference, library, listener), form, listener)
+    fetched = hub.fetch(reference, library, listener)
+    made = making.of_fetched(library, fetched, wish.form, listener, wish.name)
     return Located(made.path, made)
 
 
@@ -124,6 +173,8 @@ def unknown(word: str, library: Library) -> str:
     meant = f": did you mean {near}?" if near else ""
     if is_gguf(word):
         return f"{word}: no such file{meant}"
+    if word.startswith(("./", "../", "/", "~")):
+        return f"{word} is not a file or folder here{meant}"
     return (
         f"{word} is not a file or folder here, nor a model of the library"
         f"{meant or ' (`edgedec list` shows them), nor a name on a hub such as Qwen/Qwen3-0.6B'}"

@@ -5,16 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from edgedec._support.fields import one_line
+from edgedec._support.model_path import DEMO, is_gguf
 from edgedec._support.opened_before import OpenedBefore
 from edgedec._version import __version__
 from edgedec.bundle import Bundle
-from edgedec.errors import CheckpointError, ParityError
+from edgedec.errors import CheckpointError, InputError, ParityError
 from edgedec.export import ExportOptions, Progress, export_bundle, source_files
+from edgedec.export.options import rounding
 from edgedec.gguf import GgufHeader
 from edgedec.library import drafts, records
 from edgedec.library.choosing import Fetched
@@ -22,6 +28,7 @@ from edgedec.library.records import Form, Model, Origin, Record
 from edgedec.library.store import Library
 
 _VETTED = "checkpoints"
+_NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}")
 # Forms to try if none is requested: each one if the form before fails parity.
 _MADE = (Form(), Form("int8"), Form("fp32"))
 _PREFERRED = (Form(calibration=records.CALIBRATED), *_MADE)
@@ -49,8 +56,11 @@ def of_checkpoint(
     form: Form | None,
     listener: Listener,
     origin: Origin | None = None,
+    name: str | None = None,
 ) -> Model:
     """Return the model that a checkpoint's folder makes in a form; it is made once.
+
+    The same files under another name are another model, which shares what was made.
 
     Args:
         library: where it is kept.
@@ -59,43 +69,134 @@ def of_checkpoint(
             first, else int4, or a finer one for a model that fails parity in int4.
         listener: receives progress.
         origin: where the folder came from, if it was fetched.
+        name: of the model; None is the hub's, or the folder's.
 
     Raises:
-        ExportError, InputError, RuntimeUnavailable: as ``export_bundle`` raises them.
+        ExportError, RuntimeUnavailable: as ``export_bundle`` raises them.
+        InputError: so does it, or another model has the name that was given.
 
     """
     origin = origin or _origin(folder)
-    for one in (form,) if form is not None else _PREFERRED:
-        if found := library.get(_id(origin, one)):
+    new = _New(library, folder, origin, _usual_name(origin) if name is None else name, listener)
+    if new.name != _usual_name(origin):
+        _check_free(library, new.name, origin)
+    forms = _PREFERRED if form is None else (form,)
+    for one in forms:
+        if found := library.get(_id(origin, one, new.name)):
             return found
+    for one in forms:
+        if twin := _twin(new, one):
+            return _renamed(new, twin)
     if form is not None:
-        return _made(library, folder, form, listener, origin)
+        return _made(new, form)
     for one in _MADE[:-1]:
         try:
-            return _made(library, folder, one, listener, origin)
+            return _made(new, one)
         except ParityError as error:
             listener.say(str(error))
-    return _made(library, folder, _MADE[-1], listener, origin)
+    return _made(new, _MADE[-1])
 
 
-def of_fetched(library: Library, fetched: Fetched, form: Form | None, listener: Listener) -> Model:
+def of_fetched(
+    library: Library,
+    fetched: Fetched,
+    form: Form | None,
+    listener: Listener,
+    name: str | None = None,
+) -> Model:
     """Return the model of files that were fetched; see ``of_checkpoint``."""
     choice, origin = fetched.choice, fetched.origin
     if choice.kind == records.GGUF:
-        return of_gguf(library, fetched.folder / choice.names[0], choice.label, origin)
-    return of_checkpoint(library, fetched.folder, form, listener, origin)
+        if name is None:
+            name = f"{origin.where}:{choice.label}"
+        else:
+            _check_free(library, name, origin)
+        return of_gguf(library, fetched.folder / choice.names[0], name, origin)
+    return of_checkpoint(library, fetched.folder, form, listener, origin, name)
 
 
-def _made(library: Library, folder: Path, form: Form, listener: Listener, origin: Origin) -> Model:
-    id = _id(origin, form)
-    with library.locked(id, lambda: listener.say("another edgedec makes this model: waiting")):
+def of_model(library: Library, model: Model, name: str, listener: Listener) -> Model:
+    """Return a model of the library under another name; both share their files."""
+    origin = model.record.origin
+    _check_free(library, name, origin)
+    if model.record.kind == records.GGUF:
+        return of_gguf(library, model.path, name, origin)
+    new = _New(library, model.path, origin, name, listener)
+    return library.get(_id(origin, model.record.form, name)) or _renamed(new, model)
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A model to make: its source, its name and who listens."""
+
+    library: Library
+    folder: Path
+    origin: Origin
+    name: str
+    listener: Listener
+
+
+def _usual_name(origin: Origin) -> str:
+    return origin.where if origin.revision else Path(origin.where).name
+
+
+def _check_free(library: Library, name: str, origin: Origin) -> None:
+    """Refuse a name that cannot be one, or that another model has."""
+    if name == DEMO or is_gguf(name) or not _NAME.fullmatch(name):
+        raise InputError(f"--name {one_line(name)}: expected letters, digits, dots and dashes")
+    for other in library.matching(name):
+        before = other.record.origin
+        same = before.files == origin.files or before.where == origin.where
+        if other.name == name and not same:
+            raise InputError(
+                f"{name} is the name of another model, from {one_line(before.where)}: give another"
+                f" --name, or remove that one with `edgedec rm {other.id[:8]}`"
+            )
+
+
+def _twin(new: _New, form: Form) -> Model | None:
+    """Return the model that was made of the same files under another name, if there is one."""
+    return next(
+        (one for one in new.library.models() if one.id == _id(new.origin, form, one.name)), None
+    )
+
+
+def _renamed(new: _New, twin: Model) -> Model:
+    """Return a model of this name with the files of another, which hard links share."""
+    id = _id(new.origin, twin.record.form, new.name)
+    with _locked(new, id), new.library.adding(id) as staging:
+        if found := new.library.get(id):
+            return found
+        shutil.copytree(twin.path, staging / records.BUNDLE, copy_function=_linked)
+        new.listener.say(f"{new.name} has the same files as {twin.name}, which it shares")
+        return new.library.publish(staging, id, _record(staging, id, twin.record.form, new))
+
+
+def _linked(source: str, target: str) -> None:
+    """Make a second name of a file, or copy it on a disk without hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _locked(new: _New, id: str) -> AbstractContextManager[None]:
+    return new.library.locked(
+        id, lambda: new.listener.say("another edgedec makes this model: waiting")
+    )
+
+
+def _made(new: _New, form: Form) -> Model:
+    library, listener, origin = new.library, new.listener, new.origin
+    id = _id(origin, form, new.name)
+    with _locked(new, id):
         if found := library.get(id):
             return found
         with library.adding(id) as staging:
-            listener.say(_what(origin.where if origin.revision else str(folder), form))
+            listener.say(_what(origin.where if origin.revision else str(new.folder), form))
             report = export_bundle(
                 ExportOptions(
-                    target=folder,
+                    target=new.folder,
                     out=staging / records.BUNDLE,
                     weights=form.weights,
                     calibration=form.calibration,
@@ -104,17 +205,13 @@ def _made(library: Library, folder: Path, form: Form, listener: Listener, origin
                 listener.progress,
             )
             listener.say(f"made in {report.seconds:.1f} s: {library.folder / 'models' / id}")
-            return library.publish(staging, id, _record(staging, id, form, origin))
+            return library.publish(staging, id, _record(staging, id, form, new))
 
 
 def _what(source: str, form: Form) -> str:
-    """Describe the form that is made, and the calibrated one."""
+    """Describe the form that is made, and the other one."""
     about = f"making {source} into a bundle ({form})"
-    if form.weights != "int4":
-        return about
-    if form.calibration == records.CALIBRATED:
-        return f"{about}: calibration on its own texts takes minutes"
-    return f"{about}: weights are rounded to nearest; --calibrated takes minutes and is closer"
+    return about if form.weights != "int4" else f"{about}: {rounding(form.calibration)}"
 
 
 def _origin(folder: Path) -> Origin:
@@ -133,16 +230,13 @@ def _origin(folder: Path) -> Origin:
     return Origin(where, None, digests, size)
 
 
-def of_gguf(library: Library, file: Path, label: str, origin: Origin) -> Model:
-    """Return the model of a GGUF file that was fetched into the library; it stays where it is.
-
-    ``label`` tells it from others of its repository.
-    """
+def of_gguf(library: Library, file: Path, name: str, origin: Origin) -> Model:
+    """Return the model of a GGUF file that was fetched into the library; it stays where it is."""
     header, facts = GgufHeader.read(file), drafts.of_gguf(file)
     form = Form(header.quantisation)
-    id = _id(origin, form)
+    id = _id(origin, form, name)
     record = Record(
-        name=f"{origin.where}:{label}",
+        name=name,
         kind=records.GGUF,
         path=file.relative_to(library.folder).as_posix(),
         form=form,
@@ -161,16 +255,16 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _id(origin: Origin, form: Form) -> str:
-    """Return the id of a model: the same for the same bytes, form and version of edgedec."""
-    raw = [origin.files, form.weights, form.calibration, __version__]
+def _id(origin: Origin, form: Form, name: str) -> str:
+    """Return the id of a model: the same for the same bytes, form, name and edgedec's version."""
+    raw = [origin.files, form.weights, form.calibration, name, __version__]
     return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _record(staging: Path, id: str, form: Form, origin: Origin) -> Record:
+def _record(staging: Path, id: str, form: Form, new: _New) -> Record:
     target = Bundle.open(staging / records.BUNDLE).target
     return Record(
-        name=origin.where if origin.revision else Path(origin.where).name,
+        name=new.name,
         kind=records.BUNDLE,
         path=f"models/{id}/{records.BUNDLE}",
         form=form,
@@ -179,5 +273,5 @@ def _record(staging: Path, id: str, form: Form, origin: Origin) -> Record:
         tokenizer=target.tokenizer_hash,
         licence=target.licence,
         made=_now(),
-        origin=origin,
+        origin=new.origin,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgedec._support.atomic import write_json
-from edgedec._support.fields import from_json, json_object, to_json
+from edgedec._support.fields import from_json, json_object, one_line, to_json
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError
 
@@ -17,6 +17,7 @@ BUNDLE, GGUF = "bundle", "gguf"
 _SCHEMA = 1
 _MAX_BYTES = 1 << 20
 PLAIN, CALIBRATED = "none", "self"
+_COUNTS = {2: "two", 3: "three"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +150,21 @@ def as_json(model: Model) -> Mapping[str, Any]:
     """Return a model's facts as JSON."""
     facts: dict[str, Any] = to_json(model.record)
     return {"id": model.id, "size_bytes": model.size_bytes, **facts, "path": str(model.path)}
+
+
+def contents(model: Model) -> tuple[tuple[str, str], ...]:
+    """Return what all forms of a model have in common, and no other model has."""
+    return tuple(sorted(model.record.origin.files.items()))
+
+
+def several(word: str, found: Sequence[Model]) -> str:
+    """Return the line about a word that stands for several models or forms, with their ids."""
+    models = len({contents(one) for one in found})
+    what = f"{_COUNTS.get(models, models)} models"
+    if models == 1:
+        what = f"one model in {_COUNTS.get(len(found), len(found))} forms"
+    each = (
+        f"{one.id[:8]} ({one.record.form}, from {one_line(one.record.origin.where)})"
+        for one in found
+    )
+    return f"{word} is {what}: {'; '.join(each)}: give the id of one instead of the name"

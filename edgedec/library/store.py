@@ -68,28 +68,35 @@ class Library:
     def find(self, word: str, form: Form | None = None) -> Model | None:
         """Return the model of this name, or the only one whose id begins so; None if none does.
 
-        Of several forms of one name the calibrated one is taken, else the newest.
+        Of several forms of one model the calibrated one is taken, else the newest.
 
         Args:
             word: what the user wrote.
             form: only a model of this form.
 
+        Raises:
+            InputError: several models have this name.
+
         """
-        models = [one for one in self.models() if form is None or one.record.form == form]
-        named = [one for one in models if _called(one, word)]
-        if named:
-            best = [one for one in named if one.record.form.calibration == CALIBRATED]
-            return (best or named)[0]
-        if len(word) < _SHORTEST_ID:
-            return None
-        begun = [one for one in models if one.id.startswith(word)]
-        return begun[0] if len(begun) == 1 else None
+        named = self.matching(word)
+        if len({records.contents(one) for one in named}) > 1:
+            raise InputError(records.several(word, named))
+        named = [one for one in named if form is None or one.record.form == form]
+        best = [one for one in named if one.record.form.calibration == CALIBRATED]
+        return next(iter(best or named), None)
 
     def matching(self, word: str) -> list[Model]:
-        """Return all forms of a name, or the one model whose id begins so; can be empty."""
-        named = [one for one in self.models() if _called(one, word)]
-        found = None if named else self.find(word)
-        return named if found is None else [found]
+        """Return all models of a name, or the only one whose id begins so; can be empty.
+
+        A GGUF file's name may leave out what follows the colon, if no model has the shorter name.
+        """
+        models = self.models()
+        named = [one for one in models if one.name == word]
+        named = named or [one for one in models if one.name.partition(":")[0] == word]
+        if named or len(word) < _SHORTEST_ID:
+            return named
+        begun = [one for one in models if one.id.startswith(word)]
+        return begun if len(begun) == 1 else []
 
     @contextmanager
     def locked(self, id: str, on_wait: Callable[[], None]) -> Iterator[None]:
@@ -243,15 +250,10 @@ class Library:
         )
 
 
-def _called(model: Model, word: str) -> bool:
-    """Return whether a word names a model; a GGUF file's may leave out what follows the colon."""
-    return word in (model.name, model.name.partition(":")[0])
-
-
 def _replaces(new: Record, old: Record) -> bool:
-    """Return whether a model was made of the same source, before that changed."""
+    """Return whether a model was made of the same source, before that or edgedec changed."""
     same = (new.name, new.origin.where) == (old.name, old.origin.where)
-    return same and new.origin.files != old.origin.files
+    return same and (new.origin.files != old.origin.files or new.form == old.form)
 
 
 def _names(folder: Path) -> list[str]:

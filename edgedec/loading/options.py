@@ -43,8 +43,9 @@ class OpenOptions:
         draft_load: load options of the draft; None is those of the target.
         drafter: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``;
             ``none`` is plain decoding.
-        draft: a draft model: a GGUF file, or a bundle whose target drafts; None is the draft that
-            comes with the target. A drafter's name is taken as ``drafter``, as it was before.
+        draft: a draft model, which ``Pipeline.open`` finds as it finds the target; of a bundle the
+            target drafts. None is the draft that comes with the target. A drafter's name is taken
+            as ``drafter``, as it was before.
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
         draft_depth: longest path of a drafted tree of a fixed length; None is that length.
         format: of the target's files, if a bundle has several, and of the draft's if available;

@@ -28,11 +28,13 @@ from edgedec.loading.opening import configurations
 from edgedec.loading.option_types import OpenChanges
 from edgedec.loading.options import OpenOptions, lists_open_options
 from edgedec.pipeline.decoder import Decoder
+from edgedec.pipeline.find import Find
 from edgedec.planning.follow import plan_to_follow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from edgedec.export import Progress
     from edgedec.generation.asynchronous import AsyncStream
 
 
@@ -65,17 +67,28 @@ class Pipeline(Decoder):
         cls,
         bundle: str | Path,
         options: OpenOptions | None = None,
+        *,
+        download: bool = False,
+        progress: Progress | None = None,
         **changes: Unpack[OpenChanges],
     ) -> Pipeline:
         """Load a target and, if there is one, a draft.
 
         Args:
-            bundle: a bundle's folder, ``"demo"`` for the pair that ships, or a GGUF file.
+            bundle: the model, as on the command line: a bundle's folder; a GGUF file, or a folder
+                with one; ``"demo"`` for the pair that ships; the name or id of a model in the
+                library; the folder of a checkpoint, which is converted into the library once (extra
+                ``export``, minutes for a large one); or a hub's name, as ``"org/name"``, of a
+                model in the library. ``draft`` is given likewise.
             options: how to open it; ``changes`` overrides single options by name, including load
                 options, as in ``Pipeline.open("demo", drafter="lookup", memory="2GB")``.
+            download: fetch a hub's model that is not in the library (extra ``hub``); else
+                InputError.
+            progress: called while a model is converted or downloaded, with the stage's name, work
+                done, and its total.
 
         Raises:
-            BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
+            BundleError, ExportError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
             TypeError: ``options`` is something else, or an option is unknown.
 
         """
@@ -86,7 +99,10 @@ class Pipeline(Decoder):
                 " threads=2"
             )
         check_opens(changes)
-        return cls(configurations(bundle, options.changed(**changes), plan_to_follow))
+        find = Find(progress, download=download)
+        options = options.changed(**changes)
+        options = options.changed(draft=find.draft(options.draft))
+        return cls(configurations(find.path(bundle), options, plan_to_follow))
 
     @lists_text_options
     def generate(

@@ -30,7 +30,7 @@ def test_busy_processes_end_with_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EdgedecError, match=r"a setting: .*is not a folder"):
+    with pytest.raises(EdgedecError, match=r"a setting: .*is not a file or folder"):
         busy.decode(busy.WaitSetting("a setting", "onnx"), tmp_path / "nothing-here")
 
 

@@ -1,5 +1,6 @@
 """A tiny random pair in a real bundle, and two ways to call the command line."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 import tiny_bundles
 from tiny_checkpoints import noisy_checkpoint
 
-from edgedec.cli import main
+from edgedec.cli import _progress, main
 from edgedec.export import ExportOptions
 from edgedec.profiling import children
 from edgedec.profiling.children import MeasurementJob, PlaceOutcome
@@ -87,6 +88,12 @@ def each_place_once(
         return found
 
     monkeypatch.setattr(children, "measure", measured)
+
+
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds on a busy machine prints nothing that it does not print elsewhere."""
+    monkeypatch.setattr(_progress, "_EVERY_S", math.inf)
 
 
 @pytest.fixture

@@ -105,3 +105,55 @@ def test_a_file_that_is_wrong(
 ) -> None:
     config.write_text(text + "\n", "utf-8")
     assert expected in one_line(run("generate", "Hi", "-n", 1))
+
+
+def test_settings_are_set_read_and_forgotten(run: Run, config: Path) -> None:
+    config = config.parent / "new" / "config.toml"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEDEC_CONFIG", str(config))
+        for name, value in (("threads", "4"), ("memory", "2GB"), ("model", 'a "b" \\ é')):
+            assert run("config", "set", name, value).exit_code == 0
+            assert run("config", "get", name).stdout == f"{value}\n"
+        shown = json.loads(run("config", "--json").stdout)["settings"]
+        assert (shown["threads"], shown["memory"]) == (4, "2GB")
+        assert run("config", "set", "threads", "2").stderr == f"threads = 2, in {config}\n"
+        assert config.read_text("utf-8").count("threads") == 1
+        assert run("config", "unset", "memory").exit_code == 0
+        missing = run("config", "get", "memory")
+        assert (missing.exit_code, missing.stdout) == (1, "")
+
+
+def test_other_lines_of_the_file_stay(run: Run, config: Path) -> None:
+    config.write_text('# mine\nmodel = "demo"  # the pair\nthreads = 4\n', "utf-8")
+    assert run("config", "set", "threads", "8").exit_code == 0
+    assert config.read_text("utf-8") == 'threads = 8\n# mine\nmodel = "demo"  # the pair\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["set", "threads", "many"], "threads is 'many', expected --threads, 1 to 1024"),
+        (["set", "threads", "0"], "threads is 0, expected"),
+        (["set", "memory", "8"], "did you mean 8GB?"),
+        (["set", "colour", "red"], "'colour' is not one of"),
+        (["set", "threads"], "Missing argument 'VALUE'"),
+        (["threads", "4"], "did you mean edgedec config set threads 4?"),
+        (["threads"], "did you mean edgedec config get threads?"),
+        (["--json", "get", "threads"], "leave the command out"),
+    ],
+)
+def test_what_cannot_be_set(
+    run: Run, one_line: Callable[..., str], config: Path, words: list[str], expected: str
+) -> None:
+    config.write_text("threads = 3\n", "utf-8")
+    assert expected in one_line(run("config", *words))
+    assert config.read_text("utf-8") == "threads = 3\n"
+
+
+def test_a_setting_that_is_not_a_line_of_its_own_is_left_alone(
+    run: Run, one_line: Callable[..., str], config: Path
+) -> None:
+    text = 'model = """\ndemo"""\n'
+    config.write_text(text, "utf-8")
+    assert "change it by hand" in one_line(run("config", "set", "model", "demo"))
+    assert config.read_text("utf-8") == text

@@ -149,7 +149,7 @@ def test_a_choice_that_would_be_ignored_is_refused(
     line = one_line(run(*ask, "--format", "onnx"))
     assert "is a GGUF file, --format onnx is for bundles: leave it out" in line
     line = one_line(run(*ask, "--draft", files["draft"], "--drafter", "lookup"))
-    assert "the drafter lookup takes no draft model: leave --draft FILE out" in line
+    assert "the drafter lookup takes no draft model: leave --draft MODEL out" in line
     line = one_line(run(*ask, "--drafter", "none", "--draft-gpu-layers", 0))
     assert "leave --draft-gpu-layers out" in line
 

@@ -81,7 +81,7 @@ def test_after_an_option_for_the_model_every_word_is_the_prompt(folder: Path, wo
         (["demo", "Once", "upon"], None, "edgedec generate demo 'Once upon'"),
         (["Once", "upon"], "demo", "edgedec generate -m demo 'Once upon'"),
         (["model.gguf", "x"], "demo", "given twice, model.gguf and demo"),
-        (["Qwen/Qwen3-0.6B"], None, "`edgedec run Qwen/Qwen3-0.6B` fetches and runs it"),
+        (["Qwen/Qwen3-0.6B"], None, "edgedec generate -m Qwen/Qwen3-0.6B, which fetches it"),
         (["missing.gguf"], None, "missing.gguf: no such file"),
     ],
 )

@@ -78,7 +78,7 @@ def test_work_without_a_step_leaves_no_bar() -> None:
     text = shown("simulate", "--card", "raspberry-pi-5", "--target", "3B int4")
     after = text[text.rfind("━") : text.find("tokens/s")]
     assert "\x1b[1A\x1b[2K" in after, "the bar's line is not cleared"
-    kept = shown("plan", "demo", "--new-tokens", "40")
+    kept = shown("plan", "demo", "--all", "--new-tokens", "40")
     assert "\x1b[1A\x1b[2K" not in kept[kept.rfind("━") : kept.find("tokens/s")]
 
 
@@ -96,6 +96,10 @@ def test_a_profile_keeps_places_and_figures_whole_and_names_what_it_leaves_out()
 
 
 def test_a_plans_long_names_go_on_below() -> None:
-    lines = [x for x in narrow.lines(shown("plan", "demo", "--new-tokens", "40")) if "━" not in x]
+    lines = [
+        x
+        for x in narrow.lines(shown("plan", "demo", "--all", "--new-tokens", "40"))
+        if "━" not in x
+    ]
     assert any(line.startswith("* ") and line.endswith("MB") for line in lines)
     assert "…" not in "".join(lines)

@@ -63,7 +63,9 @@ class TestConvert:
     def test_names_are_those_of_the_command(self) -> None:
         listed = set(inspect.signature(edgedec.convert).parameters) - {"progress", "options"}
         # One name each: --format is format_names there, and the exporter is a format here.
-        assert listed - {"format"} == parameters("export", "format_names", "exporter")
+        assert listed - {"format"} == parameters(
+            "export", "format_names", "exporter", "calibrated", "verbose"
+        )
         own = {name for name in ExportOptions.__slots__ if name != "formats"}
         assert listed - {"format"} == own
 
@@ -81,6 +83,8 @@ class TestConvert:
             (["--format", "onnx,gguf", "--static-context", "64"],
              {"format": "onnx,gguf", "static_context": 64}),
             (["--exporter", "optimum"], {"format": "optimum"}),
+            (["--no-calibrated"], {"calibration": "none"}),
+            (["--calibrated"], {"calibration": "self"}),
             (["--no-parity", "--calibration", "none"], {"parity": False, "calibration": "none"}),
             (["--max-context", "64", "--overwrite", "--licence", "MIT"],
              {"max_context": 64, "overwrite": True, "licence": "MIT"}),

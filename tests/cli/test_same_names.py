@@ -32,6 +32,7 @@ TEXT: list[Row] = [
     (["--timeout", "2.5"], {"timeout": 2.5}),
     (["--json-mode"], {"json_mode": True}),
     (["--json-schema", "{folder}/schema.json"], {"json_schema": Path("{folder}/schema.json")}),
+    (["--json-schema", '{"type": "null"}'], {"json_schema": '{"type": "null"}'}),
     (["--regex", "a|b"], {"regex": "a|b"}),
     (["--grammar", "{folder}/words.lark"], {"grammar": Path("{folder}/words.lark")}),
     (["--think"], {"think": True}),
@@ -151,7 +152,7 @@ def test_options_for_opening(
     command: click.Command, words: list[str], named: dict[str, Any], folder: Path
 ) -> None:
     with parsed(command, words, folder) as context:
-        told = _options.open_options(context.params)
+        told = _options.open_options(context.params, "target")
     assert OpenOptions(**{name: filled(value, folder) for name, value in named.items()}) == told
     assert told != OpenOptions() or "auto" in named.values()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +14,13 @@ import pytest
 pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
 
 import hub_server
+import huggingface_hub
 import tiny_gguf
 from hub_server import Hub
 
 from edgedec.errors import BundleError, EdgedecError, InputError
 from edgedec.library import Form, Library, Model
-from edgedec.library.locate import locate
+from edgedec.library.locate import Wish, locate
 from edgedec.library.making import Listener
 
 REPO = "some-org/Tiny-1M"
@@ -61,7 +63,7 @@ def said() -> list[str]:
 @pytest.fixture
 def pull(library: Library, hub: Hub, said: list[str]) -> Pull:
     def call(word: str = REPO, form: Form | None = EXACT, *, refresh: bool = True) -> Model:
-        found = locate(word, form, library, Listener(said.append), refresh=refresh).model
+        found = locate(word, library, Listener(said.append), Wish(form, refresh=refresh)).model
         assert found is not None
         return found
 
@@ -147,6 +149,18 @@ def test_one_that_keeps_breaking_is_told_and_the_next_command_goes_on(
     # The others were complete. Versions of the client differ in keeping a part of a file.
     read = [path for method, path, _ in hub.requests if method == "GET"]
     assert read == [f"/api/models/{REPO}", "/cdn/model.safetensors"]
+
+
+def test_bytes_are_reported_while_they_come(hub: Hub, library: Library) -> None:
+    steps: list[tuple[str, int, int]] = []
+    listener = Listener(lambda text: None, None, lambda *step: steps.append(step))
+    locate(REPO, library, listener, Wish(EXACT))
+    done = [at for _, at, _ in steps]
+    assert done == sorted(done)
+    assert {total for _, _, total in steps} == {done[-1]}
+    weights = [at for stage, at, _ in steps if stage == "fetching model.safetensors"]
+    if "tqdm_class" in inspect.signature(huggingface_hub.hf_hub_download).parameters:
+        assert len(set(weights)) > 3, "the file was reported as a whole"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
@@ -248,6 +262,30 @@ class TestGguf:
     @pytest.mark.parametrize("which", ["Q8_0", "q8_0", "tiny-Q8_0.gguf"])
     def test_one_is_named(self, pull: Pull, which: str) -> None:
         assert pull(f"{REPO}:{which}", None).name == f"{REPO}:Q8_0"
+
+    def test_names_of_ones_own(self, hub: Hub, library: Library) -> None:
+        def named(word: str, name: str) -> Model:
+            found = locate(word, library, Listener(lambda text: None), Wish(name=name)).model
+            assert found is not None
+            return found
+
+        first = named(REPO, "mine")
+        assert (first.name, library.find("mine"), library.find(REPO)) == ("mine", first, None)
+        second = named("mine", "yours")
+        assert [model.name for model in library.models()] == ["mine", "yours"]
+        assert second.path == first.path
+        library.remove(first)
+        assert second.path.exists()
+        library.remove(second)
+        assert not second.path.exists()
+
+    def test_two_of_one_repository_are_told_apart(self, pull: Pull, library: Library) -> None:
+        both = [pull(f"{REPO}:{label}", None) for label in ("Q4_K_M", "Q8_0")]
+        with pytest.raises(InputError, match=f"{REPO} is two models: ") as caught:
+            library.find(REPO)
+        for model in both:
+            assert model.id[:8] in str(caught.value)
+            assert library.find(model.name) == model
 
     def test_one_that_is_not_there(self, pull: Pull) -> None:
         assert refused(pull, f"{REPO}:Q2_K") == f"{REPO} has no Q2_K: it has Q4_K_M, Q8_0"

@@ -18,7 +18,7 @@ from edgedec.errors import CheckpointError, InputError, ParityError
 from edgedec.export.divergence import ParityFigures
 from edgedec.library import Form, Library, Model, making, records
 from edgedec.library.drafts import find
-from edgedec.library.locate import locate
+from edgedec.library.locate import Wish, locate
 from edgedec.library.making import Listener
 from edgedec.models.registry import spec_for
 
@@ -86,9 +86,56 @@ def test_a_model_that_does_not_bear_four_bits_gets_eight(
     assert "weights are rounded to nearest; --calibrated" in said[0]
 
 
-def test_the_same_bytes_elsewhere_are_the_same_model(add, tmp_path: Path) -> None:
-    assert add(checkpoint(tmp_path / "a")).id == add(checkpoint(tmp_path / "b")).id
-    assert add(checkpoint(tmp_path / "c", seed=1)).id != add(checkpoint(tmp_path / "a")).id
+def test_the_same_bytes_under_two_names_are_listed_under_both(
+    add, library: Library, said: Said, tmp_path: Path
+) -> None:
+    one = add(checkpoint(tmp_path / "a"))
+    made = sum(line.startswith("making") for line in said)
+    two = add(checkpoint(tmp_path / "b"))
+    assert sum(line.startswith("making") for line in said) == made, "it was made again"
+    assert said[-1] == "b has the same files as a, which it shares"
+    assert [model.name for model in library.models()] == ["a", "b"]
+    assert two.record.form == one.record.form
+    graph = "target.onnx" if (one.path / "target.onnx").exists() else "tokenizer/tokenizer.json"
+    assert os.path.samestat((one.path / graph).stat(), (two.path / graph).stat())
+    library.remove(one)
+    assert [model.name for model in library.models()] == ["b"]
+    Bundle.open(two.path, verify=True)
+    assert add(checkpoint(tmp_path / "elsewhere" / "b")) == two, "a folder that was moved"
+    other = add(checkpoint(tmp_path / "c", seed=1))
+    assert other.record.origin.files != two.record.origin.files
+
+
+def test_two_models_of_one_name_are_told_apart(add, library: Library, tmp_path: Path) -> None:
+    one = add(checkpoint(tmp_path / "x" / "draft"))
+    assert library.find("draft") == one
+    two = add(checkpoint(tmp_path / "y" / "draft", seed=1))
+    with pytest.raises(InputError, match="draft is two models: ") as caught:
+        library.find("draft")
+    for model in (one, two):
+        assert model.id[:8] in str(caught.value)
+        assert model.record.origin.where in str(caught.value)
+        assert library.find(model.id[:8]) == model
+
+
+def test_a_name_of_ones_own(library: Library, said: Said, tmp_path: Path) -> None:
+    def named(word: object, name: str) -> Model | None:
+        return locate(str(word), library, Listener(said.append), Wish(name=name)).model
+
+    folder = checkpoint(tmp_path / "target")
+    first = named(folder, "mine")
+    assert first is not None
+    assert first.name == "mine"
+    assert named(folder, "mine") == first == named("mine", "mine")
+    assert getattr(named("mine", "other"), "name", None) == "other"
+    assert [model.name for model in library.models()] == ["mine", "other"]
+    with pytest.raises(InputError, match="mine is the name of another model"):
+        named(checkpoint(tmp_path / "second", seed=1), "mine")
+    for bad in ("demo", "a/b", "x.gguf", "-x", "", "a b"):
+        with pytest.raises(InputError, match="--name"):
+            named(folder, bad)
+    with pytest.raises(InputError, match=r"is used where it is, .*: leave --name mine out"):
+        named("demo", "mine")
 
 
 def test_files_are_stored_once(add, library: Library, tmp_path: Path) -> None:
@@ -114,6 +161,10 @@ def test_where_there_are_no_hard_links(
     monkeypatch.setattr(os, "link", refuse)
     model = add(checkpoint(tmp_path / "target"))
     Bundle.open(model.path, verify=True)
+    again = add(checkpoint(tmp_path / "the same"))
+    assert (again.name, again.record.form) == ("the same", model.record.form)
+    library.remove(model)
+    Bundle.open(again.path, verify=True)
     assert not [name for name in files_of(library) if name.startswith("blobs/")]
 
 
@@ -197,7 +248,7 @@ def test_a_library_that_cannot_be_written(tmp_path: Path, said: Said) -> None:
     library = Library(tmp_path / "file" / "library")
     assert library.models() == []
     with pytest.raises(InputError, match=r"cannot be written: .* set EDGEDEC_LIBRARY"):
-        locate(str(checkpoint(tmp_path / "target")), None, library, Listener(said.append))
+        locate(str(checkpoint(tmp_path / "target")), library, Listener(said.append))
 
 
 CHILD = """

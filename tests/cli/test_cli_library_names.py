@@ -1,0 +1,124 @@
+"""Names in the library, on the command line: one's own, two models of one, and what comes next."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgedec._support.model_path import OWN_DRAFT
+from edgedec.library import Library
+
+LENGTH = ["-n", 2, "--raw"]
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
+    return Library()
+
+
+@pytest.fixture
+def draft(repository: Path) -> Path:
+    return repository / "models" / "demo" / "draft"
+
+
+def names(run: Run) -> list[str]:
+    return [one["name"] for one in json.loads(run("list", "--json").stdout)["models"]]
+
+
+def test_a_model_has_the_name_that_it_is_given(run: Run, draft: Path) -> None:
+    assert run("pull", draft, "--name", "small").exit_code == 0
+    assert names(run) == ["small"]
+    assert run("run", draft, "def f(x):", "--name", "mine", *LENGTH).exit_code == 0
+    assert names(run) == ["mine", "small"]
+    shown = [run("run", name, "def f(x):", *LENGTH).stdout for name in names(run)]
+    assert shown[0] == shown[1]
+
+
+def test_a_name_without_a_model_in_the_library(
+    run: Run, one_line: Callable[..., str], bundle: Path
+) -> None:
+    line = one_line(run("run", bundle, "Hi", "--name", "mine", *LENGTH))
+    assert line.endswith("is used where it is, and is not in the library: leave --name mine out")
+
+
+def test_rm_never_removes_two_at_once(
+    run: Run, one_line: Callable[..., str], draft: Path, library: Library
+) -> None:
+    run("pull", draft)
+    run("pull", draft, "--weights", "int8")
+    line = one_line(run("rm", "draft"))
+    assert "draft is one model in two forms: " in line
+    assert line.endswith("give the id of one instead of the name")
+    assert all(model.id[:8] in line for model in library.models())
+    assert names(run) == ["draft", "draft"]
+    assert run("rm", library.models()[0].id[:8]).exit_code == 0
+    assert run("rm", "draft").exit_code == 0
+    assert names(run) == []
+
+
+def test_two_models_of_one_name_are_told_apart(
+    run: Run, one_line: Callable[..., str], draft: Path, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "draft").symlink_to(repository / "models" / "demo" / "target")
+    for folder in (draft, tmp_path / "elsewhere" / "draft"):
+        assert run("pull", folder).exit_code == 0
+    for words in (["run", "draft", "Hi"], ["generate", "draft", "Hi"], ["inspect", "draft"]):
+        line = one_line(run(*words))
+        assert "draft is two models: " in line
+        assert str(draft) in line
+        assert str(tmp_path / "elsewhere") in line
+    assert len(json.loads(run("show", "draft", "--json").stdout)["models"]) == 2
+    line = one_line(run("pull", repository / "models" / "demo" / "target", "--name", "draft"))
+    assert "draft is the name of another model" in line
+
+
+@pytest.mark.parametrize("command", ["run", "generate"])
+def test_a_target_that_is_its_own_draft_is_remarked_on(run: Run, draft: Path, command: str) -> None:
+    run("pull", draft)
+    words = [command, draft, "def f(x):", "-n", 2, "--draft"]
+    for word in (draft, "draft"):
+        assert f"warning: {OWN_DRAFT}" in run(*words, word).stderr
+    assert OWN_DRAFT not in run(*words, "demo").stderr
+
+
+def test_pull_says_what_comes_next(run: Run, draft: Path) -> None:
+    assert run("pull", draft).stderr.splitlines()[-1] == "next: edgedec chat draft"
+    assert "next:" not in run("pull", draft, "--json").stderr
+
+
+def test_export_says_in_words_how_close_it_is_and_what_comes_next(
+    run: Run, draft: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "my bundle"
+    words = ["export", draft, "--out", out, "--calibration", "none", "--overwrite"]
+    shown = run(*words)
+    assert shown.exit_code == 0, shown.output
+    assert "close enough to its source for most uses" in shown.stdout
+    assert "KL" not in shown.stdout
+    rounded = "weights are rounded to nearest; --calibrated takes minutes and is closer"
+    assert shown.stderr.splitlines()[0] == f"making {draft} into a bundle: {rounded}"
+    assert shown.stderr.splitlines()[-1] == f"next: edgedec chat '{out}'"
+    more = run(*words, "-v").stdout
+    assert "parity: " in more
+    assert "closeness to its source: usable (KL" in more
+    assert "not compared with its source" in run(*words, "--no-parity").stdout
+    finer = run(*words, "--weights", "int8").stdout
+    assert "close to its source, whose texts are hardly to be told from its own" in finer
+
+
+def test_export_says_how_often_a_head_is_right(run: Run, repository: Path, tmp_path: Path) -> None:
+    demo = repository / "models" / "demo"
+    words = [demo / "target", "--head", demo / "head", "--out", tmp_path / "out"]
+    shown = run("export", *words, "--no-calibrated")
+    assert shown.exit_code == 0, shown.output
+    found = re.search(r"its first choice is the target's (\d+)% of the time", shown.stdout)
+    assert found is not None
+    assert int(found[1]) > 50
