@@ -1,7 +1,8 @@
 """Says which parts of a ``tokenizer.json`` the Android reader does not know.
 
 The reader has byte pair encoding of bytes and of characters, the split patterns of the large
-families, and little else; what it does not know it refuses by name. This lists the same.
+families, and little else; what it does not know it refuses by name. This lists the same, and a test
+compares it with the reader's source.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from edgedec._support.fields import one_line
 from edgedec.errors import BundleError
 from edgedec.text.detokenize import Scheme
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 48 << 20
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _SHORT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]")
 _WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"

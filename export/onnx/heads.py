@@ -25,7 +25,7 @@ from edgedec.export.onnx.options import GraphOptions, metadata
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import TensorReader, read
 from edgedec.export.weights import make_format
-from edgedec.models.heads.head import FUSE, HIDDEN_NORM, HeadSpec
+from edgedec.models.heads.head import FUSE, FUSE_NORM, HIDDEN_NORM, HeadSpec
 
 HEAD_FILE, FUSE_FILE = "head.onnx", "fuse.onnx"
 FILES = (HEAD_FILE, f"{HEAD_FILE}.data", FUSE_FILE, f"{FUSE_FILE}.data")
@@ -86,10 +86,27 @@ def _write_fusion(
         graph = GraphWriter(folder, FUSE_FILE, data)
         store = make_format(options.form, graph, tensors)
         states = graph.input("states", np.float32, (1, "n", len(spec.taps) * spec.hidden))
-        store.linear(states, "carried", [FUSE], [])
+        parts = GraphParts(spec.layer, tensors, graph, store, options)
+        store.linear(_normed(spec, parts, states), "carried", [FUSE], [])
         graph.output("carried", np.float32, (1, "n", spec.hidden))
         graph.save({})
     return store.errors
+
+
+def _normed(spec: HeadSpec, parts: GraphParts, states: str) -> str:
+    """Emit the streams after the norms that a head has for them."""
+    if not spec.fuse_norm:
+        return states
+    names = ["all"] if spec.fuse_norm == "all" else [str(tap) for tap in range(len(spec.taps))]
+    streams = [states]
+    if len(names) > 1:
+        streams = [f"stream.{name}" for name in names]
+        parts.graph.nodes("Split", [states], streams, axis=-1, num_outputs=len(names))
+    normed = [
+        parts.bare_norm(f"{stream}.normed", stream, read(parts.tensors, FUSE_NORM.format(tap=name)))
+        for stream, name in zip(streams, names, strict=True)
+    ]
+    return normed[0] if len(normed) == 1 else parts.graph.node("Concat", normed, "fused", axis=-1)
 
 
 class _Layer:

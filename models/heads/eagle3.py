@@ -1,4 +1,4 @@
-"""EAGLE-3 (2503.01840), in the configurations that its authors and three tools write.
+"""EAGLE-3 (2503.01840) and 3.1, in the configurations that its authors and three tools write.
 
 They name the target's streams differently. A tap i is the stream before layer i here:
 
@@ -17,17 +17,16 @@ from typing import Any
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.heads.head import FUSE, HIDDEN_NORM, HeadSpec
+from edgedec.models.heads.head import FUSE, FUSE_NORM, HIDDEN_NORM, HeadSpec
 
 _IDS = "eagle_aux_hidden_state_layer_ids"
 _KINDS = ("llama", "qwen3")
+_MOST_TAPS = 8
 # Keys that change what a head computes and that are not computed here, with their usual values.
 _REFUSED: Mapping[str, Any] = {
     "use_last_layernorm": True,
     "use_mtp_layernorm": False,
     "parallel_draft_step": 1,
-    "norm_before_fc": False,
-    "fc_norm": False,
 }
 
 
@@ -61,11 +60,15 @@ def spec(config: Mapping[str, Any], target: DecoderSpec) -> HeadSpec:
             " that was made for this target"
         )
     flag = Config(config).flag
+    one, each = flag("norm_before_fc"), flag("fc_norm")
+    if one and each:
+        raise CheckpointError("config.json: norm_before_fc and fc_norm exclude each other")
     return HeadSpec(
         kind="eagle3",
         taps=_taps(config, own, target.layers),
         layer=decoder,
         target_vocab=target.vocab_size,
+        fuse_norm="all" if one else "each" if each else "",
         residual="normed" if flag("norm_before_residual") else "raw",
         carry="normed" if flag("norm_output") else "raw",
         stored=_stored(decoder),
@@ -78,7 +81,11 @@ def _taps(config: Mapping[str, Any], own: Mapping[str, Any], layers: int) -> tup
         ids, shift = own.get(_IDS), 1
     if ids is None:
         ids, shift = [2, layers // 2, layers - 3], 0
-    if not isinstance(ids, list) or not ids or any(type(one) is not int for one in ids):
+    if (
+        not isinstance(ids, list)
+        or not 0 < len(ids) <= _MOST_TAPS
+        or any(type(one) is not int for one in ids)
+    ):
         raise CheckpointError(f"config.json: {_IDS} is {ids!r}, expected a list of layers")
     taps = tuple(one + shift for one in ids)
     if not 0 <= taps[0] <= taps[-1] <= layers or list(taps) != sorted(set(taps)):
@@ -121,7 +128,9 @@ def _stored(layer: DecoderSpec) -> dict[str, tuple[str, ...]]:
         HIDDEN_NORM: ("midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight"),
         layer.name("final_norm"): ("norm.weight",),
         layer.name("head"): ("lm_head.weight",),
+        FUSE_NORM.format(tap="all"): ("input_norm.weight",),
     }
+    found |= {FUSE_NORM.format(tap=tap): (f"fc_norm.{tap}.weight",) for tap in range(_MOST_TAPS)}
     for name in layer.tensors():
         if name.startswith("model.layers.0."):
             rest = name.removeprefix("model.layers.0.")

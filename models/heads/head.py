@@ -11,6 +11,7 @@ from edgedec.models.decoder import DecoderSpec, Shape
 
 # raw: as it is. normed: after the norm of the carried state (of the head's output, for ``carry``).
 Form = Literal["raw", "normed"]
+FuseNorm = Literal["", "all", "each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class HeadSpec:
             layers stands for the stream after the last one. In the order of the fusion's columns.
         layer: its layer, a decoder of one, whose vocabulary are the tokens it drafts.
         target_vocab: the target's columns.
+        fuse_norm: norms of the streams before the fusion: none, one over all, or one for each.
         residual: what its attention is added to: the carried state, before or after its norm.
         carry: what a row hands to the next: the layer's output, before or after the last norm.
         stored: by canonical name, the names that checkpoints have for a tensor.
@@ -36,6 +38,7 @@ class HeadSpec:
     taps: tuple[int, ...]
     layer: DecoderSpec
     target_vocab: int
+    fuse_norm: FuseNorm = ""
     residual: Form = "raw"
     carry: Form = "raw"
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -56,6 +59,10 @@ class HeadSpec:
             FUSE: (hidden, len(self.taps) * hidden),
             HIDDEN_NORM: (hidden,),
         }
+        if self.fuse_norm == "all":
+            found[FUSE_NORM.format(tap="all")] = (len(self.taps) * hidden,)
+        elif self.fuse_norm == "each":
+            found |= {FUSE_NORM.format(tap=tap): (hidden,) for tap in range(len(self.taps))}
         wide = {layer.name(role) for role in ("q", "k", "v")}
         for name, shape in layer.tensors().items():
             if name != layer.name("embed"):
@@ -64,4 +71,5 @@ class HeadSpec:
 
 
 # Canonical names beyond those of a decoder.
+FUSE_NORM = "fuse_norm.{tap}.weight"
 FUSE, HIDDEN_NORM = "fuse.weight", "model.layers.0.hidden_norm.weight"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import exp
 
-import numpy as np
-
+from edgedec.decoding.drafting._head_round import Round, Waiting
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
@@ -18,9 +16,9 @@ from edgedec.decoding.drafting.base import (
     RoundFeedback,
 )
 from edgedec.decoding.prefill import go_back, shared_length
-from edgedec.decoding.randomness import Purpose, Streams
-from edgedec.decoding.sampling import Rows, Sampler
-from edgedec.decoding.session import Pass, Session
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session import Session
 from edgedec.decoding.session_abilities import HeadModel, HeadSession, Trimmable
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 from edgedec.errors import InputError
@@ -67,8 +65,8 @@ class HeadDrafter:
         # Of the text: where it begins behind the prompt, and what the head has not seen.
         self._begins = self._first = 0
         self._held: list[int] = []
-        self._waiting = _Waiting()
-        self._round: _Round | None = None
+        self._waiting = Waiting()
+        self._round: Round | None = None
 
     # -- following the text ---------------------------------------------------------------------
 
@@ -190,14 +188,14 @@ class HeadDrafter:
             return False
         return True
 
-    def _open_round(self, tree: TokenTree) -> _Round:
+    def _open_round(self, tree: TokenTree) -> Round:
         """Return the round of ``tree``, after computing any missing nodes."""
         sampler = self._sampler
         assert sampler is not None, "propose() before begin()"
         if self._round is None:
             count = len(self._waiting)
             pairs, carried = self._next_tokens(count), self._head.fuse(self._waiting.first(count))
-            self._round = _Round(self._session, sampler, TokenTree.chain(pairs), carried)
+            self._round = Round(self._session, sampler, TokenTree.chain(pairs), carried)
         self._round.reach(tree)
         return self._round
 
@@ -227,79 +225,6 @@ class HeadDrafter:
 
     def close(self) -> None:
         self._session.close()
-
-
-class _Waiting:
-    """States that were read and are not in the session yet, joined when they are needed."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Drop all."""
-        self._parts: list[FloatArray] = []
-        self._count = 0
-
-    def add(self, states: FloatArray) -> None:
-        """Append a copy."""
-        self._parts.append(states.copy())
-        self._count += len(states)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def first(self, count: int) -> FloatArray:
-        """Return the first ones, ``[count, taps * hidden]``."""
-        self._parts = [np.concatenate(self._parts)]
-        return self._parts[0][:count]
-
-    def drop(self, count: int) -> None:
-        """Drop the first ones."""
-        left = np.concatenate(self._parts)[count:] if count < self._count else None
-        self.clear()
-        if left is not None:
-            self.add(left)
-
-
-class _Round:
-    """The passes of one draft: the missing pairs with the root's, then one for each token.
-
-    Attributes:
-        pairs: pairs of the text in it, the root's the last.
-        passes: computed so far.
-        rows: those of the last pass, as rows of the drafter's tree.
-
-    """
-
-    rows: Rows
-
-    def __init__(
-        self, session: HeadSession, sampler: Sampler, own: TokenTree, carried: FloatArray
-    ) -> None:
-        self._session, self._sampler, self._own, self._carried = session, sampler, own, carried
-        self.pairs, self.passes = len(own), 0
-        self._scored: Pass | None = None
-
-    def reach(self, tree: TokenTree) -> None:
-        """Compute the nodes of ``tree`` that are missing."""
-        own, start = self._own, len(self._own) if self.passes else 0
-        for node in range(1 + len(own) - self.pairs, len(tree)):
-            own.add(tree.tokens[node], tree.parents[node] + self.pairs - 1)
-        if len(own) == start:
-            return
-        self._session.carry(self._carried)
-        scored = self._session.forward(own, start, self._sampler.want)
-        assert scored.states is not None, "a head's passes show what they hand on"
-        self._carried = scored.states[-1:].copy()
-        self._scored = scored.below(self.pairs - 1)
-        self.rows = self._sampler.rows(self._scored, tree, Purpose.DRAFT)
-        self.passes += 1
-
-    def confidence(self, node: int) -> float:
-        """Return the probability of the most likely token after ``node``, among the top logits."""
-        assert self._scored is not None, "reach() comes first"
-        scores = self._scored.top_logits[node - self._scored.start].tolist()
-        return 1 / sum([exp(score - scores[0]) for score in scores])
 
 
 INFO = DrafterInfo(needs_head=True, planned=False)

@@ -34,6 +34,8 @@ class ModelDrafter:
     """
 
     name = "model"
+    # Whether one pass has the rows of the whole draft, and of how many tokens at most.
+    at_once, most = False, 1 << 30
 
     def __init__(self, parts: DrafterParts, context: DraftContext | None = None) -> None:
         self._context = context or DraftContext(parts, self.name)
@@ -46,35 +48,39 @@ class ModelDrafter:
         tree, context = TokenTree(root), self._context
         q: dict[int, FloatArray] = {}
         draft = Draft(tree, q, self.name)
-        length = min(limits.nodes, limits.depth)
+        length = min(limits.nodes, limits.depth, self.most)
         if length > 0:
             length = min(length, context.make_room(length))
         if length <= 0:
             return draft
 
-        leaf = 0
+        leaf, masks = 0, self._masks(length)
 
         def confidence() -> float:
-            context.rows(tree)
+            context.rows(tree, masks)
             return context.confidence(leaf)
 
         def token() -> int:
-            return context.rows(tree).draw(leaf)
+            return context.rows(tree, masks).draw(leaf)
 
         # Computed on demand: a policy that stops without looking at the next distribution saves
         # its pass.
         shown = token if streams.coupled else None
-        offer = Offer(self.name, confidence, shown, costly=True, rivals=self.rivals)
+        offer = Offer(self.name, confidence, shown, True, self.rivals, self.at_once)
         behind = context.behind()
         if behind and not (go_on(DraftStep(offer, behind=behind)) and context.catch_up()):
             return draft
         while leaf < length and go_on(DraftStep(offer, leaf, leaf)):
-            rows = context.rows(tree)
+            rows = context.rows(tree, masks)
             if not streams.coupled:
                 q[leaf] = rows.probs(leaf)
             leaf = tree.add(rows.draw(leaf), leaf)
         draft.passes, draft.window = context.passes(tree), context.window
         return draft
+
+    def _masks(self, length: int) -> Sequence[int]:
+        """Return what the first pass of a draft reads below the root."""
+        return ()
 
     def observe(self, feedback: RoundFeedback) -> None:
         kept = feedback.verdict.path[: len(feedback.kept)]

@@ -90,7 +90,7 @@ def test_a_slow_reader_makes_no_busy_machine(monkeypatch: pytest.MonkeyPatch) ->
 def told(**figures: float) -> str:
     metrics = Metrics(emitted=9, target_passes=9, decode_s=9, ttft_s=1, **figures)  # type: ignore[arg-type]
     plan = {"drafter": "hybrid", "format": "gguf"}
-    done = SimpleNamespace(metrics=metrics, finish_reason="length", plan=plan, seed=7)
+    done = SimpleNamespace(metrics=metrics, finish_reason="length", plan=plan, seed=7, thinking="")
     return ", ".join(_figures.details(done, sampled=False))  # type: ignore[arg-type]
 
 

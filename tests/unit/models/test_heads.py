@@ -66,6 +66,10 @@ def test_what_the_layer_is() -> None:
     wide = authors.tensors()["model.layers.0.self_attn.q_proj.weight"]
     assert wide == (64, 2 * TARGET.hidden)
     assert kinds() == ["eagle3"]
+    assert authors.fuse_norm == ""
+    later = head_for({**SPECULATORS, "fc_norm": True}, TARGET)
+    assert later.tensors()["fuse_norm.2.weight"] == (TARGET.hidden,)
+    assert head_for({**SPECULATORS, "norm_before_fc": True}, TARGET).fuse_norm == "all"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_what_the_layer_is() -> None:
         ({"eagle_config": {IDS: "1"}}, CheckpointError, "a list of layers"),
         ({"eagle_config": 3}, CheckpointError, "expected an object"),
         ({"eagle_config": {"use_last_layernorm": False}}, UnsupportedArchitecture, "last_layer"),
-        ({"fc_norm": True}, UnsupportedArchitecture, "fc_norm is True"),
+        ({"fc_norm": True, "norm_before_fc": True}, CheckpointError, "exclude each other"),
         ({"model_type": "gpt2"}, UnsupportedArchitecture, "expected one of llama, qwen3"),
         ({"architectures": ["LlamaForCausalLM"]}, UnsupportedArchitecture, "no head"),
     ],

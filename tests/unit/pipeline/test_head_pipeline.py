@@ -152,6 +152,13 @@ def test_auto_without_the_head(tmp_path: Path) -> None:
         assert pipeline.plan["drafter"] == "hybrid"
 
 
+def test_where_the_target_shows_no_states(plain: Pipeline) -> None:
+    with Pipeline.open(demo_head.bundle(), weight_memory="30MB", plan="none") as pipeline:
+        assert pipeline.plan["drafter"] == "text"
+    with pytest.raises(InputError, match="leave --weight-memory out"):
+        Pipeline.open(demo_head.bundle(), drafter="head", weight_memory="30MB", plan="none")
+
+
 def test_what_excludes_a_head(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has none: export the target with --head"):
         Pipeline.open("demo", drafter="head")

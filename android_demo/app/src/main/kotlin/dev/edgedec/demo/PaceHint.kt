@@ -29,7 +29,7 @@ class PaceHint(private val clock: () -> Long = System::nanoTime, private val beg
     /** Returns a listener to one text that passes everything on to [listener]. */
     fun follow(listener: Listener): Listener = Following(listener)
 
-    private inner class Following(private val listener: Listener) : Listener {
+    private inner class Following(private val listener: Listener) : Listener by listener {
         private var session: HintSession? = null
         private var best = Long.MAX_VALUE
         private var last: Long? = null

@@ -10,7 +10,6 @@ import java.nio.file.Files
 import java.nio.file.InvalidPathException
 import java.nio.file.LinkOption.NOFOLLOW_LINKS
 import java.nio.file.NoSuchFileException
-import java.nio.file.Path
 import java.nio.file.StandardOpenOption.READ
 import java.nio.file.attribute.BasicFileAttributes
 import java.security.MessageDigest
@@ -22,9 +21,6 @@ import java.security.MessageDigest
  * @property model its graph, `model.onnx`
  * @property tokenizer the folder with `tokenizer.json`
  * @property tokenizerHash sha256 of the tokenizer's content, however the file is written
- * @property dims sizes by name: layers, hidden, vocab_size, max_context and so on
- * @property kv type of keys and values, as `fp32`
- * @property weights how they are stored, as `int4`
  * @property files all files of the model, the graph among them
  */
 data class Role(
@@ -32,9 +28,6 @@ data class Role(
     val model: File,
     val tokenizer: File,
     val tokenizerHash: String,
-    val dims: Map<String, Long>,
-    val kv: String,
-    val weights: String,
     val files: List<File> = listOf(model),
 )
 
@@ -45,9 +38,8 @@ data class Role(
  * app's own files are.
  *
  * @property draft the smaller model, or null
- * @property sizeBytes bytes of all files but the manifest
  */
-class Bundle private constructor(val folder: File, val target: Role, val draft: Role?, val sizeBytes: Long) {
+class Bundle private constructor(val folder: File, val target: Role, val draft: Role?) {
     companion object {
         // Hashing these takes tens of milliseconds at most; larger ones would delay the first token.
         private const val SMALL_FILE_BYTES = 64L shl 20
@@ -59,13 +51,13 @@ class Bundle private constructor(val folder: File, val target: Role, val draft: 
          * @throws BundleException not a bundle, of another schema, damaged, or with a path or a link that leads out
          */
         fun open(folder: File, verify: Boolean = false): Bundle {
-            val manifest = Manifest.parse(readManifest(folder), File(folder, Manifest.NAME).path)
+            val manifest = Manifest.parse(readManifest(folder), folder, File(folder, Manifest.NAME).path)
             for ((name, fact) in manifest.files) BundleFile(folder, name).check(fact, hashed = false)
             val largest = if (verify) Long.MAX_VALUE else SMALL_FILE_BYTES
             for ((name, fact) in manifest.files) {
                 if (fact.bytes <= largest) BundleFile(folder, name).check(fact, hashed = true)
             }
-            return Bundle(folder, manifest.target.at(folder), manifest.draft?.at(folder), manifest.bytes)
+            return Bundle(folder, manifest.target, manifest.draft)
         }
 
         private fun readManifest(folder: File): ByteArray {
@@ -83,17 +75,6 @@ class Bundle private constructor(val folder: File, val target: Role, val draft: 
         }
     }
 }
-
-private fun RoleFacts.at(folder: File) = Role(
-    name = name,
-    model = File(folder, model.graph),
-    tokenizer = File(folder, tokenizer),
-    tokenizerHash = tokenizerHash,
-    dims = dims,
-    kv = model.kv,
-    weights = model.weights,
-    files = model.files.map { File(folder, it) },
-)
 
 /** A file of a bundle: a regular one inside the folder with no link on the way, or a [BundleException]. */
 private class BundleFile(folder: File, name: String) {
@@ -128,7 +109,9 @@ private class BundleFile(folder: File, name: String) {
         // Before it is opened, since a pipe would wait for somebody who writes.
         if (found.isDirectory) throw unreadable("Is a directory")
         if (!found.isRegularFile) throw unreadable("it is not a regular file")
-        opened(path) { stream, size -> block(stream, size) }
+        Files.newByteChannel(path, setOf(READ, NOFOLLOW_LINKS)).use { channel ->
+            block(Channels.newInputStream(channel), channel.size())
+        }
     } catch (_: NoSuchFileException) {
         throw BundleException("$file is missing: export or copy the bundle again")
     } catch (error: IOException) {
@@ -136,11 +119,6 @@ private class BundleFile(folder: File, name: String) {
     } catch (error: InvalidPathException) {
         throw unreadable(oneLine(error.reason))
     }
-
-    private fun <T> opened(path: Path, block: (InputStream, Long) -> T): T =
-        Files.newByteChannel(path, setOf(READ, NOFOLLOW_LINKS)).use { channel ->
-            block(Channels.newInputStream(channel), channel.size())
-        }
 
     private fun behindLink() = BundleException(
         "$file is behind a link, which may lead out of the bundle: put the file itself there",
@@ -164,11 +142,8 @@ internal fun InputStream.upTo(most: Int): ByteArray {
 private fun sha256(stream: InputStream): String {
     val digest = MessageDigest.getInstance("SHA-256")
     val block = ByteArray(1 shl 16)
-    while (true) {
-        val count = stream.read(block)
-        if (count < 0) return digest.digest().hex()
-        digest.update(block, 0, count)
-    }
+    generateSequence { stream.read(block).takeIf { it >= 0 } }.forEach { digest.update(block, 0, it) }
+    return digest.digest().hex()
 }
 
 internal fun ByteArray.hex(): String = joinToString("") { "%02x".format(it) }

@@ -49,7 +49,7 @@ class BundleImport(private val library: File, private val freeBytes: () -> Long)
         cancelled: () -> Boolean = { false },
     ): File {
         val data = reading(Manifest.NAME) { source.open(it).use { stream -> stream.upTo(Manifest.MAX_BYTES + 1) } }
-        val manifest = Manifest.parse(data, Manifest.NAME)
+        val manifest = Manifest.parse(data, library, Manifest.NAME)
         val folder = File(library, MessageDigest.getInstance("SHA-256").digest(data).hex())
         removeUnfinished()
         if (isWhole(folder)) return folder

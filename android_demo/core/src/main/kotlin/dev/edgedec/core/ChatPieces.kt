@@ -6,21 +6,8 @@ import java.io.IOException
 /**
  * A chat template as pieces of text: how a conversation becomes what the model was trained to read.
  *
- * The export writes `tokenizer/chat_pieces.json` where pieces give the template's own text. All fields are there:
- *
- * ```
- * {
- *   "version": 1,
- *   "bos": "text in front of everything",
- *   "roles": {"system": {"open": "...", "close": "..."}, "user": {...}, "assistant": {...}},
- *   "generation": "text after the last message, which begins the assistant's turn",
- *   "default_system": "of the system message in conversations without one", or null,
- *   "strip": ["user", ...], roles whose messages lose white space at both ends
- *   "after_system": {"open": "...", "close": "..."}, or null: of the user's message after a system message,
- *   "think_end": {"mark": "</think>", "drop": "\n"}, or null: what the assistant's earlier messages lose, all up to
- *       the last mark, then the character drop as often as it comes
- * }
- * ```
+ * The export writes `tokenizer/chat_pieces.json` where pieces give the template's own text; docs/bundle-format.md says
+ * what each field means.
  */
 class ChatPieces internal constructor(
     private val bos: String,

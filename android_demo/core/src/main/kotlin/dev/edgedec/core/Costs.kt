@@ -4,7 +4,7 @@ package dev.edgedec.core
 private const val SLOWDOWN_RATE = 0.05
 
 // A pass that took longer by more than this was disturbed by something else.
-private const val DISTURBED = 1.5
+private const val DISTURBED = 1.3
 
 /**
  * What a round costs in plain rounds, which add one token each.
@@ -34,15 +34,19 @@ class Costs(private val target: PassTimes, private val draft: PassTimes? = null)
         return tokens * draft.of(WIDE) / WIDE / plain
     }
 
-    /** Returns what a round has cost, and learns from it. */
-    internal fun observe(round: Round, usesModel: Boolean): Double {
+    /**
+     * Returns what a round has cost, and learns from it.
+     *
+     * @param caughtUp the time for drafting includes a prefill, which was paid for before
+     */
+    internal fun observe(round: Round, usesModel: Boolean, caughtUp: Boolean): Double {
         val expected = expected(round.drafted, usesModel) * slowdown
-        val spent = (round.targetNs + round.draftNs).toDouble().coerceAtMost(DISTURBED * expected)
-        val cost = spent / (plain * slowdown)
+        val draftNs = if (caughtUp) slowdown * drafting(round.drafted, usesModel) else round.draftNs.toDouble()
+        val cost = (round.targetNs + draftNs).coerceAtMost(DISTURBED * expected) / (plain * slowdown)
         val rows = round.drafted + 1
         val ratio = ratio(round.targetNs, target.of(rows))
-        if (usesModel && draft != null && round.drafted > 0) {
-            draft.correct(1, ratio(round.draftNs, round.drafted * draft.of(1)))
+        if (usesModel && draft != null && round.drafted > 0 && !caughtUp) {
+            draft.correct(1, ratio(round.draftNs, drafting(round.drafted, usesModel)))
         }
         target.correct(rows, ratio)
         slowdown *= 1 + SLOWDOWN_RATE * (ratio - 1)
@@ -52,17 +56,17 @@ class Costs(private val target: PassTimes, private val draft: PassTimes? = null)
     /** Time of a plain round; the less is known of it, the less. */
     private val plain: Double get() = target.of(1) * (1 - CAUTION * target.doubt(1)).coerceAtLeast(0.5)
 
-    private fun expected(length: Int, usesModel: Boolean): Double {
-        val drafting = if (usesModel && draft != null) length * draft.of(1) else 0.0
-        return target.of(length + 1) + drafting
-    }
+    private fun expected(length: Int, usesModel: Boolean): Double = target.of(length + 1) + drafting(length, usesModel)
+
+    private fun drafting(length: Int, usesModel: Boolean): Double =
+        if (usesModel && draft != null) length * draft.of(1) else 0.0
 
     private fun ratio(took: Long, expected: Double): Double =
         (took / (expected * slowdown)).coerceIn(1 / DISTURBED, DISTURBED)
 
     private companion object {
         /** Standard errors by which costs are overestimated, and one of a plain round that is too large. */
-        const val CAUTION = 1.0
+        const val CAUTION = 1.5
         const val DOUBTFUL = 0.04
 
         // Rows of a measured pass that stands for prefilling.

@@ -1,109 +1,138 @@
 package dev.edgedec.core
 
 import java.io.File
-
-/** How a text is drawn; see `SamplingParams` in edgedec/decoding/sampling/params.py. */
-data class Sampling(
-    val temperature: Double = 0.0,
-    val topK: Int = 0,
-    val topP: Double = 1.0,
-    val minP: Double = 0.0,
-    val repetitionPenalty: Double = 1.0,
-    val presencePenalty: Double = 0.0,
-    val frequencyPenalty: Double = 0.0,
-    val logitBias: Map<Int, Double> = emptyMap(),
-    /** Of all random choices; null draws one, which [Figures] reports. */
-    val seed: Long? = null,
-)
-
-/** One turn of a conversation. */
-data class Message(val role: String, val content: String)
-
-/** What drafts. */
-enum class Drafter { NONE, LOOKUP, MODEL, AUTO }
+import java.util.concurrent.Executors
+import java.util.concurrent.TimeUnit
 
 /**
- * A text to decode.
+ * How a decoder opens bundles.
  *
- * @property prompt continued as it is; ignored if there are [messages]
- * @property messages a conversation, for bundles with chat pieces
- * @property draftLength drafted tokens of each round; null decides by measured costs
+ * @property threads of each model's passes; null is one for each core, fewer for a model of a few megabytes
+ * @property maxContext most tokens of a prompt and its text, which the caches have room for
+ * @property memory where caches lie
+ * @property batchInvariant see [OnnxModel.load]; true refuses where a draft might change a text
+ * @property loadDraft whether to load the bundle's draft model
  */
-data class Request(
-    val prompt: String = "",
-    val messages: List<Message>? = null,
-    val sampling: Sampling = Sampling(),
-    val drafter: Drafter = Drafter.AUTO,
-    val draftLength: Int? = null,
-    val maxNewTokens: Int = 128,
-    val stopStrings: List<String> = emptyList(),
-    val ignoreEos: Boolean = false,
+data class DecoderOptions(
+    val threads: Int? = null,
+    val maxContext: Int = 2048,
+    val memory: Memory = Memory.direct,
+    val batchInvariant: Boolean? = null,
+    val loadDraft: Boolean = true,
 )
 
-/** A token of the text: the characters that it completes, and whether it was drafted. */
-data class Emission(val token: Int, val text: String, val drafted: Boolean)
-
 /**
- * What a text cost.
+ * Decodes with one bundle at a time, on a thread of its own, which owns all sessions.
  *
- * @property reason why it ended: `eos`, `stop`, `length`, `cancelled`
- * @property ttftS seconds to the first token
- * @property tpotS seconds of each further token; null if there is none
- */
-data class Figures(
-    val reason: String,
-    val promptTokens: Int,
-    val reusedTokens: Int,
-    val newTokens: Int,
-    val rounds: Int,
-    val drafted: Int,
-    val accepted: Int,
-    val ttftS: Double,
-    val tpotS: Double?,
-    val seed: Long,
-) {
-    val tokensPerSecond: Double? get() = tpotS?.let { 1 / it }
-    /** Share of the drafted tokens that were kept; null if nothing was drafted. */
-    val acceptanceRate: Double? get() = if (drafted == 0) null else accepted.toDouble() / drafted
-    /** Tokens of the text per target pass. */
-    val blockEfficiency: Double get() = if (rounds == 0) 0.0 else newTokens.toDouble() / rounds
-}
-
-/** What the decoder is doing. */
-sealed class State {
-    object Closed : State()
-    data class Opening(val folder: File) : State()
-    data class Ready(val about: About) : State()
-    data class Decoding(val about: About) : State()
-    data class Failed(val message: String) : State()
-}
-
-/**
- * Facts about an opened bundle.
+ * All functions may be called from any thread and return at once; what was asked for is done in order. A text
+ * continues from what it has in common with the last one, as the next turn of a conversation does.
  *
- * @property chat whether it has chat pieces
- * @property openS seconds that opening took
- * @property exact whether drafts cannot change a text on this machine: they give plain decoding's, token for token
+ * ```
+ * val decoder = Decoder()
+ * decoder.open(folder)
+ * decoder.generate(Request(prompt = "def fibonacci(n):"), listener)
+ * ```
  */
-data class About(
-    val folder: File,
-    val target: String,
-    val draft: String?,
-    val chat: Boolean,
-    val maxContext: Int,
-    val threads: Int,
-    val openS: Double,
-    val exact: Boolean = false,
-)
+class Decoder(private val options: DecoderOptions = DecoderOptions()) : AutoCloseable {
+    /** What it is doing; written by its own thread only. */
+    @Volatile
+    var state: State = State.Closed
+        private set
 
-/** Called on the decoder's thread. */
-interface Listener {
-    /** The tokens of a round. */
-    fun onTokens(tokens: List<Emission>)
+    private val worker = Executors.newSingleThreadExecutor { task -> Thread(task, "edgedec") }
 
-    /** The text has ended, also when it was cancelled. */
-    fun onEnd(figures: Figures)
+    /** Texts that wait or are decoded; guards [closing] as well. */
+    private val texts = LinkedHashSet<Cancellation>()
+    private var closing = false
 
-    /** The text cannot go on; the decoder is still usable unless its state is [State.Failed]. */
-    fun onError(message: String)
+    /** Belongs to the worker. */
+    private var opened: Opened? = null
+
+    /**
+     * Opens a bundle in place of the one before, whose texts are cancelled; [state] becomes [State.Ready] or
+     * [State.Failed].
+     *
+     * @throws StateException after [close]
+     */
+    fun open(folder: File) = synchronized(texts) {
+        if (closing) throw StateException(CLOSED)
+        cancel()
+        worker.execute { replace(folder) }
+    }
+
+    /** Decodes a text and tells [listener], on the decoder's thread; texts wait for each other. */
+    fun generate(request: Request, listener: Listener) {
+        val text = Cancellation()
+        val accepted = synchronized(texts) {
+            if (!closing) {
+                texts += text
+                worker.execute { decode(request, listener, text) }
+            }
+            !closing
+        }
+        if (!accepted) listener.onError(CLOSED)
+    }
+
+    /** Ends all texts asked for so far, also inside a pass; each listener is told the end of its text. */
+    fun cancel() = synchronized(texts) { texts.forEach { it.cancel() } }
+
+    /** Cancels all texts and frees models and caches, on the decoder's thread, which then ends. */
+    override fun close() = synchronized(texts) {
+        if (!closing) {
+            closing = true
+            cancel()
+            worker.execute { release() }
+            worker.shutdown()
+        }
+    }
+
+    /** Waits until the decoder's thread has ended, after [close]. */
+    fun join() {
+        do {
+            val ended = worker.awaitTermination(1, TimeUnit.MINUTES)
+        } while (!ended)
+    }
+
+    private fun replace(folder: File) {
+        release()
+        if (synchronized(texts) { closing }) return
+        state = State.Opening(folder)
+        state = try {
+            val found = Opened.open(folder, options)
+            opened = found
+            State.Ready(found.about)
+        } catch (error: Throwable) {
+            State.Failed(sentence(error))
+        }
+    }
+
+    private fun release() {
+        opened?.close()
+        opened = null
+        state = State.Closed
+    }
+
+    private fun decode(request: Request, listener: Listener, text: Cancellation) {
+        val opened = opened
+        if (opened == null) {
+            synchronized(texts) { texts -= text }
+            return listener.onError((state as? State.Failed)?.message ?: "no bundle is open: open one first")
+        }
+        state = State.Decoding(opened.about)
+        val outcome = runCatching { opened.generate(request, text, listener::onRest, listener::onTokens) }
+        synchronized(texts) { texts -= text }
+        state = State.Ready(opened.about)
+        outcome.fold(listener::onEnd) { listener.onError(sentence(it)) }
+    }
+
+    private companion object {
+        const val CLOSED = "the decoder is closed: make another one"
+
+        fun sentence(error: Throwable): String = when (error) {
+            is EdgedecException -> error.message.orEmpty()
+            is OutOfMemoryError -> "there is not enough memory: use a shorter context or a smaller model"
+            is LinkageError -> "ONNX Runtime's library cannot be loaded on this machine: ${error.message}"
+            else -> "unexpected, please report it: $error"
+        }
+    }
 }

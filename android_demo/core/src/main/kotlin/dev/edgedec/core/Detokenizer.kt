@@ -2,6 +2,15 @@ package dev.edgedec.core
 
 import java.io.ByteArrayOutputStream
 
+/** Turns tokens into text one by one: the pieces joined are the text of all, and none ends inside a character. */
+interface TextStream {
+    /** Returns the text that [token] completes; empty if that would be part of a character. */
+    fun push(token: Int): String
+
+    /** Returns the text that was held back, at the end. */
+    fun flush(): String
+}
+
 /**
  * The `decoder` section of a tokenizer.json: how a vocabulary's tokens become text.
  *
@@ -21,8 +30,12 @@ internal data class Scheme(
     val mark: String = "",
     val dropFirstMark: Boolean = false,
 ) {
-    /** @param continued the text goes on after another */
-    fun joiner(continued: Boolean): Joiner = if (byteLevel) ByteJoiner() else PieceJoiner(this, continued)
+    /**
+     * @param written how the vocabulary writes a token; empty if it is not part of the text
+     * @param continued the text goes on after another
+     */
+    fun stream(written: (Int) -> String, continued: Boolean): TextStream =
+        if (byteLevel) ByteJoiner(written) else PieceJoiner(written, this, continued)
 
     companion object {
         /** @throws BundleException a decoder that cannot be run token by token here */
@@ -72,22 +85,6 @@ internal data class Scheme(
     }
 }
 
-/** Joins the tokens of one text. */
-internal interface Joiner {
-    /** The text that a token completes; often nothing. */
-    fun push(token: String): String
-
-    /** The text that was held back. */
-    fun flush(): String
-}
-
-/** The pieces joined are what [Tokenizer.decode] returns for all tokens, and no piece ends inside a character. */
-internal class JoinedStream(private val written: (Int) -> String, private val joiner: Joiner) : TextStream {
-    override fun push(token: Int): String = written(token).let { if (it.isEmpty()) "" else joiner.push(it) }
-
-    override fun flush(): String = joiner.flush()
-}
-
 /** GPT-2's map: printable Latin-1 stands for itself, other bytes for U+0100, U+0101 and so on. */
 internal object ByteAlphabet {
     private val chars: CharArray = run {
@@ -111,22 +108,27 @@ internal object ByteAlphabet {
 }
 
 /** Joins the bytes of all tokens as UTF-8, with U+FFFD for invalid ones. */
-private class ByteJoiner : Joiner {
+private class ByteJoiner(private val written: (Int) -> String) : TextStream {
     private val utf8 = Utf8()
 
-    override fun push(token: String): String = utf8.push(ByteAlphabet.bytes(token))
+    override fun push(token: Int): String = utf8.push(ByteAlphabet.bytes(written(token)))
 
     override fun flush(): String = utf8.flush()
 }
 
 /** Joins SentencePiece's tokens; of a run of byte tokens either all is text, or every byte is U+FFFD. */
-private class PieceJoiner(private val scheme: Scheme, continued: Boolean) : Joiner {
+private class PieceJoiner(
+    private val written: (Int) -> String,
+    private val scheme: Scheme,
+    continued: Boolean,
+) : TextStream {
     private val run = ByteArrayOutputStream()
     private var stripLeft = if (continued) 0 else scheme.stripCount
     private var first = !continued
 
-    override fun push(token: String): String {
-        var text = scheme.replacements.fold(token) { found, (old, new) -> found.replace(old, new) }
+    override fun push(token: Int): String {
+        val piece = written(token).ifEmpty { return "" }
+        var text = scheme.replacements.fold(piece) { found, (old, new) -> found.replace(old, new) }
         val dropped = first && scheme.dropFirstMark
         first = false
         if (scheme.byteFallback) {
@@ -148,16 +150,9 @@ private class PieceJoiner(private val scheme: Scheme, continued: Boolean) : Join
     }
 
     private fun stripped(text: String): String {
-        var from = 0
-        while (stripLeft > 0 && from < text.length) {
-            if (text[from] != scheme.strip) {
-                stripLeft = 0
-                break
-            }
-            from++
-            stripLeft--
-        }
-        return text.substring(from)
+        val cut = text.take(stripLeft).takeWhile { it == scheme.strip }.length
+        stripLeft = if (cut == text.length) stripLeft - cut else 0
+        return text.substring(cut)
     }
 }
 

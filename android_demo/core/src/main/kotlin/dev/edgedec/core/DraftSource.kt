@@ -17,9 +17,6 @@ interface DraftSource : AutoCloseable {
     /** Returns up to [length] tokens to follow the text; [lengths] is asked before each of them. */
     fun propose(length: Int, lengths: Lengths): IntArray
 
-    /** Called after a round that may have drafted, with the tokens that it added to the text. */
-    fun observe(kept: IntArray) {}
-
     /** Ends the running pass of a draft model, or the next one, with [InterruptedPass]; from any thread. */
     fun interrupt() {}
 

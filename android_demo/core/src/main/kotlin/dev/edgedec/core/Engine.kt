@@ -54,7 +54,7 @@ class Engine internal constructor(
      * an empty session.
      *
      * @param sampler made with the same prompt
-     * @param stop of this text; `stop.finish()` returns the whole text afterwards
+     * @param stop of this text; `stop.end()` returns afterwards what a cancelled text holds back, `stop.finish()` all
      */
     fun run(
         prompt: IntArray,
@@ -114,8 +114,7 @@ class Engine internal constructor(
             } catch (interrupted: InterruptedPass) {
                 if (!cancellation.requested) throw interrupted
             }
-            stop.end("cancelled")
-            return figures.of(stop.reason.orEmpty(), promptTokens, reused, sampler.seed)
+            return figures.of(stop.reason ?: "cancelled", promptTokens, reused, sampler.seed)
         }
 
         /** Decodes speculatively (2211.17192): propose, forward, accept, cut, commit. */
@@ -131,7 +130,6 @@ class Engine internal constructor(
             try {
                 // The root and the accepted tokens that belong to the text; the last token is the next root.
                 target.commit(cut.tokens.size)
-                drafter?.observe(cut.tokens)
             } finally {
                 val accepted = tokens.size - 1
                 val round = Round(draft.size, accepted, cut.tokens.size, drafted - start, verified - drafted)

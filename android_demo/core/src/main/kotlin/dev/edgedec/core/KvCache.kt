@@ -1,7 +1,6 @@
 package dev.edgedec.core
 
 import ai.onnxruntime.OnnxTensor
-import ai.onnxruntime.OrtEnvironment
 
 /**
  * The keys and values of one sequence, `[2 * layers, kv_heads, slots, width]` in one block.
@@ -16,22 +15,14 @@ internal class KvCache(graph: Graph, val slots: Int, memory: Memory) : AutoClose
     private val block = memory.reserve(parts.toLong() * heads * slots * slotBytes, "the cache of $slots tokens")
 
     /** Tensors by the name of an input. */
-    val past: Map<String, OnnxTensor>
+    val past = tensors("past", graph)
 
     /** Tensors by the name of an output. */
-    val present: Map<String, OnnxTensor>
+    val present = tensors("present", graph)
 
-    init {
-        val environment = OrtEnvironment.getEnvironment()
-        val shape = longArrayOf(1, heads.toLong(), slots.toLong(), graph.kvWidth.toLong())
-        val bytes = heads * slots * slotBytes
-        fun tensors(time: String) = (0 until parts).associate { part ->
-            val name = "${time}_${if (part % 2 == 0) "key" else "value"}_${part / 2}"
-            val view = block.buffer.part(part * bytes, bytes)
-            name to OnnxTensor.createTensor(environment, view, shape, graph.kvType)
-        }
-        past = tensors("past")
-        present = tensors("present")
+    private fun tensors(time: String, graph: Graph): Map<String, OnnxTensor> = (0 until parts).associate { part ->
+        val name = "${time}_${if (part % 2 == 0) "key" else "value"}_${part / 2}"
+        name to block.tensor(part * heads * slots * slotBytes, graph.kvType, 1, heads, slots, graph.kvWidth)
     }
 
     /** Returns the bytes of one slot: all layers and heads. */

@@ -81,7 +81,7 @@ internal class AcceptanceByPosition(most: Int) {
         const val TRUST = 2.0
 
         /** Share of the evidence that stays at each observation. */
-        const val KEPT = 0.93
+        const val KEPT = 0.96
         const val KNOWN = 4.0
     }
 }

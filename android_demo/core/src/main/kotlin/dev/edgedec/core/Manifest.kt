@@ -1,19 +1,9 @@
 package dev.edgedec.core
 
+import java.io.File
+
 /** The manifest's facts about a file. */
 internal data class FileFact(val sha256: String, val bytes: Long)
-
-/** What a manifest says about a model in one format; files are named by their paths in the bundle. */
-internal data class ModelFacts(val graph: String, val files: List<String>, val kv: String, val weights: String)
-
-/** What a manifest says about a model, in the format that is read here. */
-internal data class RoleFacts(
-    val name: String,
-    val model: ModelFacts,
-    val tokenizer: String,
-    val tokenizerHash: String,
-    val dims: Map<String, Long>,
-)
 
 /**
  * The manifest of a bundle, read as untrusted input: types are checked, sizes bounded, and no path leaves the folder.
@@ -22,8 +12,8 @@ internal data class RoleFacts(
  */
 internal class Manifest private constructor(
     val files: Map<String, FileFact>,
-    val target: RoleFacts,
-    val draft: RoleFacts?,
+    val target: Role,
+    val draft: Role?,
 ) {
     /** Bytes of all files; the largest number if they are more. */
     val bytes: Long = files.values.fold(0L) { sum, fact ->
@@ -39,10 +29,11 @@ internal class Manifest private constructor(
         /**
          * Reads a manifest.
          *
-         * @param where it is, for messages
+         * @param folder of the bundle, where its files are
+         * @param where the manifest is, for messages
          * @throws BundleException not a manifest, of another version, or not as expected
          */
-        fun parse(data: ByteArray, where: String): Manifest {
+        fun parse(data: ByteArray, folder: File, where: String): Manifest {
             if (data.size > MAX_BYTES) throw BundleException("$where is larger than ${MAX_BYTES shr 20} MiB")
             val raw = jsonObject(data)
                 ?: throw BundleException("$where is not a JSON object: export or copy the bundle again")
@@ -55,8 +46,8 @@ internal class Manifest private constructor(
             if (manifest.has("generation")) manifest.fields("generation")
             return Manifest(
                 files,
-                target = role("target", roles.fields("target"), files),
-                draft = if (roles.has("draft")) role("draft", roles.fields("draft"), files) else null,
+                target = role("target", roles.fields("target"), files.keys, folder),
+                draft = if (roles.has("draft")) role("draft", roles.fields("draft"), files.keys, folder) else null,
             )
         }
 
@@ -86,11 +77,11 @@ internal class Manifest private constructor(
             }
         }
 
-        private fun role(name: String, fields: Fields, files: Map<String, FileFact>): RoleFacts {
+        private fun role(name: String, fields: Fields, files: Set<String>, folder: File): Role {
             fields.text("architecture")
             fields.text("source")
             if (fields.has("licence")) fields.text("licence")
-            val dims = fields.fields("dims")
+            fields.fields("dims").let { dims -> dims.names.forEach(dims::size) }
             val tokenizer = fields.fields("tokenizer")
             val file = listed(tokenizer.text("file"), tokenizer, files)
             val variants = fields.fields("variants")
@@ -101,24 +92,26 @@ internal class Manifest private constructor(
                 "the bundle has no $name in the format '$FORMAT', only ${oneLine(models.keys.joinToString())}:" +
                     " export it with --format $FORMAT",
             )
-            return RoleFacts(
+            return Role(
                 name,
-                model,
-                tokenizer = file.substringBeforeLast('/', ""),
+                model = File(folder, model.first),
+                tokenizer = File(folder, file.substringBeforeLast('/', "")),
                 tokenizerHash = tokenizer.text("content_sha256"),
-                dims = dims.names.associateWith { dims.size(it) },
+                files = model.second.map { File(folder, it) },
             )
         }
 
-        private fun model(fields: Fields, files: Map<String, FileFact>): ModelFacts {
+        /** The graph of a model in one format, and all its files. */
+        private fun model(fields: Fields, files: Set<String>): Pair<String, List<String>> {
             val names = fields.texts("files").map { listed(it, fields, files) }
             val graph = fields.text("file")
             // So that the file that is loaded is one that is hashed.
             if (graph !in names) throw fields.wrong("file", "one of its own files")
-            return ModelFacts(graph, names, fields.text("kv"), fields.text("weights"))
+            listOf("kv", "weights").forEach(fields::text)
+            return graph to names
         }
 
-        private fun listed(name: String, where: Fields, files: Map<String, FileFact>): String {
+        private fun listed(name: String, where: Fields, files: Set<String>): String {
             if (name !in files) throw BundleException("${where.where}: '${oneLine(name)}' is not among the files")
             return name
         }

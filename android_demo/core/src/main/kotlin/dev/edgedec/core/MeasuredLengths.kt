@@ -3,19 +3,22 @@ package dev.edgedec.core
 /**
  * Drafts as many tokens as give most tokens per time by measured costs and measured acceptance, none if that is best.
  *
- * A round may only lose what an allowance holds: it begins with [FIRST] tokens' time, grows by a share of each text
- * and by what drafts have gained, and pays for drafts that were wrong. So decoding is never slower than plainly by more
- * than these, whatever is drafted. A drafter that does not pay is tried again now and then, within the allowance.
+ * A round may only lose what an allowance holds: a text begins with at most [FIRST] tokens' time, which grows by a share
+ * of the text and by what drafts have gained, and pays for drafts that were wrong. So decoding is never slower than
+ * plainly by more than these, whatever is drafted. A drafter that does not pay is tried again now and then, within the allowance.
  *
  * The draft model's prefill of a long prompt is paid by the allowance, by a drafter's known gain over the rest of the
  * text, or once for a drafter of which nothing is known.
  */
-class MeasuredLengths(private val costs: Costs) : Lengths {
+class MeasuredLengths internal constructor(private val costs: Costs, private val first: Double) : Lengths {
+    constructor(costs: Costs) : this(costs, FIRST)
+
     private val drafters = HashMap<String, Drafting>()
-    private var allowance = FIRST
+    private var allowance = first
     private var remaining = 0
     private var rounds = 0
-    private var nextPlain = if (costs.doubtful) 0 else SELDOM
+    private var plainRounds = 0
+    private var nextPlain = 0
     private var planned = 0
     private var drafting: Drafting? = null
 
@@ -23,6 +26,7 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
 
     override fun begin(remaining: Int) {
         this.remaining = remaining
+        allowance = minOf(allowance, first)
         drafters.values.forEach { it.catchingUp = false }
         reset()
     }
@@ -43,7 +47,8 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
         val gained = remaining * (1 - 1 / best(one).rate)
         val surely = gained > SURELY * price && (one.acceptance.known || !one.triedUnknown)
         if (!surely) {
-            if (length(one) == 0 || price > allowance - (costs.round(1, one.usesModel) - 1)) return false
+            // What is left must still pay for a draft.
+            if (length(one, allowance - price) == 0) return false
             allowance -= price
         }
         one.triedUnknown = true
@@ -63,9 +68,14 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
         rounds++
         remaining -= round.emitted
         val one = drafting
-        val cost = costs.observe(round, one?.usesModel == true)
+        val cost = costs.observe(round, one?.usesModel == true, one?.catchingUp == true)
         if (round.drafted == 0) {
-            nextPlain = rounds + if (costs.doubtful) OFTEN else SELDOM
+            plainRounds++
+            nextPlain = rounds + when {
+                plainRounds < SETTLING -> 0
+                costs.doubtful -> OFTEN
+                else -> SELDOM
+            }
         }
         if (one != null && round.drafted > 0) {
             one.observe(round, rounds)
@@ -84,7 +94,7 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
         drafters.getOrPut(source.name) { Drafting(source.usesModel) }
 
     /** Returns how many tokens to draft now. */
-    private fun length(one: Drafting): Int {
+    private fun length(one: Drafting, allowance: Double = this.allowance): Int {
         if (rounds >= nextPlain) return 0
         val best = best(one, RISK * allowance)
         if (best.length > 0) return best.length
@@ -140,11 +150,14 @@ class MeasuredLengths(private val costs: Costs) : Lengths {
         /** The allowance, in tokens: at first, at most, and by which share of a text it grows. */
         const val FIRST = 2.0
         const val MOST_ALLOWED = 6.0
-        const val SHARE = 0.0125
+        const val SHARE = 0.008
 
-        /** Share of the allowance that a round may lose, and rounds to find out what a plain one takes. */
+        /** Share of the allowance that a round may lose. */
         const val RISK = 0.6
-        const val OFTEN = 4
+
+        /** Plain rounds at first, and rounds between later ones: they show what a plain round takes. */
+        const val SETTLING = 3
+        const val OFTEN = 8
         const val SELDOM = 32
 
         /** Least gain for which to draft, and to ask one drafter before another. */

@@ -1,5 +1,8 @@
 package dev.edgedec.core
 
+import ai.onnxruntime.OnnxJavaType
+import ai.onnxruntime.OnnxTensor
+import ai.onnxruntime.OrtEnvironment
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
@@ -52,4 +55,10 @@ internal fun ByteBuffer.part(from: Int, bytes: Int): ByteBuffer {
     whole.position(from)
     whole.limit(from + bytes)
     return whole.slice().order(ByteOrder.nativeOrder())
+}
+
+/** Wraps the bytes from [from] on as a tensor; nothing is copied. */
+internal fun Block.tensor(from: Int, type: OnnxJavaType, vararg shape: Int): OnnxTensor {
+    val view = buffer.part(from, shape.fold(type.size, Int::times))
+    return OnnxTensor.createTensor(OrtEnvironment.getEnvironment(), view, LongArray(shape.size) { shape[it].toLong() }, type)
 }

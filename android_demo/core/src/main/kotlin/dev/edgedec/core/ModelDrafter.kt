@@ -48,10 +48,6 @@ class ModelDrafter(private val session: Session) : DraftSource {
         return drafted.copyOf(count)
     }
 
-    override fun observe(kept: IntArray) {
-        sampler?.let { settle(it.history) }
-    }
-
     override fun interrupt() = session.interrupt()
 
     override fun resume() = session.resume()

@@ -5,21 +5,13 @@ import java.io.IOException
 import java.io.RandomAccessFile
 import java.nio.channels.FileChannel.MapMode.READ_ONLY
 
-/** An operator of ONNX: its [domain], which is empty for ONNX's own, and its [name]. */
-data class Operator(val domain: String, val name: String)
-
 /**
  * Facts about an ONNX file, read without a runtime.
  *
  * @property metadata by key, as the exporter wrote it
  * @property weightBytes bytes of all weights as stored
- * @property operators all that the graph uses
  */
-class OnnxFile private constructor(
-    val metadata: Map<String, String>,
-    val weightBytes: Long,
-    val operators: Set<Operator>,
-) {
+class OnnxFile private constructor(val metadata: Map<String, String>, val weightBytes: Long) {
     companion object {
         /**
          * Walks over a graph, and checks that its weights are in files of its folder, so that nothing else is loaded.
@@ -43,7 +35,7 @@ class OnnxFile private constructor(
                     throw BundleException("$found: ${found.length()} bytes, expected $end: cut short, export it again")
                 }
             }
-            return OnnxFile(walk.metadata, walk.inlineBytes + walk.stored.sumOf { it.length }, walk.operators)
+            return OnnxFile(walk.metadata, walk.inlineBytes + walk.stored.sumOf { it.length })
         }
 
         private fun walk(file: File): GraphWalk = try {
@@ -83,7 +75,6 @@ private data class Stored(val location: String, val offset: Long, val length: Lo
 private class GraphWalk(private val fields: Protobuf) {
     val metadata = HashMap<String, String>()
     val stored = HashSet<Stored>()
-    val operators = HashSet<Operator>()
     var inlineBytes = 0L
         private set
 
@@ -94,11 +85,7 @@ private class GraphWalk(private val fields: Protobuf) {
     private fun message(kind: OnnxMessage, span: Span, depth: Int) {
         if (depth > MAX_DEPTH) throw DamagedMessage()
         val children = CHILDREN[kind].orEmpty()
-        var name = ""
-        var domain = ""
         fields.each(span) { number, value ->
-            if (kind == OnnxMessage.NODE && number == OP_TYPE) name = fields.text(value)
-            if (kind == OnnxMessage.NODE && number == NODE_DOMAIN) domain = fields.text(value)
             val child = children[number] ?: return@each
             val inner = value ?: throw DamagedMessage()
             when (child) {
@@ -107,7 +94,6 @@ private class GraphWalk(private val fields: Protobuf) {
                 else -> message(child, inner, depth + 1)
             }
         }
-        if (kind == OnnxMessage.NODE) operators += Operator(domain, name)
     }
 
     private fun tensor(span: Span) {
@@ -140,8 +126,6 @@ private class GraphWalk(private val fields: Protobuf) {
 
     private companion object {
         const val MAX_DEPTH = 16
-        const val OP_TYPE = 4
-        const val NODE_DOMAIN = 7
         const val EXTERNAL_DATA = 13
         val TENSOR_DATA = setOf(4, 5, 6, 7, 9, 10, 11)
     }
@@ -149,7 +133,7 @@ private class GraphWalk(private val fields: Protobuf) {
 
 private enum class OnnxMessage { MODEL, TRAINING, GRAPH, FUNCTION, NODE, ATTRIBUTE, SPARSE, TENSOR, PROPERTY }
 
-/** Fields that lead to a tensor or an operator; attributes of operators hold both, too. */
+/** Fields that lead to a tensor; attributes of operators hold some, too. */
 private val CHILDREN: Map<OnnxMessage, Map<Int, OnnxMessage>> = mapOf(
     OnnxMessage.MODEL to mapOf(
         7 to OnnxMessage.GRAPH,

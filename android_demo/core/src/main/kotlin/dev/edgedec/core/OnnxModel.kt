@@ -6,28 +6,33 @@ import ai.onnxruntime.OrtLoggingLevel
 import ai.onnxruntime.OrtSession
 import java.io.File
 
-/** Weights on ONNX Runtime, loaded once and shared by all sessions; see edgedec/runtimes/onnx/model.py. */
+/**
+ * Weights on ONNX Runtime, loaded once and shared by all sessions; see edgedec/runtimes/onnx/model.py.
+ *
+ * Close it after its sessions.
+ */
 class OnnxModel private constructor(
     private val graph: Graph,
     private val found: Padding?,
     /** Threads of a pass. */
     val threads: Int,
     private val memory: Memory,
-) : Model {
+) : AutoCloseable {
     private val padding = found ?: Padding.NONE
     private var open = true
 
-    override val name: String get() = graph.facts.name
-    override val vocabSize: Int get() = graph.facts.vocabSize
-    override val eosIds: Set<Int> get() = graph.facts.eosIds
+    val name: String get() = graph.facts.name
+    val vocabSize: Int get() = graph.facts.vocabSize
+    val eosIds: Set<Int> get() = graph.facts.eosIds
 
-    // The kernel refuses passes that reach beyond the rotary tables, padding included.
-    override val maxContext: Int get() = maxOf(1, graph.facts.maxContext - padding.slack)
+    /** Most tokens of a session: the kernel refuses passes that reach beyond the rotary tables, padding included. */
+    val maxContext: Int get() = maxOf(1, graph.facts.maxContext - padding.slack)
 
     /** Whether a row's bits do not depend on the rows computed with it: any draft gives plain decoding's text. */
     val batchInvariant: Boolean get() = found != null
 
-    override fun open(capacity: Int): Session {
+    /** Returns an empty session that holds up to [capacity] tokens. */
+    fun open(capacity: Int): Session {
         if (!open) throw StateException("the model is closed: load it again")
         if (capacity !in 1..maxContext) {
             throw InputException("expected a capacity of 1..$maxContext tokens, got $capacity")

@@ -13,10 +13,15 @@ internal class Opened private constructor(
     private val resources: Resources,
 ) : AutoCloseable {
     private val lookup = LookupDrafter()
-    private val both = model?.let { BothDrafters(lookup, it) }
+    private val both = model?.let { HybridDrafter(lookup, it) }
 
-    /** Decodes a text on this thread, and hands on the tokens of each round. */
-    fun generate(request: Request, cancellation: Cancellation, onTokens: (List<Emission>) -> Unit): Figures {
+    /** Decodes a text on this thread, and hands on the tokens of each round and what a cancelled text held back. */
+    fun generate(
+        request: Request,
+        cancellation: Cancellation,
+        onRest: (String) -> Unit = {},
+        onTokens: (List<Emission>) -> Unit,
+    ): Figures {
         val prompt = encode(request)
         val sampler = Sampler(request.sampling, target.vocabSize, prompt)
         val stop = StopRule(
@@ -26,7 +31,9 @@ internal class Opened private constructor(
             stream = tokenizer.stream(prompt),
         )
         val lengths = request.draftLength?.let(::FixedLength) ?: measured
-        return engine.run(prompt, sampler, stop, source(request.drafter), lengths, cancellation, onTokens)
+        val figures = engine.run(prompt, sampler, stop, source(request.drafter), lengths, cancellation, onTokens)
+        stop.end().let { if (it.isNotEmpty()) onRest(it) }
+        return figures
     }
 
     override fun close() = resources.close()

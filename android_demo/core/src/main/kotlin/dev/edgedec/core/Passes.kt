@@ -1,5 +1,8 @@
 package dev.edgedec.core
 
+import ai.onnxruntime.OnnxJavaType.FLOAT
+import ai.onnxruntime.OnnxJavaType.INT32
+import ai.onnxruntime.OnnxJavaType.INT64
 import ai.onnxruntime.OnnxTensor
 import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtException
@@ -37,9 +40,6 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
     /** Forgets a request that no pass has answered. */
     fun resume() = interrupt.forget()
 
-    /** Throws [InterruptedPass] if a request was not answered yet. */
-    fun answer() = interrupt.answer()
-
     /**
      * Computes [tokens] into slots [past] and following.
      *
@@ -49,7 +49,7 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
      */
     @Synchronized
     fun run(tokens: IntArray, past: Int, head: Boolean, rows: Int = tokens.size) {
-        checkOpen()
+        if (!open) throw closed()
         interrupt.answer()
         count++
         val total = past + rows
@@ -74,8 +74,8 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
     fun logits(of: Long, row: Int, into: FloatArray) {
         checkValid(of)
         val columns = graph.facts.vocabSize
-        outputs.reader.position(row * columns)
-        outputs.reader.get(into, 0, columns)
+        outputs.logits.position(row * columns)
+        outputs.logits.get(into, 0, columns)
     }
 
     /** Returns the most likely token of a row of pass [of]; of equals the lowest id. */
@@ -103,12 +103,8 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
         }
     }
 
-    private fun checkOpen() {
-        if (!open) throw closed()
-    }
-
     private fun checkValid(of: Long) {
-        checkOpen()
+        if (!open) throw closed()
         if (of != count) {
             throw StateException("these rows were overwritten: read them before the next forward()")
         }
@@ -122,8 +118,7 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
             bias.close()
             bias = grown
         }
-        val shape = longArrayOf(1, 1, rows.toLong(), total.toLong())
-        return OnnxTensor.createTensor(environment, bias.buffer.part(0, bytes).asFloatBuffer(), shape)
+        return bias.tensor(0, FLOAT, 1, 1, rows, total)
     }
 
     /** Wraps all but the attention bias for these numbers of rows. */
@@ -142,20 +137,19 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
             outputs = grown
         }
         if (bindings.size >= MAX_BINDINGS) drop()
-        val own = inputs.tensors(environment, key.count) + ("rows" to index(wanted) { it }) + attentionRows(key)
-        val scored = outputs.tensors(environment, wanted)
+        val own = inputs.tensors(key.count) + ("rows" to index(wanted) { it }) + attentionRows(key)
+        val scored = outputs.tensors(wanted)
         val binding = Binding(HashMap(own + cache.past), scored + cache.present, own.values + scored.values)
         bindings[key] = binding
         return binding
     }
 
-    private fun attentionRows(key: Key): Map<String, OnnxTensor> = when {
-        !graph.ownRows -> emptyMap()
-        else -> mapOf(
+    private fun attentionRows(key: Key): Map<String, OnnxTensor> =
+        if (!graph.ownRows) emptyMap()
+        else mapOf(
             "attention_rows" to index(key.rows) { minOf(it, key.count - 1) },
             "computed_rows" to index(key.count) { it },
         )
-    }
 
     /** Returns a constant; a buffer of the heap is copied into the tensor's own memory. */
     private fun index(size: Int, value: (Int) -> Int): OnnxTensor {
@@ -196,68 +190,49 @@ internal class Passes(private val graph: Graph, private val cache: KvCache, priv
 
 /** Inputs that change with every pass, in one block. */
 private class Inputs(val rows: Int, memory: Memory) : AutoCloseable {
-    private val block = memory.reserve(2L * Long.SIZE_BYTES * rows + HEADER, "the inputs of $rows rows")
-    private val ids = block.buffer.part(HEADER, Long.SIZE_BYTES * rows)
-    private val positions = block.buffer.part(HEADER + Long.SIZE_BYTES * rows, Long.SIZE_BYTES * rows)
-    private val pastLength = block.buffer.part(0, Int.SIZE_BYTES).asIntBuffer()
-    private val total = block.buffer.part(Long.SIZE_BYTES, Int.SIZE_BYTES).asIntBuffer()
-    private val idsOut = ids.asLongBuffer()
-    private val positionsOut = positions.asLongBuffer()
+    private val block = memory.reserve(2L * Long.SIZE_BYTES * rows + IDS_AT, "the inputs of $rows rows")
+    private val positionsAt = IDS_AT + Long.SIZE_BYTES * rows
+    private val ids = block.buffer.part(IDS_AT, Long.SIZE_BYTES * rows).asLongBuffer()
+    private val positions = block.buffer.part(positionsAt, Long.SIZE_BYTES * rows).asLongBuffer()
 
     fun set(tokens: IntArray, past: Int, total: Int) {
         for (row in tokens.indices) {
-            idsOut.put(row, tokens[row].toLong())
-            positionsOut.put(row, (past + row).toLong())
+            ids.put(row, tokens[row].toLong())
+            positions.put(row, (past + row).toLong())
         }
-        pastLength.put(0, total - 1)
-        this.total.put(0, total)
+        block.buffer.putInt(0, total - 1).putInt(TOTAL_AT, total)
     }
 
-    fun tensors(environment: OrtEnvironment, count: Int): Map<String, OnnxTensor> {
-        val shape = longArrayOf(1, count.toLong())
-        val bytes = Long.SIZE_BYTES * count
-        return mapOf(
-            "input_ids" to OnnxTensor.createTensor(environment, ids.part(0, bytes).asLongBuffer(), shape),
-            "position_ids" to OnnxTensor.createTensor(environment, positions.part(0, bytes).asLongBuffer(), shape),
-            "seqlens_k" to OnnxTensor.createTensor(environment, pastLength, longArrayOf(1)),
-            "total_sequence_length" to OnnxTensor.createTensor(environment, total, longArrayOf()),
-        )
-    }
+    fun tensors(count: Int): Map<String, OnnxTensor> = mapOf(
+        "input_ids" to block.tensor(IDS_AT, INT64, 1, count),
+        "position_ids" to block.tensor(positionsAt, INT64, 1, count),
+        "seqlens_k" to block.tensor(0, INT32, 1),
+        "total_sequence_length" to block.tensor(TOTAL_AT, INT32),
+    )
 
     override fun close() = block.close()
 
     private companion object {
-        const val HEADER = 64
+        const val TOTAL_AT = 8
+        const val IDS_AT = 64
     }
 }
 
 /** Outputs of a pass with a head, in one block. */
 private class Outputs(val rows: Int, private val facts: GraphFacts, memory: Memory) : AutoCloseable {
-    private val idBytes = Long.SIZE_BYTES * rows * facts.topK
-    private val topBytes = Float.SIZE_BYTES * rows * facts.topK
+    private val topLogitsAt = Long.SIZE_BYTES * rows * facts.topK
+    private val logitsAt = topLogitsAt + Float.SIZE_BYTES * rows * facts.topK
     private val logitBytes = Float.SIZE_BYTES.toLong() * rows * facts.vocabSize
-    private val block = memory.reserve(idBytes + topBytes + logitBytes, "the logits of $rows rows")
-    private val logits = block.buffer.part(idBytes + topBytes, logitBytes.toInt())
-    val topIds: LongBuffer = block.buffer.part(0, idBytes).asLongBuffer()
-    val topLogits: FloatBuffer = block.buffer.part(idBytes, topBytes).asFloatBuffer()
-    val reader: FloatBuffer = logits.asFloatBuffer()
+    private val block = memory.reserve(logitsAt + logitBytes, "the logits of $rows rows")
+    val topIds: LongBuffer = block.buffer.part(0, topLogitsAt).asLongBuffer()
+    val topLogits: FloatBuffer = block.buffer.part(topLogitsAt, logitsAt - topLogitsAt).asFloatBuffer()
+    val logits: FloatBuffer = block.buffer.part(logitsAt, logitBytes.toInt()).asFloatBuffer()
 
-    fun tensors(environment: OrtEnvironment, count: Int): Map<String, OnnxTensor> {
-        fun floats(from: FloatBuffer, columns: Int): OnnxTensor {
-            val view = from.duplicate()
-            view.position(0)
-            view.limit(count * columns)
-            return OnnxTensor.createTensor(environment, view, longArrayOf(count.toLong(), columns.toLong()))
-        }
-        val ids = topIds.duplicate()
-        ids.limit(count * facts.topK)
-        val shape = longArrayOf(count.toLong(), facts.topK.toLong())
-        return mapOf(
-            "logits" to floats(reader, facts.vocabSize),
-            "top_logits" to floats(topLogits, facts.topK),
-            "top_ids" to OnnxTensor.createTensor(environment, ids, shape),
-        )
-    }
+    fun tensors(count: Int): Map<String, OnnxTensor> = mapOf(
+        "logits" to block.tensor(logitsAt, FLOAT, count, facts.vocabSize),
+        "top_logits" to block.tensor(topLogitsAt, FLOAT, count, facts.topK),
+        "top_ids" to block.tensor(0, INT64, count, facts.topK),
+    )
 
     override fun close() = block.close()
 }

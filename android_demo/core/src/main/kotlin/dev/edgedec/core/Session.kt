@@ -1,17 +1,5 @@
 package dev.edgedec.core
 
-/** Loaded weights and the facts about them; sessions share it. Close it after its sessions. */
-interface Model : AutoCloseable {
-    val name: String
-    val vocabSize: Int
-    val eosIds: Set<Int>
-    /** Most tokens of a session. */
-    val maxContext: Int
-
-    /** Returns an empty session that holds up to [capacity] tokens. */
-    fun open(capacity: Int): Session
-}
-
 /**
  * One sequence: tokens that are committed, and the chain of the last pass that is pending.
  *

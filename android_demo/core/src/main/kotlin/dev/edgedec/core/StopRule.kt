@@ -24,23 +24,22 @@ class StopRule(
     private val eosIds: Set<Int> = emptySet(),
     maxNewTokens: Int,
     stopStrings: List<String> = emptyList(),
-    stream: TextStream? = null,
+    private val stream: TextStream = NoText,
 ) {
     init {
         if (maxNewTokens < 1) throw InputException("max_new_tokens $maxNewTokens: expected 1 or more")
         if ("" in stopStrings) throw InputException("an empty stop string: expected at least one character")
-        if (stopStrings.isNotEmpty() && stream == null) {
+        if (stopStrings.isNotEmpty() && stream == NoText) {
             throw InputException("stop strings need the text: give a tokenizer's stream as well")
         }
     }
 
-    private val stream = stream ?: NoText
     private val stops = stopStrings.distinct()
     private val text = StringBuilder()
     private var held = ""
     private var left = maxNewTokens
 
-    /** Null while the text goes on, then `eos`, `stop` or `length`, or what [end] was told. */
+    /** Null while the text goes on, then `eos`, `stop`, `length` or `cancelled`. */
     var reason: String? = null
         private set
 
@@ -50,11 +49,6 @@ class StopRule(
     /** Lowers the limit to what a session has room for. */
     fun limit(tokens: Int) {
         left = minOf(left, tokens)
-    }
-
-    /** Ends the text for another reason, unless it has ended. */
-    fun end(reason: String) {
-        if (this.reason == null) this.reason = reason
     }
 
     /**
@@ -72,10 +66,16 @@ class StopRule(
         return Cut(tokens.copyOf(texts.size), texts)
     }
 
-    /** Ends the text, as `cancelled` unless it has ended, and returns all of it with what was held back. */
+    /** Ends the text, as `cancelled` unless it has ended; returns what was held back, once. */
+    fun end(): String {
+        if (reason == null) reason = "cancelled"
+        return flush().also(text::append)
+    }
+
+    /** Ends the text likewise, and returns all of it. */
     fun finish(): String {
-        end("cancelled")
-        return text.append(flush()).toString()
+        end()
+        return text.toString()
     }
 
     private fun take(token: Int): String {

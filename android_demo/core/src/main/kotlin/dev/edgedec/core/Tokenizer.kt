@@ -62,7 +62,7 @@ class Tokenizer private constructor(private val file: TokenizerFile, val chat: C
      * After a prompt with any text the first word keeps the space that the beginning of a text would lose.
      */
     fun stream(prompt: IntArray = intArrayOf()): TextStream =
-        JoinedStream(::written, file.scheme.joiner(continued = prompt.any { written(it).isNotEmpty() }))
+        file.scheme.stream(::written, continued = prompt.any { written(it).isNotEmpty() })
 
     /** A token as the vocabulary writes it; empty if decoding skips it. */
     private fun written(token: Int): String = if (token in specialIds) "" else file.tokens.getOrNull(token).orEmpty()

@@ -46,11 +46,10 @@ internal class TokenizerFile(
             reader.end()
             val sections = Fields(JsonObject(found), file.path)
             fun section(name: String) = if (sections.has(name)) sections.fields(name) else null
-            val vocabulary = model.vocabulary()
             val normalization = Normalization.read(section("normalizer"))
-            val added = if (sections.has("added_tokens")) added(sections, vocabulary, normalization) else emptyList()
+            val added = if (sections.has("added_tokens")) added(sections, model.ids, normalization) else emptyList()
             return TokenizerFile(
-                tokens = vocabulary.tokens(added),
+                tokens = model.tokens(added),
                 added = added,
                 normalization = normalization,
                 steps = PreTokenizer.read(section("pre_tokenizer")),
@@ -60,14 +59,10 @@ internal class TokenizerFile(
             )
         }
 
-        private fun added(
-            sections: Fields,
-            vocabulary: Vocabulary,
-            normalization: Normalization,
-        ): List<AddedToken> {
+        private fun added(sections: Fields, known: Map<String, Int>, normalization: Normalization): List<AddedToken> {
             val found = ArrayList<AddedToken>()
             val ids = HashMap<String, Int>()
-            var next = vocabulary.size
+            var next = known.size
             for (fields in sections.each("added_tokens")) {
                 val content = fields.textOr("content", "")
                 if (content.isEmpty()) continue
@@ -75,7 +70,7 @@ internal class TokenizerFile(
                     throw fields.wrong("content", "a text of at most $MAX_ADDED_LENGTH characters")
                 }
                 // As the library numbers them, whatever the file says.
-                val id = vocabulary.ids[content] ?: ids.getOrPut(content) { next }
+                val id = known[content] ?: ids.getOrPut(content) { next }
                 if (fields.id("id") != id) throw fields.wrong("id", "$id, the id of this token")
                 next = maxOf(next, id + 1)
                 val special = fields.flagOr("special", false)
@@ -128,23 +123,9 @@ internal class TokenizerFile(
     }
 }
 
-/** The tokens of a model, in both directions. */
-internal class Vocabulary(val ids: Map<String, Int>, where: String) {
-    val size: Int get() = ids.size
-    private val highest = ids.values.maxOrNull() ?: throw BundleException("$where: it has no tokens")
-
-    /** All tokens by id, added ones included. */
-    fun tokens(added: List<AddedToken>): List<String?> {
-        val found = arrayOfNulls<String>(1 + maxOf(highest, added.maxOfOrNull { it.id } ?: 0))
-        for ((token, id) in ids) found[id] = token
-        for (token in added) found[token.id] = token.content
-        return found.asList()
-    }
-}
-
 /** Reads the `model` section value by value, since its tree would be many times as large as what is kept of it. */
 private class ModelSection(private val where: String) {
-    private val ids = HashMap<String, Int>()
+    val ids = HashMap<String, Int>()
     private val settings = HashMap<String, JsonElement>()
     private val merges = Merges()
 
@@ -173,7 +154,14 @@ private class ModelSection(private val where: String) {
         merges.add(id(pair[0]), id(pair[1]), id(pair[0] + pair[1]))
     }
 
-    fun vocabulary() = Vocabulary(ids, where)
+    /** All tokens by id, added ones included. */
+    fun tokens(added: List<AddedToken>): List<String?> {
+        if (ids.isEmpty()) throw BundleException("$where: it has no tokens")
+        val found = arrayOfNulls<String>(1 + maxOf(ids.values.max(), added.maxOfOrNull { it.id } ?: 0))
+        for ((token, id) in ids) found[id] = token
+        for (token in added) found[token.id] = token.content
+        return found.asList()
+    }
 
     fun bpe(): Bpe {
         val fields = Fields(JsonObject(settings), where)

@@ -14,10 +14,14 @@ private const val PLAIN_NS = 100_000_000.0
  * @param noise of the times that the policy sees
  */
 class Device(private val rows: List<Double>, val step: Double, private val noise: Noises = Noises.NONE, seed: Int = 7) {
-    enum class Noises { NONE, MUCH, SPIKES, HEAT }
+    enum class Noises { NONE, MUCH, SPIKES, HEAT, LOAD }
 
     private val random = Random(seed)
     private var passes = 0
+    private var narrow = false
+
+    /** Whether a bundle is being opened; with [Noises.LOAD] passes of one row seem slower then. */
+    var loading = false
 
     /** What the policy sees, and the time without noise that losses are counted in. */
     var nowNs = 0.0
@@ -25,6 +29,7 @@ class Device(private val rows: List<Double>, val step: Double, private val noise
 
     fun pass(count: Int) {
         passes++
+        narrow = count == 1
         take(PLAIN_NS * exactly(count))
     }
 
@@ -42,6 +47,7 @@ class Device(private val rows: List<Double>, val step: Double, private val noise
             Noises.NONE -> 1.0
             Noises.MUCH -> exp(0.2 * 2 * (random.nextDouble() + random.nextDouble() + random.nextDouble() - 1.5))
             Noises.SPIKES -> if (random.nextInt(20) == 0) 6.0 else 1.0
+            Noises.LOAD -> if (loading && narrow) 1.4 else 1.0
             Noises.HEAT -> if (passes > 200) 2.5 else 1.0
         }
     }
@@ -62,13 +68,16 @@ class CostModel(
     private val prompt = IntArray(8) { it }
     private val random = Random(seed)
 
-    /** Returns the policy after what it measures at load. */
-    fun measured(): Lengths {
+    /** Returns the policy after what it measures at load, the broken twin by a larger [allowance]. */
+    fun measured(allowance: Double? = null): Lengths {
         val session = target.open(64)
         target.onPass = device::pass
+        device.loading = true
         val times = PassTimes.measure(session) { device.nowNs.toLong() }
+        device.loading = false
         val draft = PassTimes(intArrayOf(1, 8), doubleArrayOf(PLAIN_NS * device.step, PLAIN_NS * device.step * 1.5))
-        return MeasuredLengths(Costs(times, draft.takeIf { device.step > 0 }))
+        val costs = Costs(times, draft.takeIf { device.step > 0 })
+        return allowance?.let { MeasuredLengths(costs, it) } ?: MeasuredLengths(costs)
     }
 
     /** Returns the time of [texts] texts relative to plain decoding of them. */

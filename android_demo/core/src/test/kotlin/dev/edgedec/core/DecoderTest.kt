@@ -63,6 +63,18 @@ class DecoderTest {
     }
 
     @Test
+    fun `what a stop string held back is told when a text is cancelled`() = decoding { decoder ->
+        val plain = decoder.decode(request)
+        val text = plain.tokens.joinToString("") { it.text }
+        // It never comes, but the whole text might begin it.
+        val heard = decoder.decode(request.copy(stopStrings = listOf(text + "\u0000"))) { decoder.cancel() }
+        assertEquals("cancelled", heard.figures?.reason)
+        assertEquals("", heard.tokens.joinToString("") { it.text })
+        assertTrue(heard.rest.isNotEmpty() && text.startsWith(heard.rest), heard.rest)
+        assertEquals("", plain.rest)
+    }
+
+    @Test
     fun `a text that waits is cancelled as well`() = decoding { decoder ->
         val first = Heard()
         val second = Heard()
@@ -173,6 +185,7 @@ class DecoderTest {
 /** Keeps what a listener is told. */
 private class Heard(private val then: () -> Unit = {}) : Listener {
     val tokens = ArrayList<Emission>()
+    var rest = ""
     var figures: Figures? = null
     var error: String? = null
     private val done = CountDownLatch(1)
@@ -180,6 +193,10 @@ private class Heard(private val then: () -> Unit = {}) : Listener {
     override fun onTokens(tokens: List<Emission>) {
         this.tokens += tokens
         then()
+    }
+
+    override fun onRest(text: String) {
+        rest = text
     }
 
     override fun onEnd(figures: Figures) {

@@ -10,16 +10,13 @@ package dev.edgedec.core
  * @param forgetful the broken twin: a rollback forgets a token more than it should
  */
 class FakeModel(
-    override val vocabSize: Int = 16,
+    val vocabSize: Int = 16,
     private val seed: Long = 0,
     private val sharpness: Double = 2.0,
     private val like: Pair<FakeModel, Double>? = null,
-    override val eosIds: Set<Int> = emptySet(),
-    override val maxContext: Int = 4096,
+    val eosIds: Set<Int> = emptySet(),
     private val forgetful: Boolean = false,
-) : Model {
-    override val name = "fake"
-
+) {
     /** Passes so far, those that were interrupted included. */
     var passes = 0
 
@@ -40,9 +37,7 @@ class FakeModel(
         return DoubleArray(vocabSize) { share * other[it] + (1 - share) * own[it] }
     }
 
-    override fun open(capacity: Int): Session = FakeSession(this, capacity, forgetful)
-
-    override fun close() = Unit
+    fun open(capacity: Int): Session = FakeSession(this, capacity, forgetful)
 
     /** About a standard normal number: the sum of three parts of a word. */
     private fun normal(word: Long): Double {

@@ -60,8 +60,6 @@ class OnnxFileTest {
             val found = OnnxFile.read(role.model, role.files)
             assertTrue("\"graph_version\"" in found.metadata.getValue("edgedec"))
             assertEquals(role.files[1].length(), found.weightBytes, 1e5)
-            assertTrue(Operator("com.microsoft", "MatMulNBits") in found.operators, "${found.operators}")
-            assertTrue(Operator("", "Softmax") in found.operators || found.operators.size > 3)
         }
     }
 
@@ -69,16 +67,15 @@ class OnnxFileTest {
         assertEquals(expected.toDouble(), found.toDouble(), within)
 
     @Test
-    fun `operators and weights are found in attributes, functions and training`() {
+    fun `weights are found in attributes, functions and training`() {
         File(folder, "a").writeBytes(ByteArray(8))
-        val node = message(4 to "If", 5 to message(6 to message(1 to message(4 to "Inner", 7 to "own"))))
+        val node = message(5 to message(6 to message(5 to message(9 to "56789"))))
         val graph = message(1 to node, 5 to message(9 to "1234"), 15 to message(1 to tensor("a", 4)))
-        val function = message(7 to message(4 to "InFunction"))
+        val function = message(7 to message(5 to message(5 to message(9 to "ab"))))
         write(7 to graph, 14 to entry("edgedec", "{}"), 20 to message(1 to message(5 to tensor("a"))), 25 to function)
         val found = OnnxFile.read(file)
-        assertEquals(setOf("If", "Inner", "InFunction"), found.operators.map { it.name }.toSet())
         assertEquals(mapOf("edgedec" to "{}"), found.metadata)
-        assertEquals(12L, found.weightBytes)
+        assertEquals(19L, found.weightBytes)
     }
 
     @Test

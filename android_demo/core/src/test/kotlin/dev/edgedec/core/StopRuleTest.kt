@@ -28,7 +28,7 @@ class StopRuleTest {
         return text.substring(0, first.first)
     }
 
-    private fun check(make: (Example) -> StopRule) = { one: Example ->
+    private fun check(rest: (StopRule) -> String = StopRule::end, make: (Example) -> StopRule) = { one: Example ->
         val rule = make(one)
         val shown = StringBuilder()
         var at = 0
@@ -41,12 +41,18 @@ class StopRuleTest {
             assertTrue(expected(one).startsWith(shown)) { "showed '$shown' of '${expected(one)}'" }
         }
         if (rule.reason != null) assertEquals(expected(one), shown.toString())
+        assertEquals(expected(one), shown.toString() + rest(rule))
         assertEquals(expected(one), rule.finish())
     }
 
     @Test
     fun `pieces are the text up to its end, however it is cut into tokens and rounds`() {
         holds(any, 2000, check { rule(it) })
+    }
+
+    @Test
+    fun `a rule that keeps what it holds back is caught`() {
+        assertTrue(isBroken(any, 2000, check(rest = { "" }) { rule(it) }))
     }
 
     @Test

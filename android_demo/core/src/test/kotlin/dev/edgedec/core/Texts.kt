@@ -39,7 +39,7 @@ class Example(random: Random) {
         return when (drafter) {
             0 -> LookupDrafter()
             1 -> model
-            2 -> BothDrafters(LookupDrafter(), model)
+            2 -> HybridDrafter(LookupDrafter(), model)
             else -> ScriptedDrafter(prompt + Random(lengthsSeed).tokens(60, 16)) { it % 3 > 0 }
         }
     }

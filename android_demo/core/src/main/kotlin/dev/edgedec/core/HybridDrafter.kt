@@ -6,7 +6,7 @@ package dev.edgedec.core
  * While lookup drafts, the draft model does not run and catches up later. The model comes first where its drafts have
  * been worth more.
  */
-class BothDrafters(private val lookup: DraftSource, private val model: DraftSource) : DraftSource {
+class HybridDrafter(private val lookup: DraftSource, private val model: DraftSource) : DraftSource {
     override val name get() = "hybrid"
 
     override fun begin(sampler: Sampler) {
@@ -18,11 +18,6 @@ class BothDrafters(private val lookup: DraftSource, private val model: DraftSour
         val modelFirst = lengths.prefers(model, lookup)
         val draft = (if (modelFirst) model else lookup).propose(length, lengths)
         return if (draft.isNotEmpty()) draft else (if (modelFirst) lookup else model).propose(length, lengths)
-    }
-
-    override fun observe(kept: IntArray) {
-        lookup.observe(kept)
-        model.observe(kept)
     }
 
     override fun interrupt() = model.interrupt()
