@@ -242,19 +242,25 @@ def quickest(format: str, path: Path, options: LoadOptions) -> str | None:
     return found
 
 
-def load_head(format: str, path: Path, options: LoadOptions) -> HeadModel:
+def load_head(format: str, path: Path, files: Collection[Path], options: LoadOptions) -> HeadModel:
     """Load a head by the runtime of its format, beside the target's weights.
+
+    Args:
+        format: of the head.
+        path: its main file, which ``admit`` has checked.
+        files: all of its files; no other is opened.
+        options: of the target.
 
     Raises:
         RuntimeUnavailable: the format's runtime has no heads.
-        BundleError: the file is missing, damaged, or not a head.
+        BundleError: a file is missing, damaged, not listed, or not a head.
 
     """
     name = of_format(format).name
     loader = getattr(adapter(name), "load_head", None)
     if loader is None:
         raise RuntimeUnavailable(f"the runtime {name} has no heads: use --format onnx")
-    head: HeadModel = loader(path, options)
+    head: HeadModel = loader(path, files, options)
     return head
 
 

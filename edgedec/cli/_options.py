@@ -42,8 +42,9 @@ class _DrafterOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         self.help = (
-            f"Way of drafting: {', '.join(_values.drafters())}; default: auto, which is hybrid if"
-            " there is a draft model, else text; none is plain decoding."
+            f"Way of drafting: {', '.join(_values.drafters())}; default: auto, which is headed"
+            " if the target has a head, else hybrid if there is a draft model, else text; none is"
+            " plain decoding."
         )
         return super().get_help_record(ctx)
 

@@ -143,7 +143,9 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
     if role.role == "target":
         rows.append(("", Chat.of(bundle).describe()))
     for variant in role.variants.values():
-        stored = sum(bundle.files[name].size_bytes for name in variant.files)
+        shared = role.role == "head" and bundle.target.variants.get(variant.format)
+        own = set(variant.files) - set(shared.files if shared else ())
+        stored = sum(bundle.files[name].size_bytes for name in own)
         rows.append(
             ("", f"{variant.format}, weights {variant.weights}, KV {variant.kv}, {size(stored)}")
         )

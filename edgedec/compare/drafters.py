@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.model_path import is_gguf
-from edgedec.bundle import Bundle
 from edgedec.compare.interleaved import Comparison, OnProgress, compare
 from edgedec.compare.questions import (
     WARM_UPS,
@@ -20,7 +18,8 @@ from edgedec.compare.questions import (
 )
 from edgedec.compare.records import Recorder, recording
 from edgedec.decoding import drafting
-from edgedec.loading.build import OpenOptions
+from edgedec.loading.build import OpenOptions, find_pair
+from edgedec.loading.drafters import drafter_name
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PLAIN = "plain"
@@ -28,13 +27,25 @@ PLAIN = "plain"
 RECORDS = "bundle"
 
 
-def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
+def entrants(
+    common: OpenOptions, *, has_draft: bool, has_mask: bool = False, has_head: bool = False
+) -> dict[str, OpenOptions]:
     """Return plain decoding at its fastest (no padding), ``auto``, and each drafter that can run.
 
     Other composites are left out, since ``auto`` is one and their parts run on their own.
+
+    Args:
+        common: options of all.
+        has_draft: there is a draft model.
+        has_mask: it was trained to draft several tokens in a pass.
+        has_head: the target has a head.
+
     """
     plain = common.changed(drafter="none", batch_invariant=False)
     able = [n for n in drafting.planned() if has_draft or not drafting.info(n).needs_model]
+    infos = {name: drafting.info(name) for name in drafting.usable()}
+    able += [n for n, of in infos.items() if of.needs_mask and has_mask]
+    able += [n for n, of in infos.items() if of.needs_head and has_head]
     drafters = [drafting.AUTO, *(name for name in able if not drafting.info(name).parts)]
     return {PLAIN: plain, **{name: common.changed(drafter=name) for name in drafters}}
 
@@ -104,9 +115,7 @@ def bench_bundle(
         The comparison, and with questions the figures of each category and candidate.
 
     """
-    own_draft = not is_gguf(asked.bundle) and Bundle.open(asked.bundle).draft is not None
-    has_draft = own_draft or asked.common.draft is not None
-    ways = entrants(asked.common, has_draft=has_draft)
+    ways = _entrants(asked)
     with recording(out, RECORDS) as recorder:
         recorder.add(kind="about", **_about(asked))
         with opened(asked.bundle, ways) as pipelines:
@@ -115,6 +124,20 @@ def bench_bundle(
         if also is not None:
             also(prompts, found, recorder)
     return found, rows
+
+
+def _entrants(asked: DrafterTask) -> dict[str, OpenOptions]:
+    common = asked.common
+    pair = find_pair(asked.bundle, common)
+    mask = None if pair.draft is None else pair.draft.mask
+    return entrants(
+        common,
+        has_draft=pair.draft is not None,
+        has_mask=mask is not None and pair.shared_tokenizer,
+        # Streamed weights show no states.
+        has_head=drafter_name(pair, common) == drafting.HEADED
+        and common.load.own.get("weight_memory") is None,
+    )
 
 
 def _raced(

@@ -122,9 +122,9 @@ class Engine:
             left = ()
             raise
         finally:
-            if self._reader is not None:
-                self._tap(None)
-            if self._pooled is not None:
+            if self._pooled is not None:  # else another engine may be decoding in the target
+                if self._reader is not None:
+                    self._tap(None)
                 self._pooled.release(left)
             self._running = self._pooled = None
             self.last_tokens = request.sampler.history

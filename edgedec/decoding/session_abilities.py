@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from edgedec.decoding.session import Session
+from edgedec.decoding.session import ModelInfo, Session
 from edgedec.decoding.tree import FloatArray
 
 
@@ -90,9 +90,13 @@ class HeadModel(Protocol):
     """A head: its sessions, and the fusion of its target's residual streams.
 
     Attributes:
+        info: facts about it; its ``vocab_size`` is the target's.
         reads: layers of the target before which it reads the stream, as ``Capabilities.taps``.
 
     """
+
+    @property
+    def info(self) -> ModelInfo: ...
 
     @property
     def reads(self) -> tuple[int, ...]: ...

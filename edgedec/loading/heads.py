@@ -18,6 +18,13 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
         BundleError: it is damaged, or was exported for another target.
 
     """
+    own = None if pair.bundle is None else pair.bundle.head
+    if pair.head is None and own is not None:
+        raise InputError(
+            f"the head of {pair.where} is for {', '.join(own.variants)}, not for"
+            f" {pair.target.format}: give --format {next(iter(own.variants))}, or try --drafter"
+            " lookup"
+        )
     if pair.head is None:
         raise InputError(
             f"--drafter head needs a head, and {pair.where} has none: export the target with"
@@ -34,7 +41,15 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
             " --weight-memory out, or try --drafter lookup"
         )
     pair.head.admit()
-    head = registry.load_head(pair.head.format, pair.head.path, options.load)
+    files = pair.head.files.values()
+    head = registry.load_head(pair.head.format, pair.head.path, files, options.load)
+    columns = head.info.vocab_size, target.info.vocab_size
+    if columns[0] != columns[1]:
+        head.close()
+        raise BundleError(
+            f"{pair.head.path}: the head scores {columns[0]} tokens, the target {columns[1]}:"
+            " export both again"
+        )
     if head.reads != target.capabilities.taps:
         head.close()
         raise BundleError(

@@ -41,8 +41,8 @@ class OpenOptions:
     Attributes:
         load: load options of the target, and of the draft unless it has its own.
         draft_load: load options of the draft; None is those of the target.
-        drafter: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``;
-            ``none`` is plain decoding.
+        drafter: a drafter's name; ``auto`` is ``headed`` with a head, ``hybrid`` with a draft
+            model, else ``text``; ``none`` is plain decoding.
         draft: a draft model, which ``Pipeline.open`` finds as it finds the target; of a bundle the
             target drafts. None is the draft that comes with the target. A drafter's name is taken
             as ``drafter``, as it was before.

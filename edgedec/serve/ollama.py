@@ -189,6 +189,8 @@ def _common(body: Body) -> dict[str, Any]:
     options = body.part("options")
     if options is not None:
         length = options.whole("num_predict", -2, _MOST_TOKENS)
+        if length == 0:
+            raise refused("options.num_predict", "-1 for no limit, or at least 1", length)
         found["max_tokens"] = _MOST_TOKENS if (length or 0) < 0 else length
         found["repetition_penalty"] = options.number("repeat_penalty", 0, 100)
         found |= {name: options.get(name) for name in _SAME}

@@ -149,7 +149,8 @@ class Calls:
             call = json.loads(text)
         except (ValueError, RecursionError):
             return False
-        if not isinstance(call, dict) or call.get("name") not in self._tools.names:
+        name = call.get("name") if isinstance(call, dict) else None
+        if not isinstance(name, str) or name not in self._tools.names:
             return False
         arguments = call.get("arguments", call.get("parameters", {}))
         if not isinstance(arguments, str):
@@ -158,7 +159,7 @@ class Calls:
             {
                 "id": f"call_{secrets.token_hex(12)}",
                 "type": "function",
-                "function": {"name": call["name"], "arguments": arguments},
+                "function": {"name": name, "arguments": arguments},
             }
         )
         return True

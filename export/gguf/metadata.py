@@ -58,11 +58,12 @@ def sampling_keys(generation: Mapping[str, Any]) -> dict[str, Value]:
     greedy = generation.get("do_sample") is False
     found: dict[str, Value] = {}
     for name, key in KEYS.items():
-        value = generation.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        value: Any = generation.get(name)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not -1 <= value <= _MOST_K:  # false for NaN
             continue
         if not greedy or name == "repetition_penalty":
-            found[key] = min(max(int(value), 0), _MOST_K) if name == "top_k" else float(value)
+            found[key] = max(int(value), 0) if name == "top_k" else float(value)
     if generation.get("do_sample") is True:
         found.setdefault(KEYS["temperature"], 1.0)
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from edgedec.bundle.onnx_file import check_listed as admit
 from edgedec.decoding.session_abilities import HeadModel
+from edgedec.errors import BundleError
 from edgedec.hardware.device import Device
 from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
@@ -40,10 +42,17 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
     )
 
 
-def load_head(path: Path, options: LoadOptions) -> HeadModel:
+def load_head(path: Path, files: Collection[Path], options: LoadOptions) -> HeadModel:
     """See ``edgedec.runtimes.registry.load_head``; heads run on ONNX Runtime in every place."""
-    from edgedec.runtimes.onnx.head import OnnxHead
+    from edgedec.runtimes.onnx.head import FUSE_FILE, OnnxHead
 
+    fusion = path.with_name(FUSE_FILE)
+    if fusion not in files:
+        raise BundleError(
+            f"{path}: the manifest does not list {FUSE_FILE} among the head's files: export the"
+            " bundle again"
+        )
+    admit(fusion, files)
     return OnnxHead.load(path, threads=options.threads)
 
 

@@ -57,7 +57,7 @@ class GraphFacts:
                 name=str(found["name"]), eos_ids=eos_ids, block_size=block, taps=_taps(found),
                 reads=tuple(int(tap) for tap in found.get("reads", ())), **sizes,
             )  # fmt: skip
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(where) from error
 
 

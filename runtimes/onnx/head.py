@@ -11,12 +11,13 @@ import numpy as np
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import ModelInfo, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import BundleError
-from edgedec.runtimes._ort.opening import open_inference
+from edgedec.errors import BundleError, PassFailed
+from edgedec.runtimes._ort.opening import one_line, open_inference
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.session import OnnxSession
 
 HEAD_FILE, FUSE_FILE = "head.onnx", "fuse.onnx"
+_FLOATS = "tensor(float)"
 
 
 class OnnxHeadSession(OnnxSession):
@@ -67,10 +68,11 @@ class OnnxHead:
         file = path.with_name(FUSE_FILE)
         stored = read_model_file(file)
         fusion = open_inference(file, stored, model.info.threads)
-        ends = {node.name: node.shape for node in (*fusion.get_inputs(), *fusion.get_outputs())}
-        wide = len(facts.reads) * model.graph.hidden
-        shapes = {name: shape[-1] for name, shape in ends.items()}
-        if not facts.reads or shapes != {"states": wide, "carried": model.graph.hidden}:
+        nodes = (*fusion.get_inputs(), *fusion.get_outputs())
+        ends = {node.name: (node.type, *node.shape[-1:]) for node in nodes}
+        hidden = model.graph.hidden
+        widths = {"states": len(facts.reads) * hidden, "carried": hidden}
+        if not hidden or ends != {name: (_FLOATS, width) for name, width in widths.items()}:
             raise BundleError(f"{path}: not a head with its fusion: export it again")
         return cls(model, fusion)
 
@@ -81,7 +83,10 @@ class OnnxHead:
 
     def fuse(self, states: FloatArray) -> FloatArray:
         """See ``HeadModel``."""
-        (carried,) = self._fusion.run(["carried"], {"states": states[None]})
+        try:
+            (carried,) = self._fusion.run(["carried"], {"states": states[None]})
+        except Exception as error:  # ONNX Runtime's own errors share no public base
+            raise PassFailed(f"ONNX Runtime could not run a pass: {one_line(error)}") from error
         found: FloatArray = np.asarray(carried[0])
         return found
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import demo_head
 import pytest
 
 from edgedec.compare.drafters import entrants
@@ -55,6 +56,20 @@ def test_drafters_and_their_records(ask, tmp_path: Path) -> None:
     assert [one["kind"] for one in records[:2]] == ["machine", "about"]
     runs = [one for one in records if one["kind"] == "run"]
     assert len(runs) == 2 * 2 * len(names)
+
+
+def test_a_head_runs_alone_too(run, tmp_path: Path) -> None:
+    size = ["-n", 12, "--threads", 1, "--out", tmp_path / "out", "--count", 1]
+    result = run("bench", demo_head.bundle(), *size, "--json")
+    assert result.exit_code == 0, result.output
+    found = list(json.loads(result.stdout))
+    assert found == list(entrants(OpenOptions(), has_draft=False, has_head=True))
+    assert found == [*entrants(OpenOptions(), has_draft=False), "head"]
+
+
+def test_a_draft_of_several_tokens_a_pass_runs_alone_too() -> None:
+    names = entrants(OpenOptions(), has_draft=True, has_mask=True)
+    assert [*names] == [*entrants(OpenOptions(), has_draft=True), "parallel"]
 
 
 def test_energy_is_a_column_where_the_machine_tells(ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+import demo_head
 import pytest
 
 from edgedec._support import installation
@@ -175,6 +176,15 @@ def test_inspect(run, bundle, plain_bundle) -> None:
     assert found["chat"] == {"template": True, "pieces": True}
     assert "chat template, chat pieces with system messages" in shown
     assert "no chat template" in run("inspect", plain_bundle).stdout
+
+
+def test_inspect_counts_the_weights_that_a_head_shares_once(run) -> None:
+    folder = demo_head.bundle()
+    head, _, _, form, *_ = run("inspect", folder).output.partition("head  ")[2].splitlines()
+    files = [*folder.glob("target/head.*"), *folder.glob("target/fuse.*")]
+    stored = sum(file.stat().st_size for file in files)
+    assert head.strip().startswith("eagle3 from head")
+    assert form.endswith(f"KV fp32, {stored / 1e6:.1f} MB")
 
 
 def test_inspect_for_android(run, bundle, one_line, tmp_path: Path) -> None:

@@ -7,11 +7,16 @@ const UNMADE = "none was made";
 const DRAFTERS = {
   none: "Nothing drafts: the target decodes token by token",
   model: "The draft model proposes tokens",
-  lookup: "Tokens that followed the same words earlier in the text are proposed again",
-  hybrid: "The draft model proposes tokens, or what followed the same words earlier in the text",
-  adaptive: "Several ways to draft take turns, by what each gains",
+  parallel: "The draft model proposes several tokens in one pass",
   tree: "The draft model proposes a tree of tokens",
-  text: "The draft model proposes text, in a vocabulary of its own",
+  strings: "The draft model proposes text, in a vocabulary of its own",
+  hybrid: "The draft model proposes tokens, or what followed the same words earlier in the text",
+  adaptive: "The draft model and other ways to draft take turns, by what each gains",
+  lookup: "Tokens that followed the same words earlier in the text are proposed again",
+  recycle: "Tokens that the target found likely before are proposed again",
+  text: "Tokens that followed the same words earlier in the text, or that the target found likely before, are proposed again",
+  head: "A head that reads the target's states proposes tokens",
+  headed: "A head that reads the target's states proposes tokens, or what followed the same words earlier in the text",
 };
 
 function drafting({ drafter, draft_length: length, lossless, accept }) {

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import math
 import subprocess
 import sys
 import time
@@ -158,6 +159,13 @@ def test_options_that_make_no_sense(target, out, changes, words):
 )
 def test_the_sampling_that_a_checkpoint_asks_for(generation, stated):
     assert stated_sampling(sampling_keys(generation)) == stated
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+@pytest.mark.parametrize("name", ["temperature", "top_k"])
+def test_sampling_that_is_no_number_is_left_out(name: str, value: float) -> None:
+    found = sampling_keys({name: value, "top_p": 0.5})
+    assert found == {"general.sampling.top_p": 0.5}
 
 
 def test_a_bundle_and_its_file_ask_for_the_same_sampling(target, out):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import demo_head
 import numpy as np
+import onnx
 import pytest
 
 from edgedec import Pipeline
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import BundleError, InputError
+from edgedec.errors import BundleError, InputError, StateError
+from edgedec.runtimes.onnx.head import FUSE_FILE, HEAD_FILE, OnnxHead
 
 PROMPTS = ("def read_lines(path):", "class Reader:\n    def __init__(self, path):")
 
@@ -162,6 +166,15 @@ def test_what_excludes_a_head(tmp_path: Path) -> None:
         Pipeline.open(demo_head.bundle(), drafter="head", memory="2GB", plan="none")
 
 
+def test_a_head_in_another_format_is_named(tmp_path: Path) -> None:
+    def moved(folder: Path, manifest: dict[str, Any]) -> None:
+        variants = manifest["roles"]["head"]["variants"]
+        variants["gguf"] = variants.pop("onnx")
+
+    with pytest.raises(InputError, match="is for gguf, not for onnx: give --format gguf"):
+        Pipeline.open(changed(tmp_path / "b", moved), drafter="head")
+
+
 def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
     """Its files are there and whole, but its target shows other states."""
     folder = tmp_path / "b"
@@ -177,3 +190,98 @@ def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifests[0]), "utf-8")
     with pytest.raises(BundleError, match=r"before layers \[2, 3, 4\].* before \[1, 2, 3\]"):
         Pipeline.open(folder, drafter="head")
+
+
+def changed(folder: Path, change: Callable[[Path, dict[str, Any]], None]) -> Path:
+    """The bundle after a change of its files and its manifest, which states what is there."""
+    shutil.copytree(demo_head.bundle(), folder)
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    change(folder, manifest)
+    for name, fact in manifest["files"].items():
+        data = (folder / name).read_bytes()
+        fact |= {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    (folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    return folder
+
+
+def unlisted(folder: Path, manifest: dict[str, Any]) -> None:
+    """The fusion is there, and the manifest states neither its size nor its hash."""
+    del manifest["files"][f"target/{FUSE_FILE}"]
+    manifest["roles"]["head"]["variants"]["onnx"]["files"].remove(f"target/{FUSE_FILE}")
+
+
+def linked(folder: Path, manifest: dict[str, Any]) -> None:
+    """Likewise, and it is a link that leads out of the bundle."""
+    unlisted(folder, manifest)
+    file = folder / "target" / FUSE_FILE
+    file.unlink()
+    file.symlink_to(demo_head.bundle() / "target" / FUSE_FILE)
+
+
+def data_unlisted(folder: Path, manifest: dict[str, Any]) -> None:
+    """The fusion's weights are in a file that the manifest does not list."""
+    del manifest["files"][f"target/{FUSE_FILE}.data"]
+    manifest["roles"]["head"]["variants"]["onnx"]["files"].remove(f"target/{FUSE_FILE}.data")
+
+
+@pytest.mark.parametrize("change", [unlisted, linked, data_unlisted])
+def test_files_that_the_manifest_does_not_list_are_not_opened(
+    tmp_path: Path, change: Callable[[Path, dict[str, Any]], None]
+) -> None:
+    with Pipeline.open(changed(tmp_path / "same", lambda *_: None), drafter="head"):
+        pass
+    with pytest.raises(BundleError, match="does not list"):
+        Pipeline.open(changed(tmp_path / "b", change), drafter="head")
+
+
+def test_what_is_no_fusion_is_refused(tmp_path: Path) -> None:
+    """Its inputs have other shapes, some of them none at all."""
+
+    def exchanged(folder: Path, manifest: dict[str, Any]) -> None:
+        shutil.copyfile(folder / "target" / HEAD_FILE, folder / "target" / FUSE_FILE)
+        files = manifest["roles"]["head"]["variants"]["onnx"]["files"]
+        assert f"target/{HEAD_FILE}.data" in files
+
+    with pytest.raises(BundleError, match="not a head with its fusion"):
+        Pipeline.open(changed(tmp_path / "b", exchanged), drafter="head")
+
+
+@pytest.mark.parametrize("facts", [{"reads": [1e400]}, {"taps": {"carried.next": 1e400}}])
+def test_facts_that_are_no_numbers_are_refused(tmp_path: Path, facts: dict[str, Any]) -> None:
+    def damaged(folder: Path, manifest: dict[str, Any]) -> None:
+        file = folder / "target" / HEAD_FILE
+        model = onnx.load(file, load_external_data=False)
+        (stated,) = model.metadata_props
+        stated.value = json.dumps(json.loads(stated.value) | facts)
+        onnx.save(model, file)
+
+    with pytest.raises(BundleError, match="its metadata is damaged"):
+        Pipeline.open(changed(tmp_path / "b", damaged), drafter="head")
+
+
+def test_a_head_with_another_vocabulary_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = property(lambda self: replace(self._model.info, vocab_size=8))
+    monkeypatch.setattr(OnnxHead, "info", narrow)
+    with pytest.raises(BundleError, match="the head scores 8 tokens, the target 4096"):
+        Pipeline.open(demo_head.bundle(), drafter="head")
+
+
+def test_a_request_that_gets_no_session_leaves_that_of_others_alone(
+    headed: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its engine's last session may be the one in which another engine prefills."""
+    engine, taps = headed.engine, list[Any]()
+    headed.generate(PROMPTS[0], max_new_tokens=2)
+    monkeypatch.setattr(engine.target, "tap", taps.append)
+
+    def full(prompt: Any) -> Any:
+        raise StateError("all 1 sessions are in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.pool, "acquire", full)
+        with pytest.raises(StateError, match="in use"):
+            headed.generate(PROMPTS[0], max_new_tokens=2)
+    assert taps == []
+    headed.generate(PROMPTS[0], max_new_tokens=2)
+    assert taps[-1] is None  # control: its own session no longer reports
+    assert len(taps) == 2

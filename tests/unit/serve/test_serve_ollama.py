@@ -191,6 +191,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("chat", {"messages": TALK, "format": "xml"}, "format: expected json or a JSON schema"),
     ("chat", {"messages": TALK, "options": []}, "options: expected an object"),
     ("chat", {"messages": TALK, "options": {"num_predict": -3}}, "options.num_predict: expected"),
+    ("chat", {"messages": TALK, "options": {"num_predict": 0}}, "options.num_predict: expected"),
     ("chat", {"messages": TALK, "options": {"mirostat": 2}}, "options.mirostat: this server does"),
     ("chat", {"messages": TALK, "options": {"stop": 3}}, "stop: expected a text"),
     ("chat", {"messages": TALK, "prompt": "x"}, "prompt: this server does not have this field"),

@@ -18,6 +18,7 @@ from serving import CONTEXT, Server, serving
 from tiny_checkpoints import scripted_checkpoint
 
 from edgedec.export import ExportOptions
+from edgedec.serve.tools import Calls, Tools
 
 # As Hermes and Qwen have it.
 TEMPLATE = """\
@@ -203,3 +204,14 @@ def test_a_model_that_calls_nothing(server: Server) -> None:
         content, calls, reason, _ = answered(server, stream, tools=TOOLS, max_tokens=12)
         assert content
         assert (calls, reason) == ([], "length")
+
+
+@pytest.mark.parametrize("name", [["weather"], {"of": "weather"}, None, 1])
+def test_a_call_whose_name_is_no_text_stays_text(name: Any) -> None:
+    written = json.dumps({"name": name, "arguments": {}})
+    calls = Calls(Tools(TOOLS, frozenset({"weather"})))
+    assert calls.push(f"<tool_call>{written}</tool_call>") + calls.finish() == (
+        f"<tool_call>{written}</tool_call>"
+    )
+    assert calls.push(f"<tool_call>{CALL}</tool_call>") == ""  # control
+    assert len(calls.found) == 1
