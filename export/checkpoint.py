@@ -14,11 +14,13 @@ import numpy as np
 
 from edgedec._support.files import open_regular
 from edgedec._support.model_path import how_to_fetch, is_hub_name, part_of_model
+from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export import links
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import CanonicalTensors, FloatArray
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.heads import is_head
 from edgedec.models.registry import spec_for
 
 MAX_JSON_BYTES = 64 << 20
@@ -67,7 +69,13 @@ class Checkpoint:
         if not path.is_dir():
             raise CheckpointError(f"{path} is not a folder: give a Hugging Face checkpoint folder")
         links.check(path)
+        _refuse_others(path)
         config = read_json(path / "config.json")
+        if is_head(config):
+            raise CheckpointError(
+                f"{path} is a head, which drafts for its target:"
+                f" edgedec export TARGET --head {path}"
+            )
         try:
             spec = spec_for(config)
             tensors = CheckpointTensors(path, spec)
@@ -126,6 +134,14 @@ class Checkpoint:
                 if line.startswith("license:"):
                     return line.partition(":")[2].strip() or None
         return None
+
+
+def _refuse_others(path: Path) -> None:
+    """Refuse a bundle, which has no config.json."""
+    if (path / MANIFEST).exists() and not (path / "config.json").exists():
+        raise CheckpointError(
+            f"{path} is a bundle already: give the checkpoint's folder that it was made from"
+        )
 
 
 class CheckpointTensors:

@@ -52,6 +52,7 @@ class FolderGroup(click.Group):
         _output.tolerant_output()
         with one_line_errors():
             check_package()
+            _refuse_clusters(args[1] if len(args) > 1 else kwargs.get("args", ()))
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -59,6 +60,15 @@ class FolderGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()  # a full disk fails here, not at the interpreter's exit
             return result
+
+
+def _refuse_clusters(words: Sequence[str]) -> None:
+    """Refuse other programs' options of several letters, which click takes for several options."""
+    for word in words:
+        if word == "--":
+            return
+        if word in _ELSEWHERE and len(word) > 2 and word[1] != "-":
+            raise click.UsageError(f"No such option '{word}'{_meant([_ELSEWHERE[word]])}")
 
 
 def check_package() -> None:

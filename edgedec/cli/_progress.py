@@ -45,7 +45,9 @@ def announced(what: str, listen: Listen) -> Listen:
 
     def announce(stage: str, done: int, total: int | None) -> None:
         nonlocal said
-        if not said and done:
+        if not said and not done:
+            return  # what listens would draw before the sentence
+        if not said:
             said = True
             note(what)
         listen(stage, done, total)

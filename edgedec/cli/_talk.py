@@ -29,10 +29,10 @@ _HELP = """\
 /think [on|off]     think before an answer, or not; /think hide and /think show: print it or not
 /colours            show accepted draft tokens in green, or stop doing so
 /help               this list
-/quit               end, as /exit and Ctrl-D do; Ctrl-C stops an answer, and twice leaves
+/quit               end, as /exit, /bye and Ctrl-D do; Ctrl-C stops an answer, and twice leaves
 //TEXT              a message that begins with /"""
 _THINK = {"on": True, "off": False, "": None}
-ENDS = ("/quit", "/exit")
+ENDS = ("/quit", "/exit", "/bye")
 
 
 class Talk:

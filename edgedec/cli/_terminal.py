@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 import click
@@ -42,9 +45,26 @@ def say(text: str, *, err: bool = False) -> None:
         click.echo(line, err=err)
 
 
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the program as Ctrl-C does, so that unfinished files are removed."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def note(text: str) -> None:
-    """Print untrusted text on stderr, as one line."""
-    click.echo(printable(text), err=True)
+    """Print untrusted text on stderr, as one line, wrapped between words in a terminal."""
+    say(printable(text), err=True)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> None:

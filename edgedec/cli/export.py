@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from edgedec.cli import _help, _library, _options, _progress
+from edgedec.cli import _help, _library, _options, _progress, _terminal
 from edgedec.cli._values import FILE as TEXT
 from edgedec.errors import InputError
 
@@ -205,7 +205,7 @@ def command(
     what = f"making {chosen['target']} into a bundle"
     if "4" in (chosen["weights"] or "4") and format != "optimum":
         what += f": {rounding(calibration)}"
-    with _progress.stages() as listen:
+    with _terminal.ended_by_sigterm(), _progress.stages() as listen:
         progress = _progress.announced(what, listen)
         report = convert(format=format, calibration=calibration, progress=progress, **chosen)
     if as_json:

@@ -95,9 +95,8 @@ class Engine:
         self._running: Request | None = None
         self._pooled: PooledSession | None = None
         self._failure: PassFailed | None = None
-        # The drafter, if it reads the target's states.
-        reads = isinstance(drafter, ReadsStates) and drafter.reads_states
-        self._reader = drafter if reads and isinstance(drafter, ReadsStates) else None
+        # The drafter, if it reads the target's states in this request.
+        self._reader: ReadsStates | None = None
 
     def run(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
         """Yield rounds of emitted tokens, until the stop rule, the deadline or ``cancelled`` ends
@@ -114,6 +113,7 @@ class Engine:
         """
         self.check_idle()
         self._running, self._failure = request, None
+        self._reader = self._reader_of(request)
         left: Sequence[int] = request.sampler.history
         try:
             with self.around_request(metrics):
@@ -255,6 +255,14 @@ class Engine:
             self._reader.attach(self.target)
             self._tap(self._reader.read)
         return self.target.length
+
+    def _reader_of(self, request: Request) -> ReadsStates | None:
+        """Return the drafter if it reads states; not where nothing is ever drafted."""
+        drafter, policy = self.drafter, request.policy or self.policy
+        if policy.name == "fixed" and not policy.limits().nodes:
+            return None
+        reads = isinstance(drafter, ReadsStates) and drafter.reads_states
+        return drafter if reads and isinstance(drafter, ReadsStates) else None
 
     def _tap(self, on_states: OnStates | None) -> None:
         if isinstance(self.target, Tapped):

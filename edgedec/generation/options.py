@@ -164,7 +164,9 @@ def token_ids(prompt: Sequence[int]) -> list[int]:
     try:
         return [operator.index(token) for token in prompt]
     except TypeError:
-        raise InputError("the prompt: expected text or a sequence of token ids") from None
+        raise InputError(
+            "the prompt: expected text or a sequence of token ids; messages go to messages=[...]"
+        ) from None
 
 
 def _texts(name: str, given: object) -> tuple[str, ...]:

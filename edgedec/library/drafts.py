@@ -64,7 +64,8 @@ def find(target: str | Path, library: Library) -> Model | None:
         facts = of_gguf(Path(target))
     else:
         bundle = Bundle.open(target)
-        if bundle.draft is not None or "parameters" not in bundle.target.dims:
+        drafted = bundle.draft is not None or bundle.head is not None
+        if drafted or "parameters" not in bundle.target.dims:
             return None
         facts = Facts(bundle.target.tokenizer_hash, bundle.target.dims["parameters"])
     fitting = [

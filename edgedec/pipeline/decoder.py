@@ -16,7 +16,7 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
-from edgedec.errors import PassFailed, PromptTooLong, RuntimeUnavailable, StateError
+from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavailable, StateError
 from edgedec.generation.keywords import with_changes
 from edgedec.generation.options import GenerateOptions
 from edgedec.generation.queue import Place, Queue
@@ -40,6 +40,8 @@ class Decoder:
     """
 
     def __init__(self, ways: Configurations) -> None:
+        if not isinstance(ways, Configurations):
+            raise InputError(f"a pipeline is opened: Pipeline.open({ways!r:.60})")
         self._ways = ways
         self._use(ways.open())
         self._queue = Queue(1 + len(self._parts.parallel_engines))

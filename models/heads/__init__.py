@@ -32,7 +32,7 @@ def head_for(config: Mapping[str, Any], target: DecoderSpec) -> HeadSpec:
 
     """
     for name in kinds():
-        kind = cast(_Kind, importlib.import_module(f"{__name__}.{name}"))
+        kind = _kind(name)
         if kind.matches(config):
             return kind.spec(config, target)
     shown = config.get("architectures") or config.get("model_type")
@@ -42,9 +42,18 @@ def head_for(config: Mapping[str, Any], target: DecoderSpec) -> HeadSpec:
     )
 
 
+def is_head(config: Mapping[str, Any]) -> bool:
+    """Return whether a config.json describes a head of a known kind."""
+    return any(_kind(name).matches(config) for name in kinds())
+
+
+def _kind(name: str) -> _Kind:
+    return cast(_Kind, importlib.import_module(f"{__name__}.{name}"))
+
+
 def kinds() -> list[str]:
     """Return the kinds of heads: the modules of this package but the description of a head."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "head")
 
 
-__all__ = ["HeadSpec", "head_for", "kinds"]
+__all__ = ["HeadSpec", "head_for", "is_head", "kinds"]

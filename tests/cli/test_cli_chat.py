@@ -106,7 +106,7 @@ def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
     for name, line in zip(("/halp", "/resett", "/", "/draftnone"), lines, strict=True):
         assert line == (
             f"no command {name}: expected one of /system, /save, /load, /reset, /drop, /drafter,"
-            " /temperature, /tokens, /think, /colours, /help, /quit, /exit;"
+            " /temperature, /tokens, /think, /colours, /help, /quit, /exit, /bye;"
             " for a message that begins with /, write //"
         )
     assert answers(result) == 1
@@ -119,7 +119,7 @@ def test_help_names_every_command_and_is_not_sent(chat: Chat) -> None:
     listed = [line.split()[0] for line in lines]
     named = said(chat("/?"))[0].partition("expected one of ")[2].partition(";")[0].split(", ")
     assert listed[-1] == "//TEXT"
-    assert {*listed[:-1], "/exit"} == {*named}
+    assert {*listed[:-1], "/exit", "/bye"} == {*named}
     assert result.stdout == chat("Two").stdout
 
 

@@ -147,7 +147,8 @@ def test_the_help_says_what_auto_is(run) -> None:
 
     shown = " ".join(run("generate", "--help").stdout.split())
     both = [drafting.default(with_model=with_model) for with_model in (True, False)]
-    assert "auto, which is {} if there is a draft model, else {};".format(*both) in shown
+    told = "auto, which is {} if the target has a head, else {} if there is a draft model, else {};"
+    assert told.format(drafting.HEADED, *both) in shown
     assert f"Way of drafting: auto, {', '.join(drafting.names())};" in shown
 
 

@@ -74,13 +74,13 @@ class HeadDrafter:
         """Follow another request; pairs of the prefix shared with the last one stay cached."""
         self._drop()
         before = [] if self._sampler is None else self._sampler.history
-        self._sampler, self._begins = sampler, len(prompt) - 1
         left = shared_length(before, prompt) - 1 - self._first
         if left <= 0:
             self._restart(0)
-            return
-        self._waiting.clear()
-        self._rollback(min(left, len(self._held)))
+        else:
+            self._waiting.clear()
+            self._rollback(min(left, len(self._held)))
+        self._sampler, self._begins = sampler, len(prompt) - 1
 
     def attach(self, target: Session) -> None:
         """See ``ReadsStates``: the target is made to read again a little that the head lacks."""

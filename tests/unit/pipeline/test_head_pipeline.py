@@ -60,6 +60,21 @@ def test_texts_one_after_the_other(plain: Pipeline, headed: Pipeline, options: A
         before = given + result.text
 
 
+def test_a_plain_text_does_without_the_head(
+    plain: Pipeline, headed: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one that is drafted is right, although the head missed it."""
+    read, missed = HeadDrafter.read, []
+    monkeypatch.setattr(HeadDrafter, "read", lambda self, *given: missed.append(given))
+    first = headed.generate(PROMPTS[0], max_new_tokens=20, drafter="none")
+    assert missed == []
+    monkeypatch.setattr(HeadDrafter, "read", read)
+    prompt = PROMPTS[0] + first.text
+    second = headed.generate(prompt, max_new_tokens=30)
+    assert second.token_ids == plain.generate(prompt, max_new_tokens=30).token_ids
+    assert second.metrics.accepted_tokens > 0
+
+
 def test_it_takes_fewer_passes(plain: Pipeline, headed: Pipeline) -> None:
     options = {"max_new_tokens": 64, "ignore_eos": True}
     passes = [p.generate(PROMPTS[0], **options).metrics.target_passes for p in (plain, headed)]
