@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class Decoder:
     """
 
     def __init__(self, ways: Configurations) -> None:
-        if not isinstance(ways, Configurations):
+        if isinstance(ways, (str, Path)):
             raise InputError(f"a pipeline is opened: Pipeline.open({ways!r:.60})")
         self._ways = ways
         self._use(ways.open())
