@@ -99,6 +99,12 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
         decision = decisions.plan(models, _workload(options.max_context), memory=memory)
         # Kept whatever the trial met: else every start would measure again.
         remembered.remember(decision, now, limited=True)
+        if decision.disturbed:
+            _log.warning(
+                "the machine was busy while this plan was measured (%s): edgedec plan, with the"
+                " same --memory and --refresh, measures again",
+                decision.disturbed,
+            )
     streams = decisions.streams(decision, models)
     if streams:
         _log.warning(streams)

@@ -258,6 +258,17 @@ def test_a_plan_for_which_nothing_that_drafts_was_measured_is_not_kept(
     assert bool(kept(tmp_path / "profiles")) == is_kept
 
 
+@pytest.mark.parametrize("busy", [0.05, 0.87])
+def test_a_plan_for_memory_says_that_the_machine_was_busy(
+    run: Callable, measured: Callable, busy: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is kept all the same: else every start would measure again."""
+    measured(busy)
+    shown = run("generate", "demo", "a", "-n", "2", "--memory", "2GB")
+    assert shown.exit_code == 0, shown.stderr
+    assert ("other programs used 87% of the processor" in caplog.text) == (busy > 0.5)
+
+
 @pytest.mark.slow
 def test_a_real_busy_loop_while_a_pair_is_measured_is_noticed(
     run: Callable, bundle: Path, tmp_path: Path
