@@ -97,7 +97,8 @@ def prepare(commands: list[str], folder: Path, pair: Path, models: Path) -> None
         (folder / name).symlink_to(pair)
     for name in set(CHECKPOINT.findall(text)):
         small = "0.6B" in name or "1B-" in name or name.endswith("1B")
-        shutil.copytree(models / ("draft" if small else "target"), folder / name)
+        kind = "head" if name.endswith("eagle3") else "draft" if small else "target"
+        shutil.copytree(models / kind, folder / name)
     for name in set(GGUF.findall(text)):
         write_tiny_gguf(folder / name, noise=0.1 if name == "small.gguf" else 0.0)
     for name, content in FILES.items():
