@@ -21,11 +21,10 @@ from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.known import KnownOutcomes
 from edgedec.runtimes.onnx.padding import (
-    CHEAP_PADDINGS,
+    HERE,
     KIND,
     LARGE_BYTES,
     NO_PADDING,
-    PADDINGS,
     PROBE_SLOTS,
     Padding,
     Rows,
@@ -158,7 +157,8 @@ def _padding(
     kernels = f"{ort.__version__} {ort.get_build_info()}" if on_processor else None
     # On an accelerator trees, which no padding makes invariant, are worth more.
     large = stored.weight_bytes >= LARGE_BYTES and on_processor
-    paddings = PADDINGS if batch_invariant or large else CHEAP_PADDINGS
+    unasked = HERE.usual if large else HERE.cheap
+    paddings = HERE.asked if batch_invariant else unasked
     known = KnownOutcomes(KIND, file, stored, threads, kernels)
     padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings))
     return require(padding, file) if batch_invariant else padding
@@ -168,13 +168,14 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
     if graph.facts.max_context < PROBE_SLOTS:
         return None
 
-    paddings = [padding for padding in paddings if graph.own_rows or not padding.attention_only]
+    paddings = [padding for padding in paddings if graph.own_rows or padding.attention is None]
     cache = graph.new_cache(PROBE_SLOTS)
     passes = Passes(graph, cache)
 
     def run(padding: Padding, tokens: Sequence[int], past: int) -> Rows:
         count = len(tokens)
-        passes.run(padding.pad(tokens), past, head=True, rows=padding.rows(count))
+        rows = padding.rows(count, past)
+        passes.run(padding.pad(tokens, past), past, head=True, rows=rows)
         written = cache.rows[:, :, past : past + count]
         return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
 

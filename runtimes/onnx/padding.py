@@ -11,6 +11,7 @@ have in the text, and the softmax over them adds in another order.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,61 +55,110 @@ PROBE = Probe(11, 9, ((8, 1), (6, 3), (5, 1), (4, 1), (4, 5), (3, 1), (2, 1), (2
 
 
 @dataclass(frozen=True, slots=True)
-class Padding:
-    """A rule for the number of rows.
+class Rule:
+    """A rule for a number of rows.
 
     Attributes:
-        name: for reports.
         multiple: rows are a multiple of this.
-        never_one_over: and never one more than a multiple of this (0: no such rule). Kernels work
-            on blocks of rows; one more leaves a single row.
-        attention_only: rows are added for attention, and for nothing else.
+        keys: rows and the slots before them are a multiple of this together: the keys that
+            attention reads.
+        never_one_over: rows are never one more than a multiple of this (0: no such rule). Kernels
+            work on blocks of rows; one more leaves a single row.
 
     """
 
-    name: str
     multiple: int = 1
+    keys: int = 1
     never_one_over: int = 0
-    attention_only: bool = False
 
     @property
     def slack(self) -> int:
         """Most rows added."""
-        return max(self.multiple - 1, 1 if self.never_one_over else 0)
+        return self.multiple + self.keys - 2 + (self.keys if self.never_one_over else 0)
 
-    def rows(self, count: int) -> int:
-        """Return the rows of a pass over ``count`` nodes, including padding."""
-        if self.never_one_over and count % self.never_one_over == 1:
-            return count + 1
-        return -(-count // self.multiple) * self.multiple
+    def rows(self, count: int, past: int) -> int:
+        """Return the rows of a pass over ``count`` tokens behind ``past`` slots."""
+        rows = -(-count // self.multiple) * self.multiple
+        rows += -(past + rows) % self.keys
+        lone = self.never_one_over and rows % self.never_one_over == 1
+        return rows + self.keys if lone else rows
 
-    def pad(self, tokens: Sequence[int]) -> Sequence[int]:
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rules for the rows of a pass.
+
+    Attributes:
+        name: for reports.
+        all: for all of it.
+        attention: for attention, where the graph has rows of its own for it; None is as all.
+
+    """
+
+    name: str
+    all: Rule = Rule()
+    attention: Rule | None = None
+
+    @property
+    def slack(self) -> int:
+        """Most rows added."""
+        return max(self.all.slack, self.attention.slack if self.attention else 0)
+
+    def rows(self, count: int, past: int) -> int:
+        """Return the rows that attention computes for ``count`` tokens behind ``past`` slots."""
+        return (self.attention or self.all).rows(count, past)
+
+    def pad(self, tokens: Sequence[int], past: int) -> Sequence[int]:
         """Return the tokens, with the last one repeated as padding."""
-        if self.attention_only:
-            return tokens
-        more = self.rows(len(tokens)) - len(tokens)
+        more = self.all.rows(len(tokens), past) - len(tokens)
         return [*tokens, *[tokens[-1]] * more] if more else tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Paddings:
+    """Those that a kind of processor may need, cheapest first.
+
+    Attributes:
+        cheap: used without being asked for on a model of fewer bytes than ``LARGE_BYTES``.
+        usual: on a larger one, where a padded row takes about 1.1 times as long, and the draft that
+            fills the padding gains as much.
+        asked: where a text must not depend on its drafts.
+
+    """
+
+    cheap: tuple[Padding, ...]
+    usual: tuple[Padding, ...]
+    asked: tuple[Padding, ...]
+
+
+_NO_LONE_ROW = Rule(never_one_over=16)
+# Kernels for ARM compute the last columns of a product, up to three of them, in another order: a
+# key's score depends on how many keys follow, unless they are always a multiple of four. Few rows
+# of a small model show it, too few for a trial, so that nothing less is tried there.
+_FOURS = Rule(keys=4, never_one_over=16)
 NO_PADDING = Padding("none")
-# Cheapest first.
-PADDINGS = (
-    NO_PADDING,
-    Padding("no lone row in attention", never_one_over=16, attention_only=True),
-    Padding("no lone row", never_one_over=16),
-    Padding("even", multiple=2),
-    Padding("multiple of 4", multiple=4),
+_CHEAP = (NO_PADDING, Padding("no lone row in attention", attention=_NO_LONE_ROW))
+_OTHERS = (
+    Padding("no lone row", _NO_LONE_ROW),
+    Padding("even", Rule(multiple=2)),
+    Padding("multiple of 4", Rule(multiple=4)),
 )
-# Those that are used without being asked for on a model of fewer bytes than this. On a larger one a
-# padded row takes about 1.1 times as long, and the draft that fills the padding gains as much.
-CHEAP_PADDINGS = PADDINGS[:2]
+_ON_ARM = (
+    Padding("keys by fours in attention", attention=_FOURS),
+    Padding("no lone row, keys by fours in attention", _NO_LONE_ROW, _FOURS),
+    # 3.5 rows for one, on processors of which no cost is known.
+    Padding("keys by fours", _FOURS),
+)
+ELSEWHERE = Paddings(_CHEAP, _CHEAP + _OTHERS, _CHEAP + _OTHERS)
+ON_ARM = Paddings(_ON_ARM[:1], _ON_ARM[:2], _ON_ARM)
+HERE = ON_ARM if platform.machine().lower() in ("aarch64", "arm64") else ELSEWHERE
 LARGE_BYTES = 200_000_000
 
 Run = Callable[[Padding, Sequence[int], int], Rows]
 
 
 def find_padding(
-    run: Run, vocab_size: int, paddings: Sequence[Padding] = PADDINGS, probe: Probe = PROBE
+    run: Run, vocab_size: int, paddings: Sequence[Padding], probe: Probe = PROBE
 ) -> Padding | None:
     """Return the first padding under which the same tokens give the same bits, however cut.
 

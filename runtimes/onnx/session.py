@@ -106,10 +106,10 @@ class OnnxSession(OrtSession):
         mask: tuple[int, FloatArray] | None = None,
     ) -> None:
         """Run a padded pass; padding rows come last, at the last position."""
-        padded = self._padding.pad(tokens)
+        padded = self._padding.pad(tokens, past)
         if positions is not None:
             positions = [*positions, *[positions[-1]] * (len(padded) - len(tokens))]
-        rows = self._padding.rows(len(tokens))
+        rows = self._padding.rows(len(tokens), past)
         self._passes.run(padded, past, head=head, positions=positions, mask=mask, rows=rows)
 
     def _ancestors(self, tree: TokenTree, start: int) -> FloatArray:
