@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,22 @@ class Bundles:
             grow(source, out, PRESETS[preset])
         return out
 
+    def head(self, preset: str | None) -> Path:
+        """Return the checkpoint of the target's head, grown for a target of a preset if given."""
+        source, target = self.checkpoint("head"), self.checkpoint("target")
+        if preset is None:
+            return source
+        from benchmarks.models.grow_head import grow_head
+
+        out = self.work / f"head-{preset}-{digest(source)}"
+        if not (out / "config.json").is_file():
+            grow_head(source, target, self.checkpoint("target", preset), out)
+        return out
+
+    def drafted_by(self, role: str) -> Bundles:
+        """Return the same with another checkpoint as the draft."""
+        return replace(self, folders={**self.folders, "draft": self.checkpoint(role)})
+
     def bundle(
         self,
         weights: str,
@@ -66,6 +82,7 @@ class Bundles:
         block_size: int | None = None,
         batch_invariant: bool = False,
         kv: str = "fp32",
+        head: bool = False,
     ) -> Path:
         """Return an exported pair; ``target`` and ``draft`` are presets to grow to.
 
@@ -74,10 +91,12 @@ class Bundles:
         sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
         kind = f"{weights}-{block_size or 'auto'}{'-invariant' if batch_invariant else ''}"
         kind += "" if kv == "fp32" else f"-{kv}"
+        kind += f"-{digest(self.checkpoint('head'))}" if head else ""
         return self._exported(
             f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}",
             target=self.checkpoint("target", target),
             draft=self.checkpoint("draft", draft),
+            head=self.head(target) if head else None,
             weights=weights,
             block_size=block_size,
             batch_invariant=batch_invariant,
