@@ -75,8 +75,11 @@ class OnnxModel private constructor(
             val count = threads ?: defaultThreads(stored.weightBytes)
             val graph = open(file, facts, count)
             try {
-                val large = batchInvariant == true || stored.weightBytes >= Padding.LARGE_BYTES
-                val paddings = if (large) Padding.ALL else Padding.CHEAP
+                val paddings = when {
+                    batchInvariant == true -> Paddings.HERE.asked
+                    stored.weightBytes >= Padding.LARGE_BYTES -> Paddings.HERE.usual
+                    else -> Paddings.HERE.cheap
+                }
                 val found = if (batchInvariant == false) null else search(graph, paddings, memory)
                 if (batchInvariant == true && found == null) {
                     throw EdgedecException(
@@ -131,9 +134,10 @@ class OnnxModel private constructor(
             if (graph.facts.maxContext < PROBE_SLOTS) return null
             return KvCache(graph, PROBE_SLOTS, memory).use { cache ->
                 Passes(graph, cache, memory).use { passes ->
-                    val fitting = paddings.filter { graph.ownRows || !it.attentionOnly }
+                    val fitting = paddings.filter { graph.ownRows || it.attention == null }
                     findPadding(graph.facts.vocabSize, fitting) { padding, tokens, past ->
-                        passes.run(padding.pad(tokens), past, head = true, rows = padding.rows(tokens.size))
+                        val rows = padding.rows(tokens.size, past)
+                        passes.run(padding.pad(tokens, past), past, head = true, rows = rows)
                         tokens.indices.map { row ->
                             val logits = FloatArray(graph.facts.vocabSize)
                             passes.logits(passes.count, row, logits)

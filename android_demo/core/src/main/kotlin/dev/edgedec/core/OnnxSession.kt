@@ -88,7 +88,7 @@ internal class OnnxSession(
     }
 
     private fun compute(tokens: IntArray, past: Int, head: Boolean) =
-        passes.run(padding.pad(tokens), past, head, padding.rows(tokens.size))
+        passes.run(padding.pad(tokens, past), past, head, padding.rows(tokens.size, past))
 
     private fun checkOpen() {
         if (!open) throw closed()

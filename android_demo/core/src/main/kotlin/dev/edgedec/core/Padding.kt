@@ -3,53 +3,86 @@ package dev.edgedec.core
 import java.util.Random
 
 /**
- * A rule for the number of rows of a pass, so that a row's bits do not depend on the others; see
+ * A rule for a number of rows, so that a row's bits do not depend on the others of its pass; see
  * edgedec/runtimes/onnx/padding.py.
  *
  * Matrix kernels have a variant for a single remaining row that adds in another order. Which padding
  * suffices depends on this machine's kernels and the weights' format, so it is tested, not assumed.
  *
  * @property multiple rows are a multiple of this
- * @property neverOneOver and never one more than a multiple of this; 0: no such rule
- * @property attentionOnly rows are added for attention, and for nothing else
+ * @property keys rows and the slots before them are a multiple of this together: the keys that
+ *     attention reads
+ * @property neverOneOver rows are never one more than a multiple of this; 0: no such rule
  */
-internal data class Padding(
-    val name: String,
-    val multiple: Int = 1,
-    val neverOneOver: Int = 0,
-    val attentionOnly: Boolean = false,
-) {
+internal data class Rule(val multiple: Int = 1, val keys: Int = 1, val neverOneOver: Int = 0) {
     /** Most rows added. */
-    val slack: Int get() = maxOf(multiple - 1, if (neverOneOver > 0) 1 else 0)
+    val slack: Int get() = multiple + keys - 2 + if (neverOneOver > 0) keys else 0
 
-    /** Returns the rows of a pass over [count] tokens, including padding. */
-    fun rows(count: Int): Int = when {
-        neverOneOver > 0 && count % neverOneOver == 1 -> count + 1
-        else -> (count + multiple - 1) / multiple * multiple
+    /** Returns the rows of a pass over [count] tokens behind [past] slots. */
+    fun rows(count: Int, past: Int): Int {
+        val whole = (count + multiple - 1) / multiple * multiple
+        val rows = whole + Math.floorMod(-(past + whole), keys)
+        return if (neverOneOver > 0 && rows % neverOneOver == 1) rows + keys else rows
     }
+}
+
+/**
+ * Rules for the rows of a pass.
+ *
+ * @property all for all of it
+ * @property attention for attention, where the graph has rows of its own for it; null is as [all]
+ */
+internal data class Padding(val name: String, val all: Rule = Rule(), val attention: Rule? = null) {
+    /** Most rows added. */
+    val slack: Int get() = maxOf(all.slack, attention?.slack ?: 0)
+
+    /** Returns the rows that attention computes for [count] tokens behind [past] slots. */
+    fun rows(count: Int, past: Int): Int = (attention ?: all).rows(count, past)
 
     /** Returns [tokens] with the last one repeated as padding. */
-    fun pad(tokens: IntArray): IntArray {
-        val rows = if (attentionOnly) tokens.size else rows(tokens.size)
+    fun pad(tokens: IntArray, past: Int): IntArray {
+        val rows = all.rows(tokens.size, past)
         if (rows == tokens.size) return tokens
         return IntArray(rows) { tokens[minOf(it, tokens.size - 1)] }
     }
 
     companion object {
         val NONE = Padding("none")
-
-        /** Cheapest first. */
-        val ALL = listOf(
-            NONE,
-            Padding("no lone row in attention", neverOneOver = 16, attentionOnly = true),
-            Padding("no lone row", neverOneOver = 16),
-            Padding("even", multiple = 2),
-            Padding("multiple of 4", multiple = 4),
-        )
-
-        /** Those used without being asked for on a model of fewer bytes than [LARGE_BYTES]. */
-        val CHEAP = ALL.take(2)
         const val LARGE_BYTES = 200_000_000L
+    }
+}
+
+/**
+ * Those that a kind of processor may need, cheapest first.
+ *
+ * @property cheap used without being asked for on a model of fewer bytes than [Padding.LARGE_BYTES]
+ * @property usual on a larger one
+ * @property asked where a text must not depend on its drafts
+ */
+internal data class Paddings(val cheap: List<Padding>, val usual: List<Padding>, val asked: List<Padding>) {
+    companion object {
+        private val noLoneRow = Rule(neverOneOver = 16)
+
+        // Kernels for ARM compute the last columns of a product, up to three of them, in another
+        // order: a key's score depends on how many keys follow, unless they are always a multiple of
+        // four. Few rows of a small model show it, too few for a trial: nothing less is tried there.
+        private val fours = Rule(keys = 4, neverOneOver = 16)
+        private val few = listOf(Padding.NONE, Padding("no lone row in attention", attention = noLoneRow))
+        private val more = listOf(
+            Padding("no lone row", noLoneRow),
+            Padding("even", Rule(multiple = 2)),
+            Padding("multiple of 4", Rule(multiple = 4)),
+        )
+        private val arm = listOf(
+            Padding("keys by fours in attention", attention = fours),
+            Padding("no lone row, keys by fours in attention", noLoneRow, fours),
+            Padding("keys by fours", fours),
+        )
+        val ELSEWHERE = Paddings(few, few + more, few + more)
+        val ON_ARM = Paddings(arm.take(1), arm.take(2), arm)
+
+        /** Those of this processor. */
+        val HERE = if (System.getProperty("os.arch") in listOf("aarch64", "arm64")) ON_ARM else ELSEWHERE
     }
 }
 

@@ -9,7 +9,7 @@ class PaddingTest {
     @Test
     fun `rows and slack are those of Python`() {
         val counts = listOf(1, 2, 3, 8, 16, 17, 33)
-        val rows = Padding.ALL.associate { it.name to counts.map(it::rows) }
+        val rows = Paddings.ELSEWHERE.asked.associate { it.name to counts.map { count -> it.rows(count, 5) } }
         assertEquals(
             mapOf(
                 "none" to listOf(1, 2, 3, 8, 16, 17, 33),
@@ -20,13 +20,20 @@ class PaddingTest {
             ),
             rows,
         )
-        assertEquals(listOf(0, 1, 1, 1, 3), Padding.ALL.map { it.slack })
+        val fours = Paddings.ON_ARM.asked.last()
+        assertEquals(listOf(4, 3, 2, 5), (8..11).map { fours.rows(1, it) })
+        assertEquals(listOf(5, 5, 21, 21), listOf(2, 5, 14, 17).map { fours.rows(it, 3) })
+        for (padding in Paddings.ELSEWHERE.asked + Paddings.ON_ARM.asked) {
+            val added = (1..99).flatMap { count -> (0..7).map { past -> padding.rows(count, past) - count } }
+            assertEquals(added.max(), padding.slack, padding.name)
+        }
     }
 
     @Test
     fun `padding repeats the last token`() {
-        assertArrayEquals(intArrayOf(4, 5, 5, 5), Padding("4", multiple = 4).pad(intArrayOf(4, 5)))
-        assertArrayEquals(intArrayOf(7), Padding.ALL[1].pad(intArrayOf(7)))
+        assertArrayEquals(intArrayOf(4, 5, 5, 5), Padding("4", Rule(multiple = 4)).pad(intArrayOf(4, 5), 3))
+        assertArrayEquals(intArrayOf(7), Paddings.ON_ARM.cheap[0].pad(intArrayOf(7), 3))
+        assertArrayEquals(intArrayOf(7, 7), Paddings.ON_ARM.usual[1].pad(intArrayOf(7), 3))
     }
 
     @Test
@@ -36,6 +43,20 @@ class PaddingTest {
         assertEquals("even", found { rows -> rows % 2 })
         assertEquals("multiple of 4", found { rows -> rows % 4 })
         assertNull(found { rows -> rows })
+    }
+
+    @Test
+    fun `keys are padded to fours where the last columns differ`() {
+        val run: PaddedPass = { padding, tokens, past ->
+            val rows = padding.rows(tokens.size, past)
+            val regular = (past + rows) / 4 * 4
+            List(tokens.size) { row ->
+                val off = (if (past + row >= regular) 1 else 0) + (if (rows == 1) 2 else 0)
+                ComputedRow(floatArrayOf(tokens[row] + past + row + off / 8f), byteArrayOf(1))
+            }
+        }
+        assertEquals("keys by fours in attention", findPadding(100, Paddings.ON_ARM.asked, run)?.name)
+        assertNull(findPadding(100, Paddings.ELSEWHERE.asked, run))
     }
 
     @Test
@@ -52,9 +73,9 @@ class PaddingTest {
     }
 
     /** Returns the padding for kernels whose bits depend on the number of rows as [noise] says. */
-    private fun found(noise: (Int) -> Int): String? = findPadding(100, Padding.ALL.filterNot { it.attentionOnly }) {
+    private fun found(noise: (Int) -> Int): String? = findPadding(100, Paddings.ELSEWHERE.asked.filter { it.attention == null }) {
             padding, tokens, past ->
-        val rows = padding.pad(tokens).size
+        val rows = padding.pad(tokens, past).size
         List(tokens.size) { ComputedRow(floatArrayOf(tokens[it] + past + it + noise(rows) / 8f), byteArrayOf(1)) }
     }?.name
 }
