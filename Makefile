@@ -57,6 +57,8 @@ help:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "edgedec needs Python 3.10 or newer: try make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.maxsize < 2**32)' || \
+	  { echo "$(PYTHON) has 32 bits, for which no runtime is built: install a 64-bit system" >&2; exit 2; }
 	@echo "Making an environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -f $(BIN)/python; \
 	  echo "$(PYTHON) could not make an environment (on Debian: apt install python3-venv)" >&2; exit 2; }

@@ -12,6 +12,12 @@ def main() -> None:
     # Mapped weights whose file shrinks in the middle of a pass end the process: it says where.
     with suppress(OSError, RuntimeError, ValueError):  # there is no standard error
         faulthandler.enable()
+    if sys.maxsize < 2**32:
+        sys.stderr.write(
+            "edgedec: error: this Python has 32 bits, for which no runtime is built: install a"
+            " 64-bit system (`getconf LONG_BIT` says 64), and edgedec there\n"
+        )
+        sys.exit(2)
     try:
         from edgedec.cli import main as commands
     except KeyboardInterrupt:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Passes slower by more than this factor than at opening are reported.
 _SLOWER = 1.5
+# A long-lived process has some pages in swap that it never needs.
+_SWAPPED = 16 * 1024 * 1024
 
 
 def short(result: Generation, *, sampled: bool) -> list[str]:
@@ -27,6 +29,7 @@ def short(result: Generation, *, sampled: bool) -> list[str]:
         parts.append(f"{faster:.1f}x plain decoding")
     parts += ["stopped"] if result.finish_reason == "cancelled" else []
     parts += ["busy machine"] if is_busy(metrics) else []
+    parts += _strain(metrics)
     parts += _memory(metrics)
     parts += [f"seed {result.seed}"] if sampled else []
     parts[-1] += " (details: -v)"
@@ -51,6 +54,7 @@ def details(result: Generation, *, sampled: bool) -> list[str]:
         parts.append(f"{metrics.block_efficiency:.2f} tokens per target pass")
     parts += [] if plain else _accepted(metrics)
     parts += _busy(metrics)
+    parts += _strain(metrics)
     parts += _memory(metrics)
     if "shared_of_sample" in plan:
         parts.append(f"vocabularies: {plan['vocabulary']}")
@@ -146,6 +150,13 @@ def _busy(metrics: Metrics) -> list[str]:
     if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
         return [f"busy machine: {metrics.slowdown:.1f}x slower passes"]
     return [f"busy machine: {min(metrics.waited_share, 1):.0%} of the time waiting for a core"]
+
+
+def _strain(metrics: Metrics) -> list[str]:
+    """Describe what else slowed the machine: heat, a weak supply, swap."""
+    parts = [f"slowed by {metrics.slowed_by}"] if metrics.slowed_by else []
+    swapped = metrics.swapped_bytes
+    return [*parts, f"{size(swapped)} in swap"] if swapped >= _SWAPPED else parts
 
 
 def _memory(metrics: Metrics) -> list[str]:

@@ -129,6 +129,9 @@ class Metrics:
         waited_s: longest wait of one thread for a core; None if the system does not count it.
         watched_s: the time over which that was counted, including that of the stream's reader.
         slowdown: pass time relative to calibration; None without calibration.
+        slowed_by: "heat" or "under-voltage" if the processor's clock was lowered at the end of a
+            text of a second or more; else empty.
+        swapped_bytes: memory of this process that was in swap then.
         memory: how memory was used; None without a limit.
         round_times: times of the rounds after the first, for ``speedup_estimate``.
 
@@ -156,6 +159,8 @@ class Metrics:
     waited_s: float | None = None
     watched_s: float = 0.0
     slowdown: float | None = None
+    slowed_by: str = ""
+    swapped_bytes: int = 0
     memory: MemoryRecord | None = None
     round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
 

@@ -8,10 +8,11 @@ from importlib import metadata
 from typing import Any
 
 from edgedec._support import disk_cache, installation
+from edgedec._support.amounts import size
 from edgedec._version import __version__
 from edgedec.decoding import drafting
 from edgedec.errors import EdgedecError
-from edgedec.hardware import machine
+from edgedec.hardware import machine, strain
 from edgedec.hardware.clusters import clusters
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes import registry
@@ -52,6 +53,7 @@ def examine() -> dict[str, Any]:
         "extras": {extra: _extra(extra, *brings) for extra, brings in extras().items()},
         "cpu": cpu(),
         "memory": memory(),
+        "swap": swap(),
         "demo": demo(),
         "kept_bytes": kept_bytes(),
     }
@@ -121,6 +123,15 @@ def memory() -> dict[str, int | None]:
         "available_bytes": found.free,
         "limit_bytes": found.limit,
     }
+
+
+def swap() -> str | None:
+    """Return the machine's swap in words; None without. Compressed memory is swap as well."""
+    found = strain.swap()
+    if found is None:
+        return None
+    where = " of compressed memory" if found.compressed else ""
+    return f"{size(found.total)}{where}, {size(found.used)} in use"
 
 
 def demo() -> dict[str, Any]:

@@ -22,6 +22,7 @@ from edgedec.generation.keywords import with_changes
 from edgedec.generation.options import GenerateOptions
 from edgedec.generation.queue import Place, Queue
 from edgedec.hardware.contention import longest_wait, waiting_times
+from edgedec.hardware.strain import strain
 from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
@@ -30,6 +31,9 @@ from edgedec.text.tokenizer import ChatTokens, Tokenizer
 if TYPE_CHECKING:
     from edgedec.grammar.grammars import Grammars
     from edgedec.text.thinking import Marks, Splitter
+
+# The shortest text after which it is asked whether the machine is hot.
+_LONG_S = 1.0
 
 
 class Decoder:
@@ -230,3 +234,6 @@ class Decoder:
         metrics.waited_s = longest_wait(before, waiting_times())
         metrics.watched_s = perf_counter() - began
         metrics.slowdown = (request.policy or engine.policy).slowdown
+        if metrics.watched_s >= _LONG_S:
+            found = strain()
+            metrics.slowed_by, metrics.swapped_bytes = found.slowed_by, found.swapped_bytes

@@ -120,6 +120,15 @@ def test_no_factor_is_given_where_it_would_mean_nothing() -> None:
     assert ", not comparable with plain decoding, " in summary(told(busy), sampled=False)
 
 
+def test_what_slows_a_board_is_said() -> None:
+    hot = gained()
+    hot.slowed_by, hot.swapped_bytes = "heat", 84_000_000
+    assert ", slowed by heat, 84.0 MB in swap (details: -v)" in short(told(hot))
+    assert ", slowed by heat, 84.0 MB in swap, " in summary(told(hot), sampled=False)
+    hot.slowed_by, hot.swapped_bytes = "", 1_000_000
+    assert "swap" not in short(told(hot))
+
+
 def test_all_figures_are_shown_when_asked_for(run: Run) -> None:
     ask = ["generate", "def __lt__(self, other):", "-n", 8]
     everybody, asked = (run(*ask, *more).stderr.splitlines()[0] for more in ([], ["-v"]))

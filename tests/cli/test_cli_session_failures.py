@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from killing import PATIENCE_S, age, child, kill_when, partials
 from small_disk import fill
+
+from edgedec.__main__ import main
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
@@ -144,3 +147,15 @@ def test_weights_that_shrink_do_not_end_it_without_a_word(
     again = talk(start, own, file, "Two")
     assert again.returncode == 0, again.stderr
     assert "continuing after 1 turn; " in again.stderr
+
+
+def test_32_bits_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "maxsize", 2**31 - 1)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "32 bits" in line
+    assert "64-bit" in line

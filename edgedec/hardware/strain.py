@@ -1,0 +1,99 @@
+"""Notices what slows a small machine: heat, a weak supply, and memory that went to swap."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path("/")
+# Bits of a Raspberry Pi's firmware; see its documentation of `vcgencmd get_throttled`. Low voltage
+# sets the other bits as well: it lowers the clock.
+_UNDER_VOLTAGE, _SLOWED = 0x1, 0xE
+# How the kernel names what limits a processor's clock: on ARM, on ARM before 4.16, with ACPI.
+_CLOCKS = ("cpufreq", "thermal-cpufreq", "Processor")
+HEAT, SUPPLY = "heat", "under-voltage"
+
+
+@dataclass(frozen=True, slots=True)
+class Strain:
+    """What slows a machine at one moment.
+
+    Attributes:
+        slowed_by: ``"heat"`` or ``"under-voltage"`` if the processor's clock is lowered; else "".
+        celsius: the hottest sensor; None if there is none.
+        swapped_bytes: memory of this process that is in swap, compressed memory included.
+
+    """
+
+    slowed_by: str = ""
+    celsius: float | None = None
+    swapped_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The machine's swap, in bytes; ``compressed`` if all of it is in memory (zram)."""
+
+    total: int
+    used: int
+    compressed: bool
+
+
+def strain(root: Path = _ROOT) -> Strain:
+    """Return what slows this machine now; nothing where the system does not tell."""
+    return Strain(_slowed_by(root), _celsius(root), _swapped(root))
+
+
+def swap(root: Path = _ROOT) -> Swap | None:
+    """Return the machine's swap; None without."""
+    places = [line.split() for line in _text(root / "proc/swaps").splitlines()[1:]]
+    places = [fields for fields in places if len(fields) >= 4]
+    if not places:
+        return None
+    total, used = (sum(1024 * int(fields[column]) for fields in places) for column in (2, 3))
+    return Swap(total, used, all(Path(fields[0]).name.startswith("zram") for fields in places))
+
+
+def _slowed_by(root: Path) -> str:
+    # A Raspberry Pi 5 names its bus by address.
+    for file in _found(root, "sys/devices/platform/soc*/soc*:firmware/get_throttled"):
+        with contextlib.suppress(ValueError):
+            bits = int(_text(file), 16)
+            if bits & (_UNDER_VOLTAGE | _SLOWED):
+                return SUPPLY if bits & _UNDER_VOLTAGE else HEAT
+    for device in _found(root, "sys/class/thermal/cooling_device*"):
+        state = _text(device / "cur_state").strip()
+        if _text(device / "type").startswith(_CLOCKS) and state.isdigit() and int(state):
+            return HEAT
+    return ""
+
+
+def _celsius(root: Path) -> float | None:
+    found = []
+    for file in _found(root, "sys/class/thermal/thermal_zone*/temp"):
+        with contextlib.suppress(ValueError):
+            found.append(int(_text(file)) / 1000)
+    # Sensors without a value say 0 or less.
+    return max((value for value in found if value > 0), default=None)
+
+
+def _swapped(root: Path) -> int:
+    for line in _text(root / "proc/self/status").splitlines():
+        if line.startswith("VmSwap:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def _found(root: Path, pattern: str) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from sorted(root.glob(pattern))
+
+
+def _text(file: Path) -> str:
+    """Return a small file's text; "" where it cannot be read."""
+    try:
+        return file.read_text("ascii", errors="replace")
+    except OSError:
+        return ""
