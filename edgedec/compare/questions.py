@@ -29,7 +29,10 @@ WARM_UPS = 3
 # Separates turns when the model has no chat template.
 _BETWEEN = "\n\n"
 # Figures that belong to one text and do not add up.
-_NOT_SUMMED = ("waited_s", "watched_s", "slowdown", "memory", "round_times", "windows")
+_NOT_SUMMED = (
+    "waited_s", "watched_s", "slowdown", "slowed_by", "swapped_bytes", "memory", "round_times",
+    "windows",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.export import ExportOptions
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.onnx.padding import PADDINGS
+from edgedec.runtimes.onnx.padding import ELSEWHERE, ON_ARM
 from edgedec.text.chat_pieces import ChatPieces
 from edgedec.text.detokenize import byte_of_char
 from tools.vectors import files
@@ -110,9 +110,14 @@ def paddings() -> Iterator[str]:
     counts = (1, 2, 5, 16, 17, 33)
     names = ("none", "no lone row in attention (graphs with `attention_rows`)", "no lone row",
              "even", "multiple of 4")  # fmt: skip
-    for name, padding in zip(names, PADDINGS, strict=True):
+    for name, padding in zip(names, ELSEWHERE.asked, strict=True):
         assert name.startswith(padding.name)
-        yield f"| {name} | {', '.join(str(padding.rows(count)) for count in counts)} |"
+        yield f"| {name} | {', '.join(str(padding.rows(count, 5)) for count in counts)} |"
+    notes = (" (graphs with `attention_rows`)", " (same)", "")
+    for note, padding in zip(notes, ON_ARM.asked, strict=True):
+        attention = ", ".join(str(padding.rows(1, past)) for past in range(8, 12))
+        products = ", ".join(dict.fromkeys(str(len(padding.pad([1], p))) for p in range(8, 12)))
+        yield f"| {padding.name}{note} | {attention} | {products} |"
 
 
 def rounds() -> Iterator[str]:
