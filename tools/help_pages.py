@@ -1,5 +1,7 @@
 """Write docs/cli.md from the commands, docs/api.md from the docstrings, docs/errors.md from uses.
 
+The tables of published drafts in docs/guides are written from edgedec/library/published.py.
+
 --check compares instead of writing.
 """
 
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import api_page
 import click
+import published_page
 import wrong_uses_page
 
 from edgedec.cli import main
@@ -80,4 +83,5 @@ def run(name: str, fresh: str, check: bool) -> int:
 
 if __name__ == "__main__":
     pages = {"cli.md": page(), "api.md": api_page.page(), "errors.md": wrong_uses_page.page()}
+    pages |= {name: published_page.page(name) for name in published_page.PARTS}
     sys.exit(max(run(name, fresh, "--check" in sys.argv[1:]) for name, fresh in pages.items()))

@@ -6,6 +6,10 @@ import re
 
 from edgedec.errors import InputError
 
+# A number without a unit means gigabytes up to this, else megabytes, if it is too small for bytes.
+_MANY_GB = 128
+# No model runs in fewer bytes; the command line, where more units are left out, expects more.
+_FEWEST = 1 << 14
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
@@ -15,11 +19,30 @@ def in_bytes(text: str) -> int | None:
     return None if match is None else int(float(match[1]) * _UNITS[match[2]])
 
 
-def given_bytes(name: str, value: int | str, also: str = "") -> int:
-    """Return the bytes that an option of this name gives; InputError for a text that is no size."""
+def meant(number: str) -> str:
+    """Return the size that somebody meant by a number that is too small for bytes."""
+    return f"{number}{'GB' if float(number) < _MANY_GB else 'MB'}"
+
+
+def given_bytes(name: str, value: object, also: str = "") -> int:
+    """Return the bytes that an option of this name gives.
+
+    Args:
+        name: of the option.
+        value: a number of bytes, or a size as ``"2GB"``.
+        also: what else it may be, for the message.
+
+    Raises:
+        InputError: it is neither, or so small that it was not meant as bytes.
+
+    """
     found = in_bytes(value) if isinstance(value, str) else value
-    if found is None:
-        raise InputError(f"{name} is {value!r:.60}: expected a size such as 2GB{also}")
+    if type(found) is not int:
+        expected = f"expected a size such as '2GB'{also}"
+        raise InputError(f"{name} is {value!r:.60}: {expected}, or a number of bytes")
+    number = str(value).strip()
+    if 0 < found < _FEWEST and number.isdecimal():
+        raise InputError(f"{name} is {value!r:.60}, in bytes: did you mean {meant(number)!r}?")
     return found
 
 

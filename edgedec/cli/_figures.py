@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgedec._support.amounts import size
 from edgedec.cli._terminal import wrapped
 from edgedec.decoding.drafting import PLAIN
-from edgedec.generation.figures import ENOUGH, is_busy, speedup, took
+from edgedec.generation.figures import ENOUGH, drafted_nothing, is_busy, speedup, took
 
 if TYPE_CHECKING:
     from edgedec.decoding.metrics import Metrics
@@ -27,6 +27,7 @@ def short(result: Generation, *, sampled: bool) -> list[str]:
     parts = [took(metrics)]
     if (faster := speedup(metrics, result.plan)) is not None:
         parts.append(f"{faster:.1f}x plain decoding")
+    parts += ["nothing drafted"] if drafted_nothing(metrics, result.plan) else []
     parts += ["stopped"] if result.finish_reason == "cancelled" else []
     parts += ["busy machine"] if is_busy(metrics) else []
     parts += _strain(metrics)

@@ -11,15 +11,13 @@ from typing import Any
 
 import click
 
-from edgedec._support.amounts import in_bytes
+from edgedec._support.amounts import in_bytes, meant
 from edgedec._support.model_path import DEMO, is_gguf, is_hub_name
 from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
 
 AUTO_MEMORY = "auto"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-# A number without a unit means gigabytes up to this, else megabytes, if it is too small for bytes.
-_MANY_GB = 128
 
 
 def size(value: str | int) -> int:
@@ -29,8 +27,8 @@ def size(value: str | int) -> int:
         raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")
     # Nobody means so few bytes, and a type is also called with what it has returned.
     if isinstance(value, str) and count < FEW_BYTES and value.strip()[-1:] in "0123456789":
-        meant = f"{value.strip()}{'GB' if count < _MANY_GB else 'MB'}"
-        raise click.BadParameter(f"{value!r} is a number of bytes: did you mean {meant}?")
+        likely = meant(value.strip())
+        raise click.BadParameter(f"{value!r} is a number of bytes: did you mean {likely}?")
     return count
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _help, _library, _model, _options, _progress, _prompts
+from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal
 
 if TYPE_CHECKING:
     from edgedec.compare.drafters import DrafterTask
@@ -73,10 +73,13 @@ def command(
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.compare.drafters import bench_bundle
+    from edgedec.hardware import contention
 
     asked = _asked(bundle, prompts, count, chosen)
+    before = contention.usage()
     with _progress.progress("decoding") as listen:
         found, categories = bench_bundle(asked, out, listen)
+    _warn_if_busy(contention.by_others(before, contention.usage()))
     if as_json:
         _output.print_json(_rows(found, categories))
         return
@@ -100,6 +103,17 @@ def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]
     texts = read_questions(prompts) if turns and prompts else _prompts.named(prompts, count)
     source = prompts.name if prompts is not None else _prompts.described(None, count)
     return DrafterTask(bundle, texts, options, common, chosen["repeats"], source)
+
+
+def _warn_if_busy(share: float | None) -> None:
+    """Say on stderr if other programs used the processor meanwhile."""
+    from edgedec.hardware.contention import BUSY
+
+    if share is not None and share > BUSY:
+        _terminal.note(
+            f"busy machine: other programs used {share:.0%} of the processor's time; the speeds are"
+            " too low, and speed-ups less certain: run it again when it is quiet"
+        )
 
 
 def _rows(found: Comparison, categories: list[dict[str, Any]]) -> dict[str, Any]:

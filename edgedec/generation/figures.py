@@ -21,6 +21,7 @@ def line(metrics: Metrics, setup: Mapping[str, Any], finish_reason: str) -> str:
     parts = [took(metrics)]
     if (faster := speedup(metrics, setup)) is not None:
         parts.append(f"{faster:.1f}x plain decoding")
+    parts += ["nothing drafted"] if drafted_nothing(metrics, setup) else []
     parts += ["busy machine"] if is_busy(metrics) else []
     return f"{', '.join(parts)} ({finish_reason})"
 
@@ -37,6 +38,11 @@ def speedup(metrics: Metrics, setup: Mapping[str, Any]) -> float | None:
     if not drafted or metrics.emitted < ENOUGH or is_busy(metrics):
         return None
     return metrics.speedup_estimate
+
+
+def drafted_nothing(metrics: Metrics, setup: Mapping[str, Any]) -> bool:
+    """Return whether a drafter had drafts to make and made none; one token needs none."""
+    return metrics.emitted > 1 and not metrics.drafted_tokens and setup.get("drafter") != PLAIN
 
 
 def is_busy(metrics: Metrics) -> bool:

@@ -49,14 +49,15 @@ def values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options by their present names with sizes in bytes, paths and sequences.
 
     Raises:
-        InputError: a text is not a size.
+        InputError: what is given is not a size.
 
     """
     found = dict(options)
     sizes = [name for name, option in registry.options().items() if option.in_bytes]
     for name in ("memory", "kv_memory", *sizes, *(f"draft_{size}" for size in sizes)):
-        if isinstance(text := found.get(name), str) and (name, text) != ("memory", AUTO):
-            found[name] = given_bytes(name, text, ", or auto" if name == "memory" else "")
+        given = found.get(name)
+        if given is not None and (name, given) != ("memory", AUTO):
+            found[name] = given_bytes(name, given, ", or auto" if name == "memory" else "")
     for name in ("providers", "draft_providers"):
         if isinstance(one := found.get(name), str):
             found[name] = (one,)

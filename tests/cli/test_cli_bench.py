@@ -18,6 +18,7 @@ from edgedec.compare.questions import (
     read_questions,
 )
 from edgedec.errors import InputError
+from edgedec.hardware import contention
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 
@@ -190,3 +191,15 @@ def test_spec_bench_itself_is_read(shared_data: Path) -> None:
     assert has_turns(file)
     assert len(found) > 200
     assert {"writing", "translation", "rag"} <= {question.category for question in found}
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(None, False), (0.05, False), (0.4, True)])
+def test_a_busy_machine_is_remarked_on(
+    ask, monkeypatch: pytest.MonkeyPatch, share: float | None, is_said: bool
+) -> None:
+    """On stderr, so that the JSON is the same."""
+    monkeypatch.setattr(contention, "by_others", lambda before, after: share)
+    result = ask("--count", 1, "--json")
+    assert result.exit_code == 0, result.output
+    assert "plain" in json.loads(result.stdout)
+    assert ("busy machine: other programs used 40% of" in result.stderr) is is_said

@@ -10,6 +10,7 @@ import pytest
 
 from edgedec.cli import _figures
 from edgedec.decoding.metrics import Metrics
+from edgedec.generation.figures import line
 from edgedec.decoding.policy import RoundRecord
 from edgedec.pipeline import GenerateOptions
 
@@ -99,8 +100,20 @@ def test_everybody_sees_tokens_time_and_factor() -> None:
     said = f"{metrics.emitted} tokens in 9.6 s, 1.3x plain decoding (details: -v)"
     assert short(told(metrics)) == said
     assert short(told(metrics), sampled=True).endswith("plain decoding, seed 7 (details: -v)")
-    brief = told(Metrics(emitted=3, ttft_s=0.02, decode_s=0.03))
+    brief = told(Metrics(emitted=3, ttft_s=0.02, decode_s=0.03, drafted_tokens=1))
     assert short(brief) == "3 tokens in 50 ms (details: -v)"
+
+
+def test_a_text_without_drafts_says_so() -> None:
+    """Unless nobody was to draft, or there was nothing to draft."""
+    few = Metrics(emitted=3, ttft_s=0.02, decode_s=0.03)
+    assert short(told(few)) == "3 tokens in 50 ms, nothing drafted (details: -v)"
+    setup = {"drafter": "hybrid"}
+    assert "nothing drafted" in line(few, setup, "length")
+    assert "nothing drafted" not in line(few, {"drafter": "none"}, "length")
+    assert "nothing drafted" not in short(told(few, drafter="none"))
+    assert "nothing drafted" not in short(told(Metrics(emitted=1, ttft_s=0.02)))
+    assert "nothing drafted" not in short(told(gained()))
 
 
 def test_no_factor_is_given_where_it_would_mean_nothing() -> None:

@@ -1,0 +1,87 @@
+"""``edgedec heads``: a list for a target, the commands that come next, one line if unknown."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import tiny_gguf
+
+from edgedec.cli import main
+from edgedec.library.published import DRAFTS, TARGETS
+
+Run = Callable[..., Any]
+
+
+def options_of(command: str) -> set[str]:
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    return {flag for one in found.get_params(click.Context(found)) for flag in one.opts}
+
+
+def next_commands(said: str) -> list[list[str]]:
+    line = next(line for line in said.splitlines() if line.startswith("next: "))
+    return [shlex.split(one) for one in line.removeprefix("next: ").split("&&")]
+
+
+def test_a_target_has_its_drafts_and_what_comes_next(run: Run) -> None:
+    result = run("heads", "Qwen/Qwen3-8B")
+    assert result.exit_code == 0
+    assert "RedHatAI/Qwen3-8B-speculator.eagle3" in result.stdout
+    assert "AngelSlim/Qwen3-4B_eagle3" not in result.stdout
+    *fetches, export = next_commands(result.stderr)
+    assert [one[:3] for one in fetches] == [
+        ["hf", "download", "Qwen/Qwen3-8B"],
+        ["hf", "download", "RedHatAI/Qwen3-8B-speculator.eagle3"],
+    ]
+    assert export[:3] == ["edgedec", "export", fetches[0][-1]]
+    assert export[export.index("--head") + 1] == fetches[1][-1]
+    assert {word for word in export if word.startswith("--")} <= options_of("export")
+
+
+def test_without_a_target_all_are_listed_and_nothing_comes_next(run: Run) -> None:
+    result = run("heads")
+    assert all(one.name in result.stdout for one in (*TARGETS, *DRAFTS))
+    assert result.stderr == ""
+    assert "does not read it yet" in result.stdout
+
+
+def test_json_has_sources_and_needs(run: Run) -> None:
+    listed = json.loads(run("heads", "--json").stdout)["drafts"]
+    assert [one["name"] for one in listed] == [one.name for one in DRAFTS]
+    assert all(one["source"] and one["needs"] for one in listed)
+
+
+def test_the_sizes_of_a_file_decide_and_not_its_name(run: Run, tmp_path: Path) -> None:
+    tiny_gguf.write_tiny_gguf(path := tmp_path / "Qwen3-8B.gguf")
+    unknown = run("heads", path)
+    assert unknown.exit_code == 2
+    assert len(unknown.stderr.splitlines()) == 1
+
+
+def test_a_bundle_takes_a_model_and_no_head(
+    run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head is exported together with its target's checkpoint."""
+    from edgedec.bundle import Bundle
+    from edgedec.library import published, recognise
+
+    role = Bundle.open(bundle).target
+    sizes = role.architecture, role.dims["layers"], role.dims["hidden"]
+    mine = published.Target("Qwen/Qwen3-8B", *sizes, 8191)
+    monkeypatch.setattr(recognise, "TARGETS", (mine,))
+    (command,) = next_commands(run("heads", bundle).stderr)
+    assert command == ["edgedec", "run", str(bundle), "--draft", "amd/PARD-Qwen3-0.6B", "PROMPT"]
+    assert "--draft" in options_of("run")
+
+
+def test_an_unknown_target_is_one_line(run: Run) -> None:
+    result = run("heads", "Qwen/Qwen3-9B")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert "--draft" in result.stderr

@@ -1,0 +1,115 @@
+"""Published drafts: entries that hold together, and targets recognised by name or by size."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgedec.errors import EdgedecError, InputError
+from edgedec.library import Library, published
+from edgedec.library.drafts import LARGEST_SHARE
+from edgedec.library.published import DRAFTS, MODEL, MTP, TARGETS, Draft
+from edgedec.library.recognise import recognise
+from edgedec.library.reference import parse
+from edgedec.models.registry import architectures
+
+QWEN3_4B = {"model_type": "qwen3", "num_hidden_layers": 36, "hidden_size": 2560}
+
+
+def mistakes(drafts: tuple[Draft, ...]) -> list[str]:
+    """What is wrong with a list of drafts."""
+    targets = {one.name: one for one in TARGETS}
+    found = [f"{one.name} twice" for one in drafts if [d.name for d in drafts].count(one.name) > 1]
+    for one in drafts:
+        if parse(one.name) is None or one.kind not in published.NEEDS or not one.source:
+            found.append(f"{one.name}: no name on a hub, kind or source")
+        for name in one.targets:
+            target = targets.get(name)
+            if target is None:
+                found.append(f"{one.name}: {name} is not listed")
+            elif one.kind == MODEL and one.millions > LARGEST_SHARE * target.millions:
+                found.append(f"{one.name}: too large for {name}")
+            elif one.kind != MTP and target.architecture not in architectures():
+                found.append(f"{one.name}: {name} cannot be exported")
+    return found
+
+
+def test_the_list_holds_together() -> None:
+    assert mistakes(DRAFTS) == []
+    assert {name for one in DRAFTS for name in one.targets} == {one.name for one in TARGETS}
+    assert {one.kind for one in DRAFTS} == {*published.NEEDS}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(DRAFTS[0], name="no-organisation"),
+        replace(DRAFTS[0], targets=("Qwen/Qwen3-9B",)),
+        replace(DRAFTS[0], kind=MODEL, millions=600),
+        replace(DRAFTS[0], targets=("XiaomiMiMo/MiMo-7B-RL",)),
+        replace(DRAFTS[0], source=""),
+        DRAFTS[1],
+    ],
+)
+def test_wrong_entries_are_noticed(wrong: Draft) -> None:
+    """The control."""
+    assert mistakes((wrong, *DRAFTS[1:]))
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+        ("qwen3:8b", "Qwen/Qwen3-8B"),
+        ("Qwen/Qwen3-8B@main", "Qwen/Qwen3-8B"),
+        ("unsloth/Qwen3-4B-Instruct-2507-GGUF:Q4_K_M", "Qwen/Qwen3-4B-Instruct-2507"),
+        ("Qwen3-4B-Q8_0.gguf", "Qwen/Qwen3-4B"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("llama3.1:8b", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("gemma3:4b", "google/gemma-3-4b-it"),
+    ],
+)
+def test_a_name_is_recognised_however_it_is_written(tmp_path: Path, word: str, name: str) -> None:
+    assert [one.name for one in recognise(word, Library(tmp_path))] == [name]
+
+
+@pytest.mark.parametrize(
+    ("folder", "config", "names"),
+    [
+        ("mine", QWEN3_4B, ["Qwen/Qwen3-4B", "Qwen/Qwen3-4B-Instruct-2507"]),
+        ("Qwen3-4B", QWEN3_4B, ["Qwen/Qwen3-4B"]),
+        ("Qwen3-8B", QWEN3_4B, ["Qwen/Qwen3-4B", "Qwen/Qwen3-4B-Instruct-2507"]),
+        ("g", {"model_type": "gemma3", "text_config": {"num_hidden_layers": 34,
+         "hidden_size": 2560}}, ["google/gemma-3-4b-it"]),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_is_recognised_by_its_sizes(
+    tmp_path: Path, folder: str, config: dict[str, object], names: list[str]
+) -> None:
+    """A folder's name only chooses between targets of the same sizes."""
+    path = tmp_path / folder
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    assert [one.name for one in recognise(str(path), Library(tmp_path / "l"))] == names
+
+
+def test_one_layer_more_is_another_model(tmp_path: Path) -> None:
+    """The control."""
+    (tmp_path / "config.json").write_text(json.dumps({**QWEN3_4B, "num_hidden_layers": 37}))
+    with pytest.raises(InputError, match="no published draft is listed"):
+        recognise(str(tmp_path), Library(tmp_path / "l"))
+
+
+@pytest.mark.parametrize("word", ["", "demo", "Qwen/Qwen3-9B", "./nowhere", "a b"])
+def test_an_unknown_target_says_what_to_do(tmp_path: Path, word: str) -> None:
+    with pytest.raises(EdgedecError) as caught:
+        recognise(word, Library(tmp_path))
+    said = str(caught.value)
+    assert "\n" not in said
+    assert re.search("give|--draft", said)
+    if word == "Qwen/Qwen3-9B":
+        assert "did you mean Qwen/Qwen3-" in said
