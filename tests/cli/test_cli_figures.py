@@ -10,8 +10,8 @@ import pytest
 
 from edgedec.cli import _figures
 from edgedec.decoding.metrics import Metrics
-from edgedec.generation.figures import line
 from edgedec.decoding.policy import RoundRecord
+from edgedec.generation.figures import line
 from edgedec.pipeline import GenerateOptions
 
 Run = Callable[..., Any]
