@@ -17,6 +17,8 @@
 #   make android     build and check the APK of android_demo/ (Java, Maven, four Debian tools)
 #   make android-test  the tests of android_demo/: the Kotlin ones by Maven, those of the APK
 #   make android-aarch64  core's vectors and two texts on an emulated ARM processor (qemu-user-static)
+#   make aarch64     edgedec on emulated ARM processors, Cortex-A72 and A76 (qemu-user; some minutes)
+#   make aarch64-quick  the same on a Cortex-A76 alone
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
@@ -49,7 +51,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs \
-  android android-aarch64 android-core android-test android-vectors clean
+  aarch64 aarch64-quick android android-aarch64 android-core android-test android-vectors clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -160,6 +162,12 @@ android-test: $(DEV)
 	@mvn --quiet --file android_demo/pom.xml $(MVN_ARGS) test
 	$(BIN)/python -B -m pytest -m android -p no:cacheprovider --basetemp=android_demo/build/tests \
 	  $(ANDROID_TEST_ARGS) tests/android
+
+aarch64: $(DEV)
+	$(BIN)/python -m tools.aarch64 checks
+
+aarch64-quick: $(DEV)
+	$(BIN)/python -m tools.aarch64 checks cortex-a76
 
 train-demo: $(REFERENCE)
 	$(BIN)/python models/demo/recipe/run.py

@@ -1,0 +1,1 @@
+"""Runs edgedec on an emulated ARM processor: `make aarch64-quick`."""
