@@ -136,6 +136,7 @@ edgedec export lora --out new
 edgedec export checkpoint
 edgedec export checkpoint --out new --format onnx,pdf
 edgedec export checkpoint --out new --exporter optimum --format gguf
+edgedec heads nosuchmodel
 edgedec inspect notes.txt
 edgedec inspect cut
 edgedec inspect downloads/model.gguf

@@ -9,7 +9,7 @@ from edgedec.errors import InputError
 # A number without a unit means gigabytes up to this, else megabytes, if it is too small for bytes.
 _MANY_GB = 128
 # No model runs in fewer bytes; the command line, where more units are left out, expects more.
-_FEWEST = 1 << 14
+_FEWEST = 1000
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
@@ -38,7 +38,7 @@ def given_bytes(name: str, value: object, also: str = "") -> int:
     """
     found = in_bytes(value) if isinstance(value, str) else value
     if type(found) is not int:
-        expected = f"expected a size such as '2GB'{also}"
+        expected = f"expected a size such as 2GB{also}"
         raise InputError(f"{name} is {value!r:.60}: {expected}, or a number of bytes")
     number = str(value).strip()
     if 0 < found < _FEWEST and number.isdecimal():

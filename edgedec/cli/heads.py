@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("target", required=False, type=_library.MODEL)
 @_options.as_json
 def command(target: str | None, as_json: bool) -> None:
-    """List published drafts for TARGET: heads, and small models that draft for it.
+    """List published heads and small models that draft for TARGET.
 
     TARGET is a model's name, or a folder, bundle or GGUF file, which is recognised by its name and
     sizes. Without it, every target with a published draft is listed. The list is short, made by
