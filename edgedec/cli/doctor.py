@@ -74,7 +74,7 @@ def command(coreml: str | None, board: str | None, as_json: bool) -> None:
 def _measure(bundle: str, as_json: bool) -> None:
     """Print the measurements that an owner of a board can give."""
     from edgedec.cli import _output, _prompts
-    from edgedec.doctor import board
+    from edgedec.compare import board
 
     with _progress.progress("decoding") as listen:
         lines = board.bench_report(_library.path(bundle), _prompts.named(None, _TEXTS), listen)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from edgedec.doctor import board
+from edgedec.compare import board
 from edgedec.hardware.strain import Strain
 from edgedec.models.demo.heldout import heldout_prompts
 
