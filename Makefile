@@ -17,8 +17,9 @@
 #   make android     build and check the APK of android_demo/ (Java, Maven, four Debian tools)
 #   make android-test  the tests of android_demo/: the Kotlin ones by Maven, those of the APK
 #   make android-aarch64  core's vectors and two texts on an emulated ARM processor (qemu-user-static)
-#   make aarch64     edgedec on emulated ARM processors, Cortex-A72 and A76 (qemu-user; some minutes)
-#   make aarch64-quick  the same on a Cortex-A76 alone
+#   make aarch64     edgedec on emulated ARM processors, Cortex-A72 and A76 (qemu-user; half an hour)
+#   make aarch64-quick  a few minutes of it, on a Cortex-A76
+#   make aarch64-rows   instructions of a pass by its rows, on both: docs/measurements/arm_rows.jsonl
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
@@ -51,7 +52,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs \
-  aarch64 aarch64-quick android android-aarch64 android-core android-test android-vectors clean
+  aarch64 aarch64-quick aarch64-rows android android-aarch64 android-core android-test android-vectors clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -154,7 +155,7 @@ android:
 
 # Needs qemu's user mode as well, and a network for Debian's Java of arm64.
 android-aarch64:
-	@$(PYTHON) -B android_demo/apk/aarch64.py
+	@$(PYTHON) -B -m android_demo.apk.aarch64
 
 # The resources first: the app's classes and tests need the class R and base.apk.
 android-test: $(DEV)
@@ -167,7 +168,10 @@ aarch64: $(DEV)
 	$(BIN)/python -m tools.aarch64 checks
 
 aarch64-quick: $(DEV)
-	$(BIN)/python -m tools.aarch64 checks cortex-a76
+	$(BIN)/python -m tools.aarch64 checks --quick cortex-a76
+
+aarch64-rows: $(DEV)
+	$(BIN)/python -m tools.aarch64 rows
 
 train-demo: $(REFERENCE)
 	$(BIN)/python models/demo/recipe/run.py

@@ -10,34 +10,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from android_demo.apk import tools
 from android_demo.apk.dexed import VECTORS
 from android_demo.apk.project import Project
+from tools.aarch64.debian import A76, unpack
 
 QEMU = "qemu-aarch64-static"
-CPU = "cortex-a76"
-# ONNX Runtime's detection of caches ends the process where this file is another processor's.
-CPUINFO = """\
-processor\t: {number}
-BogoMIPS\t: 62.50
-Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc \
-dcpop asimddp ssbs
-CPU implementer\t: 0x41
-CPU architecture: 8
-CPU variant\t: 0x4
-CPU part\t: 0xd0b
-CPU revision\t: 1
-
-"""
-CORES = 2
+CPU = A76.name
 # An emulated run may hang; none of them takes a tenth of this.
 LIMIT_S = 300
 PROMPTS = ("def read_lines(path):", "import os\n\nclass Reader:\n")
@@ -67,12 +51,15 @@ class Machine:
     """A folder with the files of an ARM system, of which Java is run."""
 
     def __init__(self, project: Project):
-        self._root = project.tools.parent.parent / "aarch64" / "root"
-        self._work = self._root.parent
+        work = project.tools.parent.parent / "aarch64"
+        self._root = work / "root"
         # Where Maven runs tests, too: they look for files from here.
         self._folder = project.demo / "core"
         if not (self._root / "complete").exists():
-            self._unpack(project)
+            tools.say("fetching Java for arm64")
+            unpack(work, ["default-jre-headless"], lambda words: tools.run(project, words))
+            (self._root / "proc" / "cpuinfo").write_text(A76.info(), "ascii")
+            (self._root / "complete").touch()
         found = self._root.glob("usr/lib/jvm/java-*-openjdk-arm64/bin/java")
         (self._java,) = (java for java in found if not java.parents[1].is_symlink())
 
@@ -95,36 +82,6 @@ class Machine:
             last = (done.stdout + done.stderr).splitlines()[-20:]
             raise tools.BuildError("\n".join(["the emulated Java failed:", *last]))
         return done.stdout
-
-    def _unpack(self, project: Project) -> None:
-        """Have apt fetch Java for arm64 and all it needs, and unpack it; nothing is installed."""
-        tools.say("fetching Java for arm64")
-        for name in ("state/lists/partial", "cache/archives/partial", "root/proc"):
-            (self._work / name).mkdir(parents=True, exist_ok=True)
-        (self._work / "state" / "status").touch()
-        apt = ["apt-get", "-qq", "-o", f"Dir::State={self._work}/state"]
-        apt += ["-o", f"Dir::State::status={self._work}/state/status"]
-        apt += ["-o", f"Dir::Cache={self._work}/cache", "-o", "APT::Architecture=arm64"]
-        apt += ["-o", "APT::Architectures=arm64", "-o", "APT::Sandbox::User="]
-        tools.run(project, [*apt, "update"])
-        fetch = ["install", "--yes", "--download-only", "--no-install-recommends"]
-        tools.run(project, [*apt, *fetch, "default-jre-headless"])
-        for package in sorted((self._work / "cache" / "archives").glob("*.deb")):
-            tools.run(project, ["dpkg-deb", "--extract", package, self._root])
-        self._keep_links_inside()
-        cpuinfo = "".join(CPUINFO.format(number=number) for number in range(CORES))
-        (self._root / "proc" / "cpuinfo").write_text(cpuinfo)
-        for name in ("state", "cache"):
-            shutil.rmtree(self._work / name)
-        (self._root / "complete").touch()
-
-    def _keep_links_inside(self) -> None:
-        """Make absolute links relative: qemu would follow them out of the folder."""
-        for link in self._root.rglob("*"):
-            if link.is_symlink() and (target := str(link.readlink())).startswith("/"):
-                inside = self._root / target.lstrip("/")
-                link.unlink()
-                link.symlink_to(os.path.relpath(inside, link.parent))
 
 
 def class_path(project: Project) -> str:

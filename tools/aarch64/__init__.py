@@ -1,1 +1,1 @@
-"""Runs edgedec on an emulated ARM processor: `make aarch64-quick`."""
+"""edgedec on emulated ARM processors: texts, rows, and the instructions of passes."""

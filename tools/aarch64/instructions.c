@@ -2,7 +2,6 @@
  * each getppid(). Instructions of all threads are added without a lock: measure one thread. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define GETPPID 173 /* of Linux on aarch64 */

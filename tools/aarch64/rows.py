@@ -1,4 +1,4 @@
-"""Counts the instructions of a target's passes by their rows, on an emulated processor.
+"""Counts the instructions of passes by their rows, on emulated processors.
 
 How fast a processor executes them, and how long it waits for memory, nobody can tell without it: a
 pass that waits for its weights gains less time from fewer rows than these counts say.
@@ -6,50 +6,109 @@ pass that waits for its weights gains less time from fewer rows than these count
 
 from __future__ import annotations
 
+import itertools
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tools.aarch64.system import WORK, MissingError, System
+from tools.aarch64.debian import CPUS
+from tools.aarch64.system import REPOSITORY, WORK, MissingError, System
 
 WIDTHS = (1, 2, 4, 8, 16)
-_LIMIT_S = 1800
+RECORDS, NAME = REPOSITORY / "docs" / "measurements", "arm_rows"
+# The demo's target, by its weights and their block size.
+WEIGHTS = (("int4", 128), ("int4", 32), ("int8", None), ("fp32", None))
+_CHECKPOINT = REPOSITORY / "models" / "demo" / "target"
+_CONTEXT, _LIMIT_S = 64, 600
 _SOURCE = Path(__file__).with_name("instructions.c")
 
 
-def counted(system: System, target: Path) -> dict[int, int]:
-    """Return the instructions of one thread's pass, by rows, after 64 tokens."""
-    if shutil.which("gcc") is None:
-        raise MissingError("gcc is not installed, which makes the plugin that counts")
-    plugin = WORK / "instructions.so"
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", plugin, _SOURCE], check=True)
-    done = system.run(["-m", "tools.aarch64.rows", target], _LIMIT_S, plugin)
-    if done.returncode:
-        raise MissingError(done.stderr.strip().splitlines()[-1])
-    counts = [int(line.split()[1]) for line in done.stderr.splitlines() if line[:5] == "instr"]
+class CountError(Exception):
+    """The emulated program failed; the message is its last line."""
+
+
+def record() -> Iterator[dict[str, Any]]:
+    """Count the passes of the demo's target on every processor; write and yield each figure.
+
+    Raises:
+        MissingError: there is no emulator or compiler here.
+        CountError: the emulated program failed.
+
+    """
+    from edgedec.compare.records import recording
+
+    plugin = compiled(WORK.with_name("instructions.so"))
+    with recording(RECORDS, NAME) as recorder:
+        for weights, block in WEIGHTS:
+            target = exported(weights, block)
+            for cpu, padded in itertools.product(CPUS.values(), (False, True)):
+                padding, counts = _counted(System(cpu), target, plugin, padded=padded)
+                row = {"cpu": cpu.name, "weights": weights, "block_size": block, "padding": padding}
+                recorder.add(kind="rows", **row, context=_CONTEXT, instructions=counts)
+                yield {**row, "instructions": counts}
+
+
+def compiled(plugin: Path) -> Path:
+    """Compile the plugin that counts, and return it."""
+    plugin.parent.mkdir(parents=True, exist_ok=True)
+    command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]
+    try:
+        subprocess.run([*command, str(plugin), str(_SOURCE)], check=True)
+    except FileNotFoundError:
+        raise MissingError("gcc is not installed: on Debian, apt install gcc") from None
+    return plugin
+
+
+def counts_of(printed: str) -> dict[int, int]:
+    """Return a pass's instructions by rows, from what the plugin printed around each pass."""
+    counts = [int(line.split()[1]) for line in printed.splitlines() if line[:12] == "instructions"]
     passes = [after - before for before, after in zip(counts[::2], counts[1::2], strict=True)]
-    # The first pass of each width prepares its buffers.
+    # The first of two passes prepares its buffers.
     return dict(zip(WIDTHS, passes[1::2], strict=True))
 
 
-def _passes(target: Path) -> None:
-    """Run two passes of each width between two calls that the plugin notices."""
-    from edgedec.decoding.tree import TokenTree
-    from edgedec.records.load import LoadOptions
-    from edgedec.runtimes import registry
+def exported(weights: str, block: int | None) -> Path:
+    """Export the demo's target so that its attention can be padded; return the target's folder."""
+    out = WORK.with_name("arm_targets") / f"{weights}-{block or 0}"
+    if not out.exists():
+        words = ["export", _CHECKPOINT, "--out", out, "--weights", weights, "--batch-invariant"]
+        words += [] if block is None else ["--block-size", block]
+        command = [sys.executable, "-m", "edgedec", *map(str, words)]
+        subprocess.run(command, check=True, capture_output=True)
+    return out / "target"
 
-    session = registry.load("onnx", target, LoadOptions(threads=1)).open(128)
-    session.prefill(list(range(1, 65)))
+
+def _counted(
+    system: System, target: Path, plugin: Path, *, padded: bool
+) -> tuple[str, dict[int, int]]:
+    """Return the padding of passes, and their instructions."""
+    words: list[str | Path] = ["-m", "tools.aarch64.rows", target, *["padded"] * padded]
+    done = system.run(words, _LIMIT_S, plugin)
+    if done.returncode:
+        raise CountError("".join(done.stderr.strip().splitlines()[-1:]))
+    return done.stdout.strip(), counts_of(done.stderr)
+
+
+def _passes(target: Path, *, padded: bool) -> None:
+    """Run two passes of each width on one thread, between two calls that the plugin notices."""
+    from edgedec.decoding.tree import TokenTree
+    from edgedec.runtimes.onnx.model import OnnxModel
+
+    model = OnnxModel.load(target, threads=1, batch_invariant=padded)
+    print(model.padding.name)
+    session = model.open(2 * _CONTEXT)
+    session.prefill(list(range(1, _CONTEXT + 1)))
     for width in (width for width in WIDTHS for _ in range(2)):
         tree = TokenTree.chain([7] * width)
         os.getppid()
         session.forward(tree)
         os.getppid()
         session.commit([0])
-        session.rollback(64)
+        session.rollback(_CONTEXT)
 
 
 if __name__ == "__main__":
-    _passes(Path(sys.argv[1]))
+    _passes(Path(sys.argv[1]), padded="padded" in sys.argv[2:])

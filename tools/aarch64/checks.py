@@ -1,0 +1,60 @@
+"""What is run on an emulated ARM processor: texts, and those tests that the processor can fail."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from tools.aarch64.system import System
+
+_LIMIT_S = 900
+_EDGEDEC = ("-m", "edgedec")
+_PYTEST = (
+    "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "slow or not slow",
+)  # fmt: skip
+_ROWS = "tests/unit/runtimes/test_onnx_padding.py"
+# By name, the arguments of the emulated Python.
+QUICK: dict[str, tuple[str, ...]] = {
+    "import": ("-c", "import edgedec, onnxruntime"),
+    "a text": (*_EDGEDEC, "generate", "demo", "def read_lines(path):", "-n", "24"),
+    "texts with and without drafts": (
+        *_EDGEDEC, "verify", "demo", "--count", "1", "-n", "24", "--batch-invariant",
+    ),
+    "rows of int4": (*_PYTEST, _ROWS, "-k", "int4-llama"),
+}  # fmt: skip
+CHECKS = QUICK | {
+    "rows of other weights": (*_PYTEST, _ROWS, "-k", "fp32-llama or int8-llama or find"),
+    "every drafter, to the last bit": (
+        *_PYTEST, "tests/unit/decoding/test_exact_text.py", "-k", "plain_decodings_by_default",
+    ),
+    "contract of sessions": (*_PYTEST, "tests/contract/test_onnx.py"),
+    "saved texts": (*_PYTEST, "tests/unit/pipeline/test_saved_texts.py"),
+    "limits on memory": (*_PYTEST, "tests/cli/test_cli_memory.py"),
+    "files of strangers": (
+        *_PYTEST, "tests/unit/runtimes/test_onnx_trust.py", "tests/cli/test_cli_untrusted.py",
+    ),
+}  # fmt: skip
+
+
+def failed(system: System, checks: Mapping[str, Sequence[str]]) -> list[str]:
+    """Run checks, print a line for each, and return the names of those that failed."""
+    found = []
+    for name, arguments in checks.items():
+        begun = time.monotonic()
+        problem = _problem(system, arguments)
+        found += [name] if problem else []
+        said = f"FAILED: {problem}" if problem else "ok"
+        print(f"{system.cpu.name}: {name}: {said}, {time.monotonic() - begun:.0f} s", flush=True)
+    return found
+
+
+def _problem(system: System, arguments: Sequence[str]) -> str:
+    """Return why a check failed; "" if it did not."""
+    try:
+        done = system.run(arguments, _LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"not done within {_LIMIT_S} s"
+    if done.returncode == 0:
+        return ""
+    return " | ".join((done.stdout + done.stderr).strip().splitlines()[-4:]) or "no word"
