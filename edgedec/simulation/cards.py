@@ -13,7 +13,7 @@ A card is a TOML file. Its figures are values or ranges with their sources::
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ else:
     import tomli as tomllib
 
 PRECISIONS = ("fp32", "fp16", "int8")
+PACKED = ("int8", "int4")
 MOST_BYTES = 1 << 17
 # Figures beyond these are unit errors; within them seconds stay finite. Bytes or operations per
 # second and bytes, shares of a peak, seconds.
@@ -51,6 +52,8 @@ class DeviceCard:
         flops: multiplications and additions per second, peak, by precision.
         flops_share: of that peak which a pass over many rows reaches, 0..1.
         launch_s: per-pass overhead, in seconds.
+        unpacked: weights per second that kernels turn into numbers to compute with, once a pass
+            whatever its rows, by the weights' format; not named where products read packed weights.
 
     """
 
@@ -64,11 +67,14 @@ class DeviceCard:
     flops: Mapping[str, Figure]
     flops_share: Figure
     launch_s: Figure
+    unpacked: Mapping[str, Figure] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Figure]:
         """Return all figures by name; those of ``flops`` as ``flops.fp16``."""
-        plain = {name: getattr(self, name) for name in DEVICE_FIGURES}
-        return plain | {f"flops.{name}": figure for name, figure in self.flops.items()}
+        found = {name: getattr(self, name) for name in DEVICE_FIGURES}
+        for table in ("flops", "unpacked"):
+            found |= {f"{table}.{name}": at for name, at in getattr(self, table).items()}
+        return found
 
     def replaced(self, figures: Mapping[str, Figure]) -> DeviceCard:
         """Return the same device with these figures, by name, instead of its own."""
@@ -78,7 +84,8 @@ class DeviceCard:
             memory_bytes=get("memory_bytes", self.memory_bytes),
             bandwidth=get("bandwidth", self.bandwidth),
             bandwidth_share=get("bandwidth_share", self.bandwidth_share),
-            flops={name: get(f"flops.{name}", figure) for name, figure in self.flops.items()},
+            flops={name: get(f"flops.{name}", own) for name, own in self.flops.items()},
+            unpacked={name: get(f"unpacked.{name}", own) for name, own in self.unpacked.items()},
             flops_share=get("flops_share", self.flops_share),
             launch_s=get("launch_s", self.launch_s),
         )
@@ -251,11 +258,8 @@ def _card(reader: CardFields) -> Card:
 
 
 def _device(name: str, reader: CardFields) -> DeviceCard:
-    reader.only("kind", "description", "memory", "flops", *DEVICE_FIGURES)
-    flops = reader.object("flops")
-    flops.only(*PRECISIONS)
-    named = [precision for precision in PRECISIONS if flops.has(precision)]
-    peaks = {precision: flops.figure(precision, **_RATE) for precision in named}
+    reader.only("kind", "description", "memory", "flops", "unpacked", *DEVICE_FIGURES)
+    peaks = _rates(reader.object("flops"), PRECISIONS)
     if not peaks:
         raise reader.wrong("flops", f"one or more of {', '.join(PRECISIONS)}")
     return DeviceCard(
@@ -269,7 +273,13 @@ def _device(name: str, reader: CardFields) -> DeviceCard:
         flops=peaks,
         flops_share=reader.figure("flops_share", **_SHARE),
         launch_s=reader.figure("launch_s", **_TIME),
+        unpacked=_rates(reader.object("unpacked"), PACKED) if reader.has("unpacked") else {},
     )
+
+
+def _rates(reader: CardFields, known: Sequence[str]) -> dict[str, Figure]:
+    reader.only(*known)
+    return {name: reader.figure(name, **_RATE) for name in known if reader.has(name)}
 
 
 def _link(reader: CardFields, devices: Mapping[str, DeviceCard]) -> Link:

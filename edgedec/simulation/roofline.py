@@ -3,8 +3,9 @@
 A pass reads all weights and the cache once, whatever its rows, and computes each row (Williams,
 Waterman and Patterson, 2009)::
 
-    launch + max((weights + cache) / bandwidth, rows * operations / peak) + transfer
+    launch + max((weights + cache) / bandwidth, unpacking + rows * operations / peak) + transfer
 
+Kernels that compute with packed weights unpack none; others unpack all of them once a pass.
 If the weights do not fit in a device's memory, every pass first reads the rest from storage
 (2309.04255).
 """
@@ -52,8 +53,7 @@ class ModelSize:
         weight_bytes: as stored.
         kv_bytes_per_token: of all layers.
         layers, hidden: of the decoder.
-        precision: of products: ``fp32``, ``fp16`` or ``int8``; a device without it uses the next
-            wider one.
+        weights: their format, one of ``FORMATS``.
         vocab_size, max_context: as ``ModelInfo``.
 
     """
@@ -64,9 +64,14 @@ class ModelSize:
     kv_bytes_per_token: int
     layers: int
     hidden: int
-    precision: str
+    weights: str
     vocab_size: int = _VOCABULARY
     max_context: int = _CONTEXT
+
+    @property
+    def precision(self) -> str:
+        """Of products; a device without it uses the next wider one."""
+        return FORMATS[self.weights][1]
 
     def operations(self, context: int) -> float:
         """Return a row's multiplications and additions with ``context`` tokens in the cache."""
@@ -90,7 +95,7 @@ def parse(text: str) -> ModelSize:
     count = float(found[1]) * {"B": 1e9, "M": 1e6}[found[2].upper()]
     if not 1e6 <= count <= 1e13:
         raise InputError(f"model {text[:40]!r}: expected 1M to 10000B parameters")
-    bits, precision = FORMATS[words[1].lower()]
+    bits, _ = FORMATS[words[1].lower()]
     layers = max(1, round((count / (_PER_LAYER * _WIDE**2)) ** (1 / 3)))
     hidden = round(math.sqrt(count / (_PER_LAYER * layers)))
     return ModelSize(
@@ -100,7 +105,7 @@ def parse(text: str) -> ModelSize:
         kv_bytes_per_token=4 * layers * hidden,
         layers=layers,
         hidden=hidden,
-        precision=precision,
+        weights=words[1].lower(),
     )
 
 
@@ -132,6 +137,8 @@ class Roofline:
             self._row_s = _ROW_BYTES / link.bandwidth.middle
         self._bandwidth = self.device.bandwidth.middle * self.device.bandwidth_share.middle
         self._peak = peak(self.device, size.precision) * self.device.flops_share.middle
+        unpacked = self.device.unpacked.get(size.weights)
+        self._unpacking_s = size.parameters / unpacked.middle if unpacked else 0.0
 
     @property
     def missing_bytes(self) -> int:
@@ -154,8 +161,8 @@ class Roofline:
         """Return the seconds of a pass over ``rows`` rows after ``context`` tokens."""
         size = self.size
         moved = size.weight_bytes + size.kv_bytes_per_token * context
-        computed = rows * size.operations(context)
-        busy = max(moved / self._bandwidth, computed / self._peak)
+        computed_s = self._unpacking_s + rows * size.operations(context) / self._peak
+        busy = max(moved / self._bandwidth, computed_s)
         transfer = self._latency_s + rows * self._row_s
         return self.device.launch_s.middle + busy + transfer + self.loading_s
 

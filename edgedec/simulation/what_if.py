@@ -215,17 +215,19 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
         kv_bytes_per_token=2 * dims["layers"] * heads * width * KV_BYTES.get(variant.kv, 2),
         layers=dims["layers"],
         hidden=dims["hidden"],
-        precision=_precision(variant.weights),
+        weights=_format(variant.weights),
         vocab_size=dims["vocab_size"],
         max_context=dims.get("max_context", 4096),
     )
 
 
-def _precision(weights: str) -> str:
-    """Return the precision of products with such weights."""
+def _format(weights: str) -> str:
+    """Return the kind of weights that a model's are like."""
     if weights in ("fp32", "f32"):
         return "fp32"
-    return "fp16" if weights in ("fp16", "f16", "bf16") else "int8"
+    if weights in ("fp16", "f16", "bf16"):
+        return "fp16"
+    return "int4" if weights.startswith(("int4", "q4")) else "int8"
 
 
 def _drafting(

@@ -83,6 +83,14 @@ def test_a_share_of_the_peak_is_what_is_reached():
     assert line.seconds(20, 0) == pytest.approx(4 * 20 * 2e9 / 1e12)
 
 
+def test_weights_that_have_to_be_unpacked_cost_as_much_whatever_the_rows():
+    slow = device(unpacked={"int8": figure(4e9)})
+    line = Roofline(card(slow), "cpu", size())
+    assert line.seconds(1, 0) == pytest.approx(0.25 + 2e9 / 1e12)
+    assert line.seconds(9, 0) - line.seconds(1, 0) == pytest.approx(8 * 2e9 / 1e12)
+    assert Roofline(card(slow), "cpu", size(weights="int4")).seconds(1, 0) == 1e9 / 50e9 + 1e-9
+
+
 def test_half_the_bandwidth_is_twice_the_time():
     whole, half = (Roofline(card(device(bandwidth=figure(b))), "cpu", size()) for b in (50e9, 25e9))
     assert half.seconds(1, 100) == pytest.approx(2 * whole.seconds(1, 100))
@@ -112,7 +120,7 @@ def test_a_device_computes_in_the_next_wider_precision_it_has():
     wide = device(flops={"fp32": figure(1e11)})
     assert Roofline(card(wide), "cpu", size()).seconds(50, 0) == pytest.approx(50 * 2e9 / 1e11)
     with pytest.raises(InputError, match="nothing wide enough for fp32"):
-        Roofline(card(), "cpu", size(precision="fp32"))
+        Roofline(card(), "cpu", size(weights="fp32"))
 
 
 def test_measured_is_the_roofline_at_every_width_and_context():
@@ -138,7 +146,7 @@ def test_devices_that_share_a_memory_share_its_bandwidth():
 def test_sizes_are_read_as_people_write_them():
     llama = parse("7B int4")
     assert llama.weight_bytes == pytest.approx(7e9 * 4.5 / 8)
-    assert (llama.layers, llama.precision) == (33, "int8")
+    assert (llama.layers, llama.weights, llama.precision) == (33, "int4", "int8")
     assert llama.hidden == pytest.approx(4096, rel=0.05)
     assert parse("125m FP16").weight_bytes == 250_000_000
     for wrong in ("7B", "int4", "7X int4", "7B int3", "", "1e9 int4"):
