@@ -19,7 +19,7 @@
 #   make android-aarch64  core's vectors and two texts on an emulated ARM processor (qemu-user-static)
 #   make aarch64     edgedec on emulated ARM processors, Cortex-A72 and A76 (qemu-user; half an hour)
 #   make aarch64-quick  a few minutes of it, on a Cortex-A76
-#   make aarch64-rows   instructions of a pass by its rows, on both: docs/measurements/arm_rows.jsonl
+#   make aarch64-records   what passes and kernels are like on both: docs/measurements/arm_*.jsonl
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
@@ -52,7 +52,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs \
-  aarch64 aarch64-quick aarch64-rows android android-aarch64 android-core android-test android-vectors clean
+  aarch64 aarch64-quick aarch64-records android android-aarch64 android-core android-test android-vectors clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -170,8 +170,9 @@ aarch64: $(DEV)
 aarch64-quick: $(DEV)
 	$(BIN)/python -m tools.aarch64 checks --quick cortex-a76
 
-aarch64-rows: $(DEV)
+aarch64-records: $(DEV)
 	$(BIN)/python -m tools.aarch64 rows
+	$(BIN)/python -m tools.aarch64 kernels
 
 train-demo: $(REFERENCE)
 	$(BIN)/python models/demo/recipe/run.py

@@ -25,9 +25,7 @@ QUICK: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 CHECKS = QUICK | {
     "rows of other weights": (*_PYTEST, _ROWS, "-k", "fp32-llama or int8-llama or find"),
-    "every drafter, to the last bit": (
-        *_PYTEST, "tests/unit/decoding/test_exact_text.py", "-k", "plain_decodings_by_default",
-    ),
+    "every drafter, to the last bit": ("-m", "tools.aarch64.texts"),
     "contract of sessions": (*_PYTEST, "tests/contract/test_onnx.py"),
     "saved texts": (*_PYTEST, "tests/unit/pipeline/test_saved_texts.py"),
     "limits on memory": (*_PYTEST, "tests/cli/test_cli_memory.py"),

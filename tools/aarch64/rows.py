@@ -21,7 +21,7 @@ WIDTHS = (1, 2, 4, 8, 16)
 RECORDS, NAME = REPOSITORY / "docs" / "measurements", "arm_rows"
 # The demo's target, by its weights and their block size.
 WEIGHTS = (("int4", 128), ("int4", 32), ("int8", None), ("fp32", None))
-_CHECKPOINT = REPOSITORY / "models" / "demo" / "target"
+CHECKPOINT = REPOSITORY / "models" / "demo" / "target"
 _CONTEXT, _LIMIT_S = 64, 600
 _SOURCE = Path(__file__).with_name("instructions.c")
 
@@ -74,7 +74,7 @@ def exported(weights: str, block: int | None) -> Path:
     """Export the demo's target so that its attention can be padded; return the target's folder."""
     out = WORK.with_name("arm_targets") / f"{weights}-{block or 0}"
     if not out.exists():
-        words = ["export", _CHECKPOINT, "--out", out, "--weights", weights, "--batch-invariant"]
+        words = ["export", CHECKPOINT, "--out", out, "--weights", weights, "--batch-invariant"]
         words += [] if block is None else ["--block-size", block]
         command = [sys.executable, "-m", "edgedec", *map(str, words)]
         subprocess.run(command, check=True, capture_output=True)

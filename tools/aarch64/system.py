@@ -24,7 +24,7 @@ _PYTHON = "3.11"
 # Wheels' platforms, of which pip tries only those that it is told; Debian 12 has 2.36.
 _GLIBC = (35, 31, 28, 17)
 # What the checks use besides edgedec itself.
-_EXTRA = "export"
+_EXTRAS = ("export", "openvino")
 _TESTS = ("pytest", "pytest-timeout", "hypothesis")
 
 
@@ -87,11 +87,12 @@ def _seen_by(cpu: Cpu, root: Path, folder: Path) -> None:
 def _install(root: Path, python: Path) -> None:
     """Install the wheels that this project asks for, and the project itself as a path."""
     asked = map(Requirement, metadata.requires(DISTRIBUTION) or [])
-    place = {"python_version": _PYTHON, "platform_machine": "aarch64", "extra": _EXTRA}
+    there = {"python_version": _PYTHON, "platform_machine": "aarch64"}
+    places = [there | {"extra": extra} for extra in _EXTRAS]
     wanted = [
         f"{one.name}{one.specifier}"
         for one in asked
-        if one.marker is None or one.marker.evaluate(place)
+        if one.marker is None or any(map(one.marker.evaluate, places))
     ]
     site = root / f"usr/local/lib/python{_PYTHON}/dist-packages"
     pip: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet"]

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from edgedec.runtimes.onnx import model as onnx_model
+from edgedec.runtimes.onnx.padding import NO_PADDING
 from tools.aarch64 import __main__ as program
-from tools.aarch64 import checks, debian, rows, system
+from tools.aarch64 import checks, debian, rows, system, texts
 
 
 class Host(system.System):
@@ -57,8 +59,18 @@ def test_a_count_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     with pytest.raises(rows.CountError, match="no target"):
         failing()
-    monkeypatch.setattr(rows, "record", failing)
+    monkeypatch.setitem(program.RECORDERS, "rows", failing)
     assert program.main(["rows"]) == 1
+
+
+def test_texts_of_drafters_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "DRAFTERS", ("model",))
+    assert texts.main() == 0
+    # The control: invariance that is claimed and does not hold.
+    monkeypatch.setattr(onnx_model, "known_padding", lambda *_: NO_PADDING)
+    assert texts.main() == 1
+    monkeypatch.setattr(texts, "DRAFTERS", ("none",))
+    assert texts.main() == 1  # nothing was drafted, which compares nothing
 
 
 def test_an_unknown_processor_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
