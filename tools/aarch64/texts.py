@@ -16,7 +16,9 @@ _SAMPLINGS: dict[str, Any] = {
     "seeded": {"temperature": 0.8, "seed": 3},
 }
 # It repeats itself, for those that draft what was there before.
-_FUNCTION = "def read_lines(path):\n    with open(path) as file:\n        return file.readlines()\n\n\n"
+_FUNCTION = (
+    "def read_lines(path):\n    with open(path) as file:\n        return file.readlines()\n\n\n"
+)
 _PROMPT = f"{_FUNCTION}{_FUNCTION}def read_text(path):"
 
 Text = list[tuple[int, float | None]]
