@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from edgedec._support.fields import printable
-from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model
+from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model, ollama_name
 from edgedec.cli import _config, _output
 from edgedec.cli._terminal import INTERRUPTED
 from edgedec.errors import EdgedecError
@@ -184,6 +184,8 @@ def _for_command(name: str, known: Sequence[str]) -> str:
         return f'{word} is a model: edgedec generate {word} "PROMPT", or edgedec chat {word}'
     if is_hub_name(name):
         return how_to_fetch(name, "`edgedec export {} --out DIR`")
+    if elsewhere := ollama_name(name):
+        return elsewhere
     if any(character.isspace() for character in name):
         return f"No such command: to continue a text, edgedec generate {shlex.quote(name)}"
     return f"No such command '{name}'" + _meant(_near(name, known))

@@ -18,7 +18,15 @@ from typing import Any, TypeVar
 import click
 
 from edgedec._support import user_folders
-from edgedec._support.model_path import DEMO, KINDS, exists, is_gguf, is_hub_name, names_model
+from edgedec._support.model_path import (
+    DEMO,
+    KINDS,
+    exists,
+    is_gguf,
+    is_hub_name,
+    names_model,
+    ollama_name,
+)
 from edgedec.cli import _config
 from edgedec.cli._library import MODEL
 
@@ -90,7 +98,10 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
         if a_model:
             _check_there(first)
             return first, None
-        if is_hub_name(first) and any(character.isdigit() for character in first):
+        numbered = any(character.isdigit() for character in first)
+        if numbered and (elsewhere := ollama_name(first)):
+            raise click.UsageError(f"{elsewhere}; a prompt: edgedec generate {DEMO} {first}")
+        if numbered and is_hub_name(first):
             raise click.UsageError(
                 f"{first} may be a model or the prompt: give edgedec generate -m {first}, which"
                 f" fetches it from the hub and reads a prompt, or edgedec generate {DEMO} {first}"
@@ -123,7 +134,7 @@ def in_library(word: str) -> bool:
 
 def _like_a_path(word: str) -> bool:
     """Return whether a word that names no model was probably meant as one."""
-    return is_hub_name(word) or word.startswith(("./", "../", "/", "~"))
+    return is_hub_name(word) or bool(ollama_name(word)) or word.startswith(("./", "../", "/", "~"))
 
 
 def _in_quotes(word: str) -> bool:
@@ -133,7 +144,7 @@ def _in_quotes(word: str) -> bool:
 
 def _check_there(model: str) -> None:
     """Refuse a missing file before waiting for standard input."""
-    if is_gguf(model) and not exists(model):
+    if is_gguf(model) and not exists(model) and ":" not in model:  # org/name:FILE is on a hub
         raise click.UsageError(f"{model}: no such file")
 
 
