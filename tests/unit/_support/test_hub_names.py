@@ -45,9 +45,7 @@ def test_other_words_stay(word: str) -> None:
     assert hub_name(word) == word
 
 
-def test_a_folder_of_this_name_is_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_this_name_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert hub_name("hf.co/org/name") == "org/name"
     (tmp_path / "hf.co" / "org" / "name").mkdir(parents=True)
