@@ -28,7 +28,8 @@ from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
 from edgedec.loading.sources import Source
-from edgedec.records.place import CPU, Place
+from edgedec.records.place import CPU
+from edgedec.records.place import Place as ModelPlace
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Decoder:
             return f"<{what}, closed>"
         plan = self.plan
         draft = self.pair.draft if drafting.info(plan["drafter"]).needs_model else None
-        place = Place(
+        place = ModelPlace(
             plan["format"],
             plan["device"] or CPU,
             plan["threads"] or 0,
