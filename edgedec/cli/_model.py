@@ -98,14 +98,7 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
         if a_model:
             _check_there(first)
             return first, None
-        numbered = any(character.isdigit() for character in first)
-        if numbered and (elsewhere := ollama_name(first)):
-            raise click.UsageError(f"{elsewhere}; a prompt: edgedec generate {DEMO} {first}")
-        if numbered and is_hub_name(first):
-            raise click.UsageError(
-                f"{first} may be a model or the prompt: give edgedec generate -m {first}, which"
-                f" fetches it from the hub and reads a prompt, or edgedec generate {DEMO} {first}"
-            )
+        _check_a_prompt(first)
         return default(), first
     like_one = a_model or _like_a_path(first) or exists(first)
     if len(words) == 2 and (like_one or _in_quotes(words[1])):
@@ -113,6 +106,20 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
     if a_model:
         raise unquoted("generate", [first], words[1:])
     raise unquoted("generate", [], words)
+
+
+def _check_a_prompt(word: str) -> None:
+    """Refuse a word that is more probably a model than a text: a name with a digit in it."""
+    if not any(character.isdigit() for character in word):
+        return
+    as_prompt = f"edgedec generate {DEMO} {shlex.quote(word)}"
+    if elsewhere := ollama_name(word):
+        raise click.UsageError(f"{elsewhere}; a prompt: {as_prompt}")
+    if is_hub_name(word):
+        raise click.UsageError(
+            f"{word} may be a model or the prompt: give edgedec generate -m {shlex.quote(word)},"
+            f" which fetches it from the hub and reads a prompt, or {as_prompt}"
+        )
 
 
 def default() -> str:
