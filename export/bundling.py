@@ -12,7 +12,7 @@ from time import perf_counter
 
 from edgedec._support.model_path import OWN_DRAFT, utf8
 from edgedec.bundle.manifest import GIT_FILE, GIT_RULE, MANIFEST
-from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
+from edgedec.errors import CheckpointError, InputError
 from edgedec.export import (
     calibration,
     chat_pieces,
@@ -170,13 +170,7 @@ def _warn(target: Checkpoint, draft: Checkpoint, note: str) -> None:
 
 
 def _open(options: ExportOptions, path: Path) -> Checkpoint:
-    outline = formats.outline_of(options.formats)
-    try:
-        return Checkpoint.open(path, outline)
-    except UnsupportedArchitecture as error:
-        if outline is not None:
-            raise
-        raise UnsupportedArchitecture(f"{error}; --exporter optimum may support it") from None
+    return Checkpoint.open(path, formats.outline_of(options.formats))
 
 
 def _jobs(

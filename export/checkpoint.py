@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -79,9 +80,12 @@ class Checkpoint:
         try:
             spec = spec_for(config)
             tensors = CheckpointTensors(path, spec)
-        except UnsupportedArchitecture:
+        except UnsupportedArchitecture as error:
             if outline is None:
-                raise
+                raise UnsupportedArchitecture(
+                    f"{error}; `edgedec export {shlex.quote(str(path))} --out DIR --exporter"
+                    " optimum` may convert it"
+                ) from None
             spec, tensors = outline(path), UnreadTensors(path)
         generation = path / "generation_config.json"
         return cls(

@@ -32,6 +32,15 @@ _WEIGHTS = (".safetensors", ".onnx", ".data", ".bin", ".pt", ".pth")
 _DEEPEST, _MOST_READ = 3, 1 << 20
 # A model's name on a hub, as Qwen/Qwen3-0.6B.
 _HUB_NAME = re.compile(r"([A-Za-z][\w.-]*)/([A-Za-z][\w.-]*)")
+# The address of a model's page, of its files or of one; a path has lost a slash of https://.
+_HUB_ADDRESS = re.compile(
+    r"(?:https?:/{1,2})?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<name>[\w.-]+/[^/?#]+)"
+    r"(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)"
+    r"(?:/(?:[^?#]*/)?(?P<file>[^/?#]+\.gguf)|/[^?#]*)?)?/?(?:[?#].*)?"
+)
+_DEFAULT_BRANCH = "main"
+# A model's name in Ollama's library, as llama3.2:1b.
+_OLLAMA_NAME = re.compile(r"[A-Za-z][\w.-]*:[\w.-]+")
 _MOST_FILES = 10_000
 _NAMED = 3
 
@@ -99,10 +108,34 @@ def _only_gguf(folder: Path) -> bool:
     return bool(gguf_files(folder)) and not any(folder.glob("*.safetensors"))
 
 
+def hub_name(word: str) -> str:
+    """Return a hub's model as ``org/name`` for its address; any other word as it is.
+
+    ``hf.co/org/name:Q4_K_M`` is ``org/name:Q4_K_M``, and
+    ``https://huggingface.co/org/name/tree/v1`` is ``org/name@v1``. A path that exists stays.
+    """
+    found = _HUB_ADDRESS.fullmatch(word)
+    if found is None or exists(word):
+        return word
+    revision, file = found["revision"], found["file"]
+    at = "" if revision in (None, _DEFAULT_BRANCH) else f"@{revision}"
+    return f"{found['name']}{at}{'' if file is None else f':{file}'}"
+
+
 def is_hub_name(word: str) -> bool:
-    """Return whether a word looks like a hub's model name and is not a local file."""
-    found = _HUB_NAME.fullmatch(word)
-    return found is not None and not is_gguf(word) and not Path(word).exists()
+    """Return whether a word looks like a hub's model name or address and is not a local file."""
+    found = _HUB_NAME.fullmatch(hub_name(word))
+    return found is not None and not is_gguf(word) and not exists(word)
+
+
+def ollama_name(word: str) -> str | None:
+    """Return what to write for a word that has the form of a name in Ollama's library, or None."""
+    if _OLLAMA_NAME.fullmatch(word) is None or exists(word):
+        return None
+    return (
+        f"{word} looks like a name of Ollama's library: give the model's name on huggingface.co,"
+        " as org/name, or org/name:Q4_K_M for one of its GGUF files"
+    )
 
 
 def gguf_files(folder: Path) -> list[Path]:
@@ -137,6 +170,7 @@ def how_to_fetch(name: str, then: str) -> str:
         then: what to do with the folder, where ``{}`` stands for it.
 
     """
+    name = hub_name(name)
     folder = f"./{name.split('/')[-1]}"
     return (
         f"{name} is not a folder here: `edgedec run {name}` fetches and runs it; or get its files"

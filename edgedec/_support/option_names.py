@@ -15,6 +15,10 @@ ELSEWHERE = {
     "stop_words": "stop", "max_time": "timeout", "enable_thinking": "think", "thinking": "think",
     "thinking_budget": "think_tokens",
     "n_ctx": "max_context", "n_threads": "threads", "draft_path": "draft",
+    "num_predict": "max_new_tokens", "num_ctx": "max_context", "num_thread": "threads",
+    "temp": "temperature", "draft_model": "draft", "assistant_model": "draft",
+    "num_assistant_tokens": "draft_length", "num_draft_tokens": "draft_length",
+    "n_gpu_layers": "gpu_layers", "num_gpu": "gpu_layers",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from edgedec._support.fields import printable
-from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model
+from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model, ollama_name
 from edgedec.cli import _config, _output
 from edgedec.cli._terminal import INTERRUPTED
 from edgedec.errors import EdgedecError
@@ -67,8 +67,12 @@ def _refuse_clusters(words: Sequence[str]) -> None:
     for word in words:
         if word == "--":
             return
-        if word in _ELSEWHERE and len(word) > 2 and word[1] != "-":
+        if len(word) < 3 or word[0] != "-" or word[1] == "-":
+            continue
+        if word in _ELSEWHERE:
             raise click.UsageError(f"No such option '{word}'{_meant([_ELSEWHERE[word]])}")
+        if word in _ARGUMENTS:
+            raise click.UsageError(f"No such option '{word}': {_ARGUMENTS[word]}")
 
 
 def check_package() -> None:
@@ -137,16 +141,27 @@ def _end(message: str, code: int) -> NoReturn:
 
 # -- suggestions for a command or an option that does not exist ---------------------------------
 
-# Names that other programs use for an option.
+# Names that other programs use for an option: llama.cpp, Ollama, LM Studio, mlx-lm, vLLM.
 _ELSEWHERE = {
     "--max-tokens": "--max-new-tokens", "--max-length": "--max-new-tokens",
     "--n-predict": "--max-new-tokens", "--num-predict": "--max-new-tokens",
-    "--new": "--max-new-tokens", "--ctx-size": "--max-context", "--num-ctx": "--max-context",
-    "-c": "--max-context", "--temp": "--temperature",
+    "--predict": "--max-new-tokens", "--new": "--max-new-tokens",
+    "--ctx-size": "--max-context", "--num-ctx": "--max-context", "--n-ctx": "--max-context",
+    "--context-length": "--max-context", "--max-model-len": "--max-context",
+    "-c": "--max-context", "--temp": "--temperature", "--repeat-penalty": "--repetition-penalty",
     "--model-draft": "--draft", "-md": "--draft", "--draft-model": "--draft",
-    "--draft-max": "--draft-length", "--quantize": "--weights", "--output": "--out",
-    "--sys": "--system", "--stop-sequence": "--stop", "-ngl": "--gpu-layers",
-    "--n-gpu-layers": "--gpu-layers",
+    "--assistant-model": "--draft", "--speculative-model": "--draft",
+    "--draft-max": "--draft-length", "--draft-n": "--draft-length",
+    "--num-draft-tokens": "--draft-length", "--num-speculative-tokens": "--draft-length",
+    "--quantize": "--weights", "--quantization": "--weights", "--outtype": "--weights",
+    "--dtype": "--weights", "--q-bits": "--weights", "--output": "--out", "--outfile": "--out",
+    "--sys": "--system", "-sys": "--system", "--system-prompt": "--system",
+    "--stop-sequence": "--stop", "--reverse-prompt": "--stop", "--grammar-file": "--grammar",
+    "--json-schema-file": "--json-schema", "--hidethinking": "--hide-thinking",
+    "--reasoning-budget": "--think-tokens", "--cache-type-k": "--kv", "-ctk": "--kv",
+    "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "--num-gpu": "--gpu-layers",
+    "--num-thread": "--threads", "--alias": "--name", "--identifier": "--name",
+    "--served-model-name": "--name", "--api-key": "--api-key-file",
 }  # fmt: skip
 # Former names of options, which are still accepted.
 _RENAMED = {
@@ -155,10 +170,35 @@ _RENAMED = {
 }  # fmt: skip
 _ARGUMENTS = {
     "--model": "the model is the first argument", "-m": "the model is the first argument",
+    "--hf-repo": "the model is the first argument, as org/name",
+    "-hf": "the model is the first argument, as org/name",
     "--prompt": "the prompt is an argument", "-p": "the prompt is an argument",
+    "--file": "the prompt is an argument, or comes from standard input",
     "--html": "in a clone, python -m benchmarks.report MODEL --html FILE draws the page",
     "--papers": "it was removed, with the published figures it compared",
     "--help-all": "--help shows all options of this command",
+}  # fmt: skip
+# Names that other programs use for a command, with what to do here.
+_NO_BACKGROUND = "no model stays loaded: each command loads its own, and Ctrl-C ends edgedec serve"
+_COMMANDS = {
+    **dict.fromkeys(("ls", "models"), "edgedec list shows the library"),
+    **dict.fromkeys(("ps", "stop", "load", "unload"), _NO_BACKGROUND),
+    **dict.fromkeys(("get", "download", "install"), "edgedec pull org/name downloads a model"),
+    **dict.fromkeys(
+        ("create", "convert", "quantize", "import"),
+        "edgedec export FOLDER --out DIR converts a model, edgedec pull FOLDER adds it to the"
+        " library",
+    ),
+    **dict.fromkeys(("cp", "copy", "rename", "alias"), "edgedec pull MODEL --name NAME gives it"
+                    " another name"),
+    **dict.fromkeys(("delete", "remove", "uninstall"), "edgedec rm MODEL removes it"),
+    **dict.fromkeys(("push", "upload"), "`hf upload` of huggingface_hub publishes a model"),
+    **dict.fromkeys(("login", "signin"), "`hf auth login` of huggingface_hub stores a token"),
+    **dict.fromkeys(("search", "find"), "search on huggingface.co, then edgedec pull org/name"),
+    **dict.fromkeys(("server", "start", "api"), "edgedec serve MODEL starts a server"),
+    **dict.fromkeys(("cli", "prompt", "ask", "complete"), 'edgedec run MODEL "PROMPT" answers'),
+    "info": "edgedec inspect MODEL describes it", "help": "edgedec --help lists the commands",
+    "version": "edgedec --version shows it",
 }  # fmt: skip
 
 
@@ -184,8 +224,12 @@ def _for_command(name: str, known: Sequence[str]) -> str:
         return f'{word} is a model: edgedec generate {word} "PROMPT", or edgedec chat {word}'
     if is_hub_name(name):
         return how_to_fetch(name, "`edgedec export {} --out DIR`")
+    if elsewhere := ollama_name(name):
+        return elsewhere
     if any(character.isspace() for character in name):
         return f"No such command: to continue a text, edgedec generate {shlex.quote(name)}"
+    if name in _COMMANDS:
+        return f"No such command '{name}': {_COMMANDS[name]}"
     return f"No such command '{name}'" + _meant(_near(name, known))
 
 
@@ -204,9 +248,10 @@ def _for_option(name: str, context: click.Context) -> str:
         if isinstance(parameter, click.Option) and not parameter.hidden
         for option in _flags(parameter)
     ]
-    if name in _ARGUMENTS:
-        return f"No such option '{name}': {_ARGUMENTS[name]}"
-    elsewhere = _ELSEWHERE.get(name)
+    dashed = name.replace("_", "-")
+    if dashed in _ARGUMENTS:
+        return f"No such option '{name}': {_ARGUMENTS[dashed]}"
+    elsewhere = dashed if dashed in known else _ELSEWHERE.get(dashed)
     if elsewhere in known:
         return f"No such option '{name}'" + _meant([elsewhere])
     long = {option: option for option in known if option.startswith("--")}

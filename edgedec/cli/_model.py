@@ -18,7 +18,15 @@ from typing import Any, TypeVar
 import click
 
 from edgedec._support import user_folders
-from edgedec._support.model_path import DEMO, KINDS, exists, is_gguf, is_hub_name, names_model
+from edgedec._support.model_path import (
+    DEMO,
+    KINDS,
+    exists,
+    is_gguf,
+    is_hub_name,
+    names_model,
+    ollama_name,
+)
 from edgedec.cli import _config
 from edgedec.cli._library import MODEL
 
@@ -90,11 +98,7 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
         if a_model:
             _check_there(first)
             return first, None
-        if is_hub_name(first) and any(character.isdigit() for character in first):
-            raise click.UsageError(
-                f"{first} may be a model or the prompt: give edgedec generate -m {first}, which"
-                f" fetches it from the hub and reads a prompt, or edgedec generate {DEMO} {first}"
-            )
+        _check_a_prompt(first)
         return default(), first
     like_one = a_model or _like_a_path(first) or exists(first)
     if len(words) == 2 and (like_one or _in_quotes(words[1])):
@@ -102,6 +106,20 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
     if a_model:
         raise unquoted("generate", [first], words[1:])
     raise unquoted("generate", [], words)
+
+
+def _check_a_prompt(word: str) -> None:
+    """Refuse a word that is more probably a model than a text: a name with a digit in it."""
+    if not any(character.isdigit() for character in word):
+        return
+    as_prompt = f"edgedec generate {DEMO} {shlex.quote(word)}"
+    if elsewhere := ollama_name(word):
+        raise click.UsageError(f"{elsewhere}; a prompt: {as_prompt}")
+    if is_hub_name(word):
+        raise click.UsageError(
+            f"{word} may be a model or the prompt: give edgedec generate -m {shlex.quote(word)},"
+            f" which fetches it from the hub and reads a prompt, or {as_prompt}"
+        )
 
 
 def default() -> str:
@@ -123,7 +141,7 @@ def in_library(word: str) -> bool:
 
 def _like_a_path(word: str) -> bool:
     """Return whether a word that names no model was probably meant as one."""
-    return is_hub_name(word) or word.startswith(("./", "../", "/", "~"))
+    return is_hub_name(word) or bool(ollama_name(word)) or word.startswith(("./", "../", "/", "~"))
 
 
 def _in_quotes(word: str) -> bool:
@@ -133,7 +151,7 @@ def _in_quotes(word: str) -> bool:
 
 def _check_there(model: str) -> None:
     """Refuse a missing file before waiting for standard input."""
-    if is_gguf(model) and not exists(model):
+    if is_gguf(model) and not exists(model) and ":" not in model:  # org/name:FILE is on a hub
         raise click.UsageError(f"{model}: no such file")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from edgedec._support.amounts import in_bytes, meant
-from edgedec._support.model_path import DEMO, is_gguf, is_hub_name
+from edgedec._support.model_path import DEMO, is_gguf, is_hub_name, ollama_name
 from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
 
@@ -80,7 +80,7 @@ def draft(value: str | Path) -> str | Path:
     is_file = "/" in text or is_gguf(text)
     if text == drafting.AUTO or (not is_file and drafting.known(text)):
         return text
-    if is_file or _model_here(text):
+    if is_file or _model_here(text) or ollama_name(text):
         return draft_model(text)
     raise _no_drafter(text, ", or a model")
 

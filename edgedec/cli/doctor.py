@@ -53,6 +53,8 @@ def command(coreml: str | None, board: str | None, as_json: bool) -> None:
     edgedec doctor --coreml
     edgedec doctor --coreml ./my-bundle
     """
+    if coreml is not None and board is not None:
+        raise click.UsageError("give one of --coreml and --bench-report")
     if coreml is not None:
         _check_coreml(coreml, as_json)
         return
@@ -110,6 +112,7 @@ def _check_coreml(bundle: str, as_json: bool) -> None:
 
 def _print(facts: dict[str, Any]) -> None:
     from edgedec.cli._output import size, table
+    from edgedec.doctor.report import swap_in_words
 
     memory, cpu, demo = facts["memory"], facts["cpu"], facts["demo"]
     limit = memory["limit_bytes"]
@@ -125,7 +128,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("processor", f"{cpu['name']}, {' + '.join(cpu['clusters'])}, {' '.join(cpu['features'])}"),
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),
-        *(("swap", text) for text in [facts["swap"]] if text),
+        *(("swap", text) for text in [swap_in_words(facts["swap"])] if text),
         ("demo bundle", f"whole, {size(demo['size_bytes'])}" if demo["whole"] else "not whole"),
         *((f"{kind} weights", f"{size(count)} kept for this machine, see `edgedec cache`")
           for kind, count in facts["kept_bytes"].items()),

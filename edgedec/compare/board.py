@@ -19,7 +19,7 @@ from edgedec.decoding import drafting
 from edgedec.doctor import report
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware import machine
-from edgedec.hardware.contention import machine_is_busy
+from edgedec.hardware.contention import BUSY, by_others, usage
 from edgedec.hardware.resident import peak_bytes
 from edgedec.hardware.strain import Strain, strain
 from edgedec.loading.build import OpenOptions, find_pair
@@ -54,7 +54,7 @@ def bench_report(
         BundleError, InputError, RuntimeUnavailable: as ``Pipeline.open``.
 
     """
-    before, busy = strain(), machine_is_busy()
+    before, began = strain(), usage()
     pair = find_pair(bundle, OpenOptions())
     lines = [*_about(), ("model", printable(Path(bundle).name))]
     lines += _passes(pair.target)
@@ -70,7 +70,7 @@ def bench_report(
         recorder = Recorder(lambda _: None, "board")
         found = compare(pipelines, prompts, options, recorder, on_progress=on_progress)
     lines += [("texts", _compared(found, drafter)), ("peak", size(peak_bytes() or 0))]
-    return [*lines, *_heat(before, strain()), *([("machine", "busy")] if busy else [])]
+    return [*lines, *_heat(before, strain()), *_busy(by_others(began, usage()))]
 
 
 def block(lines: Sequence[Line]) -> str:
@@ -89,7 +89,7 @@ def _about() -> list[Line]:
         ("processor", f"{cpu['name']}, {clusters}, {' '.join(cpu['features'])}"),
         ("memory", f"{size(found.total or 0)}, {size(found.free or 0)} free"),
         ("limit", "" if found.limit is None else size(found.limit)),
-        ("swap", facts["swap"] or ""),
+        ("swap", report.swap_in_words(facts["swap"])),
     ]
     packages = machine.package_versions(_COMPUTING)
     lines.append(("packages", ", ".join(f"{n} {v}" for n, v in packages.items() if n != "edgedec")))
@@ -148,3 +148,10 @@ def _heat(before: Strain, after: Strain) -> list[Line]:
     if after.swapped_bytes:
         lines.append(("in swap", size(after.swapped_bytes)))
     return lines
+
+
+def _busy(share: float | None) -> list[Line]:
+    """Return a line if other programs used the processor during the measurements."""
+    if share is None or share <= BUSY:
+        return []
+    return [("busy", f"other programs used {share:.0%} of the processor's time")]

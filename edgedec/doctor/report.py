@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -125,13 +126,27 @@ def memory() -> dict[str, int | None]:
     }
 
 
-def swap() -> str | None:
-    """Return the machine's swap in words; None without. Compressed memory is swap as well."""
+def swap() -> dict[str, int] | None:
+    """Return bytes of the machine's swap: in total, in use, and compressed; None without swap."""
     found = strain.swap()
     if found is None:
         return None
-    where = " of compressed memory" if found.compressed else ""
-    return f"{size(found.total)}{where}, {size(found.used)} in use"
+    return {
+        "total_bytes": found.total,
+        "used_bytes": found.used,
+        "compressed_bytes": found.compressed,
+    }
+
+
+def swap_in_words(found: Mapping[str, int] | None) -> str:
+    """Return what ``swap`` found as words; "" for a machine without swap."""
+    if found is None:
+        return ""
+    total, compressed = found["total_bytes"], found["compressed_bytes"]
+    kind = f", {size(compressed)} of it compressed memory" if compressed else ""
+    if compressed == total:
+        kind = " of compressed memory"
+    return f"{size(total)}{kind}, {size(found['used_bytes'])} in use"
 
 
 def demo() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,11 +34,18 @@ class Strain:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """The machine's swap, in bytes; ``compressed`` if all of it is in memory (zram)."""
+    """The machine's swap, in bytes.
+
+    Attributes:
+        total: its size.
+        used: how much of it is in use.
+        compressed: how much of ``total`` is compressed memory (zram) rather than a disk.
+
+    """
 
     total: int
     used: int
-    compressed: bool
+    compressed: int
 
 
 def strain(root: Path = _ROOT) -> Strain:
@@ -52,8 +59,13 @@ def swap(root: Path = _ROOT) -> Swap | None:
     places = [fields for fields in places if len(fields) >= 4]
     if not places:
         return None
-    total, used = (sum(1024 * int(fields[column]) for fields in places) for column in (2, 3))
-    return Swap(total, used, all(Path(fields[0]).name.startswith("zram") for fields in places))
+    total, used = (_summed(places, column) for column in (2, 3))
+    in_memory = [fields for fields in places if Path(fields[0]).name.startswith("zram")]
+    return Swap(total, used, _summed(in_memory, 2))
+
+
+def _summed(places: Sequence[Sequence[str]], column: int) -> int:
+    return sum(1024 * int(fields[column]) for fields in places)
 
 
 def _slowed_by(root: Path) -> str:

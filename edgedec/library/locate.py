@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedec._support.model_path import exists, is_gguf, nearest, ready
+from edgedec._support.model_path import exists, hub_name, is_gguf, nearest, ollama_name, ready
 from edgedec.errors import InputError
 from edgedec.library.records import GGUF, Form, Model
 from edgedec.library.reference import Reference, parse
@@ -64,7 +64,7 @@ def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) ->
 
     Args:
         word: ``demo``, a bundle's folder, a checkpoint's, a GGUF file or a folder with one, or
-            the name or id of a model in the library, or a name on a hub.
+            the name or id of a model in the library, or a name on a hub or its address there.
         library: where models are kept and found.
         listener: receives progress.
         wish: what is wanted of it.
@@ -74,7 +74,7 @@ def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) ->
         ExportError, RuntimeUnavailable: it cannot be made into a bundle.
 
     """
-    found = _find(word, library, listener, wish)
+    found = _find(hub_name(word), library, listener, wish)
     if wish.name is not None and found.model is None:
         raise InputError(
             f"{word} is used where it is, and is not in the library: leave --name {wish.name} out"
@@ -175,6 +175,8 @@ def unknown(word: str, library: Library) -> str:
         return f"{word}: no such file{meant}"
     if word.startswith(("./", "../", "/", "~")):
         return f"{word} is not a file or folder here{meant}"
+    if not meant and (elsewhere := ollama_name(word)):
+        return elsewhere
     return (
         f"{word} is not a file or folder here, nor a model of the library"
         f"{meant or ' (`edgedec list` shows them), nor a name on a hub such as Qwen/Qwen3-0.6B'}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from edgedec._support.fields import one_line
-from edgedec._support.model_path import DEMO, exists, is_gguf, ready
+from edgedec._support.model_path import DEMO, exists, hub_name, is_gguf, ready
 from edgedec.errors import InputError
 from edgedec.library.published import TARGETS, Target
 from edgedec.library.store import Library
@@ -37,6 +37,7 @@ def recognise(word: str, library: Library) -> list[Target]:
         raise InputError("the target is empty: give a model's name, folder or bundle")
     if word == DEMO:
         raise InputError(f"{DEMO} comes with a draft and needs none of these: give another model")
+    word = hub_name(word)
     if not exists(word) and (found := _named([word])):
         return found
     path = _path(word, library)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from edgedec._support import user_folders
 from edgedec._support.atomic import sync
+from edgedec._support.model_path import hub_name
 from edgedec.bundle.manifest import listed_files
 from edgedec.errors import InputError
 from edgedec.library import records
@@ -90,7 +91,7 @@ class Library:
 
         A GGUF file's name may leave out what follows the colon, if no model has the shorter name.
         """
-        models = self.models()
+        models, word = self.models(), hub_name(word)
         named = [one for one in models if one.name == word]
         named = named or [one for one in models if one.name.partition(":")[0] == word]
         if named or len(word) < _SHORTEST_ID:

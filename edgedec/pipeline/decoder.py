@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from edgedec.decoding import drafting
 from edgedec.decoding.constraint import Constraint
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.engine import Engine, Request
@@ -26,9 +27,13 @@ from edgedec.hardware.strain import strain
 from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
+from edgedec.loading.sources import Source
+from edgedec.records.place import CPU
+from edgedec.records.place import Place as ModelPlace
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
 
 if TYPE_CHECKING:
+    from edgedec.bundle import Bundle
     from edgedec.grammar.grammars import Grammars
     from edgedec.text.thinking import Marks, Splitter
 
@@ -51,6 +56,26 @@ class Decoder:
         self._use(ways.open())
         self._queue = Queue(1 + len(self._parts.parallel_engines))
         self._due = False  # whether the models are still to be closed
+
+    def __repr__(self) -> str:
+        """Return one line: the model, the drafter, and where they run."""
+        what = f"{type(self).__name__} {self.pair.where!r}"
+        if self._queue.closed:
+            return f"<{what}, closed>"
+        plan = self.plan
+        draft = self.pair.draft if drafting.info(plan["drafter"]).needs_model else None
+        place = ModelPlace(
+            plan["format"],
+            plan["device"] or CPU,
+            plan["threads"] or 0,
+            plan["cores"],
+            plan["provider"],
+        )
+        return (
+            f"<{what} on {place.label}: drafter {plan['drafter']}"
+            f"{'' if draft is None else f', draft {_called(draft, self.pair.bundle)!r}'},"
+            f" {plan['max_context']} tokens of context>"
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -139,7 +164,10 @@ class Decoder:
         return Splitter(self.tokenizer, marks, tokens)
 
     def _marks(self, tokens: list[int]) -> Marks | None:
-        """Return the marks of what may follow; None if it has no thinking, or is no answer."""
+        """Return the marks that separate thinking from the answer.
+
+        None for a text that does not answer messages, or a model that does not think.
+        """
         if not isinstance(tokens, ChatTokens):
             return None
         from edgedec.text.thinking import marks_of
@@ -237,3 +265,11 @@ class Decoder:
         if metrics.watched_s >= _LONG_S:
             found = strain()
             metrics.slowed_by, metrics.swapped_bytes = found.slowed_by, found.swapped_bytes
+
+
+def _called(draft: Source, bundle: Bundle | None) -> str:
+    """Return the name that the draft has in the bundle, or else the path of its file."""
+    for role in () if bundle is None else (bundle.draft, bundle.target):
+        if role and draft.path in [variant.path for variant in role.variants.values()]:
+            return role.source
+    return str(draft.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import Any
 
 from starlette.requests import Request
@@ -81,22 +82,25 @@ class _About:
 
     async def show(self, request: Request) -> Response:
         await self._router.read(request, self._check, threaded=False)
+        # In a thread: the first time it renders the template.
+        return Answer(await asyncio.to_thread(lambda: self._shown))
+
+    @cached_property
+    def _shown(self) -> Chunk:
+        """Everything about the model, which does not change while it is served."""
         served = self._served
         template = served.tokenizer.chat_template
-        able = await asyncio.to_thread(self._abilities)  # which renders the template
-        return Answer(
-            {
-                "modified_at": when(served.created),
-                "template": "" if template is None else template.source,
-                "details": self._details(),
-                "model_info": {
-                    "general.architecture": "edgedec",
-                    "general.basename": served.settings.name,
-                    "edgedec.context_length": served.max_context,
-                },
-                "capabilities": able,
-            }
-        )
+        return {
+            "modified_at": when(served.created),
+            "template": "" if template is None else template.source,
+            "details": self._details(),
+            "model_info": {
+                "general.architecture": "edgedec",
+                "general.basename": served.settings.name,
+                "edgedec.context_length": served.max_context,
+            },
+            "capabilities": self._abilities(),
+        }
 
     def _abilities(self) -> list[str]:
         prompts = self._served.prompts

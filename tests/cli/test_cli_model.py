@@ -1,6 +1,7 @@
 """The model as the first argument, and what is said where it or a command's name is wrong."""
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -224,6 +225,18 @@ def test_a_line_end_stops_the_text(run) -> None:
         (["generate", "--temprature", "1"], "'--temprature': did you mean --temperature"),
         (["generate", "--max-tokens", "1"], "did you mean --max-new-tokens?"),
         (["generate", "--output", "x"], "did you mean --out?"),
+        (["run", "x", "--num_predict", "1"], "did you mean --max-new-tokens?"),
+        (["run", "x", "--max_new_tokens", "1"], "did you mean --max-new-tokens?"),
+        (["generate", "--n-predict", "1"], "did you mean --max-new-tokens?"),
+        (["generate", "--ctx-size", "1"], "did you mean --max-context?"),
+        (["chat", "--temp", "1"], "did you mean --temperature?"),
+        (["chat", "demo", "-sys", "x"], "No such option '-sys': did you mean --system?"),
+        (["run", "-hf", "org/name"], "'-hf': the model is the first argument, as org/name"),
+        (["export", "x", "--outtype", "q8_0"], "did you mean --weights?"),
+        (["export", "x", "--outfile", "y"], "did you mean --out?"),
+        (["ps"], "No such command 'ps': no model stays loaded: each command loads its own, and"),
+        (["models"], "No such command 'models': edgedec list shows the library (see"),
+        (["create", "x", "-f", "y"], "edgedec export FOLDER --out DIR converts a model"),
         (["doctor", "-o", "x"], "No such option '-o' (see"),
         (["show", "-m", "x"], "the model is the first argument"),
         (["generate", "x", "-t", "0.7"], "whole number; the temperature is --temperature"),
@@ -237,6 +250,25 @@ def test_a_line_end_stops_the_text(run) -> None:
 )
 def test_misspelt_names_are_told_what_was_meant(folder, run, one_line, words, expected) -> None:
     assert expected in one_line(run(*words))
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {flag for one in command.get_params(click.Context(command)) for flag in one.opts}
+
+
+def test_every_name_of_another_program_leads_to_something_here() -> None:
+    """To an option or a command that exists; none is a name of this program."""
+    context = click.Context(main)
+    commands = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    options = {name: options_of(found) for name, found in commands.items() if found is not None}
+    for name, here in _group._ELSEWHERE.items():
+        taking = [one for one, known in options.items() if here in known]
+        assert any(name not in options[one] for one in taking), name
+    assert not set(_group._COMMANDS) & set(commands)
+    for advice in _group._COMMANDS.values():
+        used = re.findall(r"edgedec ([a-z]+)(?:[^,]*? (--[a-z]+))?", advice)
+        assert used or "edgedec --" in advice or "`hf " in advice, advice
+        assert all(option in {*options[command], ""} for command, option in used), advice
 
 
 def test_short_options_are_the_customary_ones(run, bundle) -> None:

@@ -14,6 +14,8 @@ import pytest
 from edgedec._support import installation
 from edgedec.cli import main
 from edgedec.doctor import report
+from edgedec.hardware import strain
+from edgedec.hardware.strain import Swap
 
 COMMANDS = {
     "bench", "cache", "chat", "config", "demo", "devices", "doctor", "export", "generate",
@@ -257,6 +259,40 @@ def test_doctor(run, monkeypatch) -> None:
         f"no-such-package is not installed: `{installation.install('no-such-package')}`"
         in broken.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "facts", "words"),
+    [
+        (None, None, None),
+        (Swap(4_000_000_000, 2_000_000, 0), (4_000_000_000, 2_000_000, 0),
+         "4.00 GB, 2.0 MB in use"),
+        (Swap(4_000_000_000, 0, 4_000_000_000), (4_000_000_000, 0, 4_000_000_000),
+         "4.00 GB of compressed memory, 0.0 MB in use"),
+        (Swap(4_000_000_000, 0, 1_000_000_000), (4_000_000_000, 0, 1_000_000_000),
+         "4.00 GB, 1.00 GB of it compressed memory, 0.0 MB in use"),
+    ],
+)  # fmt: skip
+def test_doctor_counts_swap_in_bytes(run, monkeypatch, found, facts, words) -> None:
+    monkeypatch.setattr(strain, "swap", lambda: found)
+    told = json.loads(run("doctor", "--json").stdout)["swap"]
+    keys = ("total_bytes", "used_bytes", "compressed_bytes")
+    assert told == (None if facts is None else dict(zip(keys, facts, strict=True)))
+    shown = re.search(r"^swap +(.*)$", run("doctor").stdout, re.MULTILINE)
+    assert (None if shown is None else shown[1]) == words
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--coreml", "--bench-report"], "give one of --coreml and --bench-report"),
+        (["--bench-report", "./no-such"], "./no-such is not a file or folder here"),
+        (["--bench-report", "no-such"], "no-such is not a file or folder here, nor a model of"),
+    ],
+)
+def test_doctor_refuses_what_it_cannot_measure(run, one_line, words, expected) -> None:
+    assert expected in one_line(run("doctor", *words))
+    assert expected in one_line(run("doctor", *words, "--json"))
 
 
 def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:

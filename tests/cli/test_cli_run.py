@@ -104,6 +104,22 @@ def test_a_word_that_names_nothing_is_compared_with_the_library(
     assert line.endswith("nor a model of the library: did you mean draft?")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "llama3.2:1b", "Hi"], ["chat", "llama3.2:1b"], ["pull", "llama3.2:1b"],
+        ["generate", "llama3.2:1b"], ["generate", "llama3.2:1b", "Hi"], ["llama3.2:1b", "Hi"],
+        ["generate", "demo", "Hi", "--draft", "llama3.2:1b"],
+    ],
+)  # fmt: skip
+def test_a_name_of_ollama_is_told_apart(
+    run: Run, one_line: Callable[..., str], words: list[str]
+) -> None:
+    line = one_line(run(*words))
+    assert "llama3.2:1b looks like a name of Ollama's library: give the model's name on" in line
+    assert run("generate", "demo", "a:b1", *LENGTH).exit_code == 0
+
+
 def test_a_checkpoint_without_a_tokenizer_is_refused_before_it_is_read(
     run: Run, one_line: Callable[..., str], demo: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -40,7 +40,7 @@ COMMANDS = {
 DRAFTED = ("run", "generate", "serve", "plan", "bench", "profile")
 KINDS = (
     "checkpoint", "new checkpoint", "bundle", "gguf", "folder of a gguf", "name", "id", "hub",
-    "demo",
+    "address", "demo",
 )  # fmt: skip
 Word, Opens = str, str
 Call = Callable[[str], Any]
@@ -78,6 +78,7 @@ def table(
             "name": ("draft", str(made.path)),
             "id": (made.id[:9], str(made.path)),
             "hub": (REPO, str(pulled.path)),
+            "address": (f"https://huggingface.co/{REPO}", str(pulled.path)),
             "demo": ("demo", "demo"),
         }
 

@@ -16,6 +16,7 @@ def test_a_block_of_the_demo_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "strain", lambda: next(states))
     monkeypatch.setattr(board, "_TOKENS", 16)
     monkeypatch.setattr(board, "_SWEEP_S", 0.01)
+    monkeypatch.setattr(board, "by_others", lambda before, after: 0.4)
     prompts = [(one.name, one.text) for one in heldout_prompts(2)]
     done: list[tuple[int, int]] = []
 
@@ -35,6 +36,12 @@ def test_a_block_of_the_demo_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.match(r"of 16 tokens: [\d.]+ tokens/s plain, [\d.]+ with hybrid", found["texts"])
     assert (found["heat"], found["slowed"]) == ("50 °C before, 82 °C after", "by heat, after")
     assert found["in swap"] == "84.0 MB"
+    assert found["busy"] == "other programs used 40% of the processor's time"
     shown = board.block(lines)
     assert shown.startswith("```\nedgedec doctor --bench-report\n")
     assert "\nheat      50 °C before" in shown
+
+
+@pytest.mark.parametrize("share", [None, 0.05])
+def test_a_quiet_machine_is_not_remarked_on(share: float | None) -> None:
+    assert board._busy(share) == []

@@ -83,11 +83,11 @@ HEAD = "Filename\tType\tSize\tUsed\tPriority\n"
     ("lines", "expected"),
     [
         ("", None),
-        ("/dev/zram0 partition 1000 10 100\n", Swap(1_024_000, 10_240, compressed=True)),
-        ("/var/swap file 2000 0 -2\n", Swap(2_048_000, 0, compressed=False)),
+        ("/dev/zram0 partition 1000 10 100\n", Swap(1_024_000, 10_240, compressed=1_024_000)),
+        ("/var/swap file 2000 0 -2\n", Swap(2_048_000, 0, compressed=0)),
         (
             "/dev/zram0 partition 1000 10 100\n/var/swap file 1000 5 -2\n",
-            Swap(2_048_000, 15_360, compressed=False),
+            Swap(2_048_000, 15_360, compressed=1_024_000),
         ),
     ],
 )

@@ -609,3 +609,27 @@ def test_a_closed_pipeline_says_that_it_is_closed(
         with pytest.raises(StateError, match=r"^the pipeline is closed: open a new one"):
             ask()
     pipeline.close()  # once more does nothing
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, "x2: drafter hybrid, draft 'draft', 8192 tokens of context>"),
+        ({"drafter": "lookup"}, "x2: drafter lookup, 8192 tokens of context>"),
+        ({"draft": "demo", "max_context": 512}, "draft 'target', 512 tokens of context>"),
+        ({"provider": "CPUExecutionProvider"}, "onnx CPUExecutionProvider x2: drafter"),
+    ],
+)
+def test_a_pipeline_is_shown_in_one_line(options: dict[str, Any], shown: str) -> None:
+    with Pipeline.open("demo", threads=2, plan="none", **options) as pipeline:
+        line = repr(pipeline)
+        assert line.startswith("<Pipeline 'demo' on onnx ")
+        assert shown in line
+        assert "\n" not in line
+    assert repr(pipeline) == "<Pipeline 'demo', closed>"
+
+
+def test_a_draft_of_another_folder_is_shown_by_its_path(bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, tmp_path / "other")
+    with Pipeline.open(bundle, draft=tmp_path / "other", plan="none") as pipeline:
+        assert f"draft '{tmp_path / 'other' / 'target'}" in repr(pipeline)

@@ -18,6 +18,7 @@ from served_here import run, serving_here
 from thinking_models import ANSWER, THOUGHTS, thinking_pipeline
 
 from edgedec import Pipeline
+from edgedec.text.chat import ChatTemplate
 
 THOUGHT, ANSWERED = "".join(THOUGHTS).strip(), "".join(ANSWER)
 ASKED: dict[str, dict[str, Any]] = {
@@ -56,6 +57,29 @@ def test_ollamas(qwen: Pipeline, path: str, stream: bool) -> None:
                 assert await told(client, **on) == (THOUGHT, ANSWERED)
             assert await told(client, think=False) == ("", ANSWERED)
 
+    run(test())
+
+
+def test_the_template_is_rendered_once_for_all_who_ask_what_the_model_can(
+    qwen: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[str] = []
+    real = ChatTemplate.render
+
+    def render(template: ChatTemplate, *args: Any, **options: Any) -> str:
+        rendered.append(template.source)
+        return real(template, *args, **options)
+
+    async def test() -> None:
+        async with serving_here(qwen) as (_, client):
+            first = (await client.post("/api/show", json={})).json()
+            once = len(rendered)
+            again = (await client.post("/api/show", json={"model": "other"})).json()
+        assert first == again
+        assert first["template"] == rendered[0]
+        assert len(rendered) == once > 0
+
+    monkeypatch.setattr(ChatTemplate, "render", render)
     run(test())
 
 
