@@ -16,6 +16,7 @@ from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.prefill import TURN
 from edgedec.decoding.session import Model, Session
+from edgedec.decoding.session_abilities import HeadModel
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
@@ -66,20 +67,16 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         _check_turns(target, options)
         drafter = drafter_for(pair, target, drafter, options)
         draft = _load_draft(pair, target, drafter, options, stack)
+        head = _load_head(pair, target, drafter, options, stack)
         meter.mark("draft")
         translation = _translation(pair, tokenizer, target, draft)
         meter.mark("tokenizer")
         plan = _plan(pair, drafter, options)
-        opened = open_sessions(target, draft, plan, options, meter, stack)
+        opened = open_sessions(target, draft, plan, options, meter, stack, head)
         parts = _drafter_parts(target, draft, opened.draft, translation, options)
         if pair.draft is not None:
             parts = dataclasses.replace(parts, mask=pair.draft.mask)
-        if drafting.info(drafter).needs_head:
-            from edgedec.loading.heads import load_head
-
-            head = load_head(pair, target, options)
-            stack.callback(head.close)
-            parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)
+        parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
         others = []
@@ -89,8 +86,8 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         stack.callback(engine.pool.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        unloadable = draft if isinstance(draft, UnloadableModel) else None
-        guard = opened.guard(options, [engine, *others], unloadable)
+        unloadable = [one for one in (draft, head) if isinstance(one, UnloadableModel)]
+        guard = opened.guard(options, [engine, *others], next(iter(unloadable), None))
         bound = _bound(opened.caches, target)
         left = stack.pop_all()
         return OpenPair(pair, target, engine, tokenizer, facts, left, bound, guard, others)
@@ -223,6 +220,19 @@ def _load_draft(
     check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
+
+
+def _load_head(
+    pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
+) -> HeadModel | None:
+    """Load the target's head if the drafter needs it."""
+    if not drafting.info(drafter).needs_head:
+        return None
+    from edgedec.loading.heads import load_head
+
+    head = load_head(pair, target, options)
+    stack.callback(head.close)
+    return head
 
 
 def _check_sizes(target: Model, draft: Model) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from edgedec._support.amounts import megabytes
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session, Want
-from edgedec.decoding.session_abilities import Rehearsing, Reserving
+from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Reserving, Tapped
 from edgedec.decoding.session_base import PREFILL_CHUNK
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import MemoryBudgetError
@@ -21,7 +21,7 @@ from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembe
 from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.memory.grant import granting, spare, with_spare
 from edgedec.memory.guard import MemoryGuard
-from edgedec.memory.levels import FULL, Costs, Level, Unloadable, levels
+from edgedec.memory.levels import DRAFT_MODEL, FULL, HEAD, Costs, Level, Unloadable, levels
 from edgedec.records.plan import OVERLAPPED, Plan
 
 # Below the first, drafting is given up to keep the context; a context below the second is refused.
@@ -95,7 +95,7 @@ class Sessions:
         Args:
             options: the options that the sessions were opened with.
             engines: all engines that use them.
-            draft: the draft model; None if there is none, or it stays loaded.
+            draft: the draft model or head; None if there is none, or it stays loaded.
 
         """
         engine = engines[0]
@@ -112,6 +112,7 @@ class Sessions:
             vocab_size,
             most=most,
             draft=draft,
+            what=self.costs.what,
         )
         fixed: list[tuple[Session, ModelCosts]] = []
         if options.caches == 1:  # of several, it is not known yet which the next request uses
@@ -132,6 +133,7 @@ def open_sessions(
     options: OpenOptions,
     meter: Meter,
     stack: ExitStack,
+    head: HeadModel | None = None,
 ) -> Sessions:
     """Open sessions with the largest context that the options and the memory limit allow.
 
@@ -141,21 +143,26 @@ def open_sessions(
         options: limits of the context and of memory.
         meter: has measured the steps ``tokenizer``, ``target`` and ``draft``.
         stack: closes the sessions.
+        head: what drafts instead of a draft model; its drafter opens the sessions.
 
     Raises:
         MemoryBudgetError: the requested context does not fit in a limit.
 
     """
-    found = _opened(target, draft, options, options.context_limit, stack)
+    helper = draft if head is None else head
+    found = _opened(target, draft, helper, options, options.context_limit, stack)
     if options.memory is None:
         return found
     drafted = 0 if plan.plain else plan.draft_length
     drafted = AUTO_LENGTH if drafted is None else drafted
     granted = granting(options.memory)()
-    of_target = _costs(meter, "target", target, found.target, drafted + 1, granted)
+    with _shown_states(found.target, head):
+        of_target = _costs(meter, "target", target, found.target, drafted + 1, granted)
     of_draft = None
     if draft is not None and found.draft is not None:
         of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
+    elif head is not None:
+        of_draft = _of_head(meter, head, found.caches.capacity, drafted + 1, granted)
     costs = Costs(
         of_target.times(options.caches),
         of_draft and of_draft.times(options.parallel),
@@ -163,6 +170,7 @@ def open_sessions(
         meter.taken("tokenizer"),
         drafted,
         options.parallel,
+        DRAFT_MODEL if head is None else HEAD,
     )
     most = found.caches.capacity
     capacity = fitted(costs, plan.drafter, granted, most, options.max_context)
@@ -170,12 +178,17 @@ def open_sessions(
         for session in (found.target, found.draft):
             if session is not None:
                 session.close()
-        found = _opened(target, draft, options, capacity, stack)
+        found = _opened(target, draft, helper, options, capacity, stack)
     return replace(found, costs=costs, meter=meter)
 
 
 def _opened(
-    target: Model, draft: Model | None, options: OpenOptions, limit: int | None, stack: ExitStack
+    target: Model,
+    draft: Model | None,
+    helper: Model | HeadModel | None,
+    options: OpenOptions,
+    limit: int | None,
+    stack: ExitStack,
 ) -> Sessions:
     info = replace(
         _at_most(target.info, limit),
@@ -183,10 +196,10 @@ def _opened(
         kv_bytes_per_token=target.info.kv_bytes_per_token * options.caches,
     )
     drafting = None
-    if draft is not None:
-        kv_bytes = draft.info.kv_bytes_per_token * options.parallel
-        of_draft = replace(draft.info, kv_bytes_per_token=kv_bytes)
-        drafting = _at_most(of_draft, options.most_drafted_from)
+    if helper is not None:
+        kv_bytes = helper.info.kv_bytes_per_token * options.parallel
+        of_helper = replace(helper.info, kv_bytes_per_token=kv_bytes)
+        drafting = _at_most(of_helper, None if draft is None else options.most_drafted_from)
     caches = plan_caches(
         info,
         drafting,
@@ -210,8 +223,31 @@ def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
     return session
 
 
+@contextmanager
+def _shown_states(session: Session, head: HeadModel | None) -> Iterator[None]:
+    """Have a session show its states, as it does for a head, while its memory is measured."""
+    if head is None or not isinstance(session, Tapped):
+        yield
+        return
+    session.tap(lambda *_: None)
+    try:
+        yield
+    finally:
+        session.tap(None)
+
+
+def _of_head(meter: Meter, head: HeadModel, capacity: int, rows: int, granted: int) -> ModelCosts:
+    session = head.open(capacity)
+    try:
+        found = _costs(meter, "draft", head, session, rows, granted)
+    finally:
+        session.close()
+    # A chunk's states, their copy, and what is made of them.
+    return replace(found, held=found.held + 3 * PREFILL_CHUNK * head.state_bytes)
+
+
 def _costs(
-    meter: Meter, role: str, model: Model, session: Session, rows: int, granted: int
+    meter: Meter, role: str, model: Model | HeadModel, session: Session, rows: int, granted: int
 ) -> ModelCosts:
     """Measure a model after a pass of each kind that decoding runs."""
     affordable = max(0, granted - resident_bytes()) // max(1, model.info.kv_bytes_per_token)

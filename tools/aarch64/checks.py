@@ -28,7 +28,10 @@ CHECKS = QUICK | {
     "every drafter, to the last bit": ("-m", "tools.aarch64.texts"),
     "contract of sessions": (*_PYTEST, "tests/contract/test_onnx.py"),
     "saved texts": (*_PYTEST, "tests/unit/pipeline/test_saved_texts.py"),
-    "limits on memory": (*_PYTEST, "tests/cli/test_cli_memory.py"),
+    "a text within a limit on memory": (
+        *_EDGEDEC, "generate", "demo", "def f(x):", "-n", "16", "--memory", "700MB",
+        "--plan", "none",
+    ),
     "files of strangers": (
         *_PYTEST, "tests/unit/runtimes/test_onnx_trust.py", "tests/cli/test_cli_untrusted.py",
     ),

@@ -18,12 +18,14 @@ class Cpu:
         part: ARM's number.
         features: as the kernel lists them. ONNX Runtime chooses kernels by them, so they must be
             those that qemu emulates: another's end the process.
+        compiled_for: what a compiler calls its instructions.
 
     """
 
     name: str
     part: str
     features: str
+    compiled_for: str
 
     def info(self, cores: int = 2) -> str:
         """Return what stands in /proc/cpuinfo."""
@@ -38,7 +40,8 @@ class Cpu:
 _BASE = "fp asimd evtstrm aes pmull sha1 sha2 crc32"
 _DOT = f"{_BASE} atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
 # A Raspberry Pi 4 has no dot products, a Raspberry Pi 5 has them.
-A72, A76 = Cpu("cortex-a72", "0xd08", f"{_BASE} cpuid"), Cpu("cortex-a76", "0xd0b", _DOT)
+A72 = Cpu("cortex-a72", "0xd08", f"{_BASE} cpuid", "armv8-a")
+A76 = Cpu("cortex-a76", "0xd0b", _DOT, "armv8.2-a+dotprod")
 CPUS = {cpu.name: cpu for cpu in (A72, A76)}
 
 

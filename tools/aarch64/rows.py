@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tools.aarch64.debian import CPUS
+from tools.aarch64.llamacpp import built
 from tools.aarch64.system import REPOSITORY, WORK, MissingError, System
 
 WIDTHS = (1, 2, 4, 8, 16)
 RECORDS, NAME = REPOSITORY / "docs" / "measurements", "arm_rows"
+Weights = tuple[str, int | None]
 # The demo's target, by its weights and their block size.
-WEIGHTS = (("int4", 128), ("int4", 32), ("int8", None), ("fp32", None))
+WEIGHTS: tuple[Weights, ...] = (("int4", 128), ("int4", 32), ("int8", None), ("fp32", None))
+GGUF_WEIGHTS: tuple[Weights, ...] = (("q4_0", None), ("q8_0", None))
 CHECKPOINT = REPOSITORY / "models" / "demo" / "target"
 _CONTEXT, _LIMIT_S = 64, 600
 _SOURCE = Path(__file__).with_name("instructions.c")
@@ -42,10 +45,16 @@ def record() -> Iterator[dict[str, Any]]:
 
     plugin = compiled(WORK.with_name("instructions.so"))
     with recording(RECORDS, NAME) as recorder:
-        for weights, block in WEIGHTS:
-            target = exported(weights, block)
-            for cpu, padded in itertools.product(CPUS.values(), (False, True)):
-                padding, counts = _counted(System(cpu), target, plugin, padded=padded)
+        for (weights, block), cpu in itertools.product(WEIGHTS + GGUF_WEIGHTS, CPUS.values()):
+            packages = built(cpu) if (weights, block) in GGUF_WEIGHTS else None
+            for way in ("none",) if packages else ("none", "padded"):
+                words: list[str | Path] = [
+                    "-m",
+                    "tools.aarch64.rows",
+                    exported(weights, block),
+                    way,
+                ]
+                padding, counts = _counted(System(cpu).run(words, _LIMIT_S, plugin, packages))
                 row = {"cpu": cpu.name, "weights": weights, "block_size": block, "padding": padding}
                 recorder.add(kind="rows", **row, context=_CONTEXT, instructions=counts)
                 yield {**row, "instructions": counts}
@@ -71,22 +80,20 @@ def counts_of(printed: str) -> dict[int, int]:
 
 
 def exported(weights: str, block: int | None) -> Path:
-    """Export the demo's target so that its attention can be padded; return the target's folder."""
+    """Export the demo's target, in ONNX so that its attention can be padded; return its path."""
     out = WORK.with_name("arm_targets") / f"{weights}-{block or 0}"
+    gguf = (weights, block) in GGUF_WEIGHTS
     if not out.exists():
-        words = ["export", CHECKPOINT, "--out", out, "--weights", weights, "--batch-invariant"]
+        words = ["export", CHECKPOINT, "--out", out, "--weights", weights]
+        words += ["--format", "gguf"] if gguf else ["--batch-invariant"]
         words += [] if block is None else ["--block-size", block]
         command = [sys.executable, "-m", "edgedec", *map(str, words)]
         subprocess.run(command, check=True, capture_output=True)
-    return out / "target"
+    return out / "target" / ("model.gguf" if gguf else "model.onnx")
 
 
-def _counted(
-    system: System, target: Path, plugin: Path, *, padded: bool
-) -> tuple[str, dict[int, int]]:
+def _counted(done: subprocess.CompletedProcess[str]) -> tuple[str, dict[int, int]]:
     """Return the padding of passes, and their instructions."""
-    words: list[str | Path] = ["-m", "tools.aarch64.rows", target, *["padded"] * padded]
-    done = system.run(words, _LIMIT_S, plugin)
     if done.returncode:
         raise CountError("".join(done.stderr.strip().splitlines()[-1:]))
     return done.stdout.strip(), counts_of(done.stderr)
@@ -95,10 +102,13 @@ def _counted(
 def _passes(target: Path, *, padded: bool) -> None:
     """Run two passes of each width on one thread, between two calls that the plugin notices."""
     from edgedec.decoding.tree import TokenTree
-    from edgedec.runtimes.onnx.model import OnnxModel
+    from edgedec.records.load import LoadOptions
+    from edgedec.runtimes import registry
 
-    model = OnnxModel.load(target, threads=1, batch_invariant=padded)
-    print(model.padding.name)
+    onnx = target.suffix == ".onnx"
+    options = LoadOptions(threads=1, batch_invariant=padded if onnx else None)
+    model: Any = registry.load("onnx" if onnx else "gguf", target, options)
+    print(model.padding.name if onnx else "none")
     session = model.open(2 * _CONTEXT)
     session.prefill(list(range(1, _CONTEXT + 1)))
     for width in (width for width in WIDTHS for _ in range(2)):
@@ -111,4 +121,4 @@ def _passes(target: Path, *, padded: bool) -> None:
 
 
 if __name__ == "__main__":
-    _passes(Path(sys.argv[1]), padded="padded" in sys.argv[2:])
+    _passes(Path(sys.argv[1]), padded=sys.argv[2] == "padded")

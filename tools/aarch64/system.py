@@ -57,10 +57,20 @@ class System:
             _launcher(root, self._python)
 
     def run(
-        self, arguments: Sequence[str | Path], limit_s: float, plugin: Path | None = None
+        self,
+        arguments: Sequence[str | Path],
+        limit_s: float,
+        plugin: Path | None = None,
+        packages: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the emulated Python; ``subprocess.TimeoutExpired`` past the limit."""
+        """Run the emulated Python, with a plugin of qemu's and more packages.
+
+        Raises:
+            subprocess.TimeoutExpired: it did not end within the limit.
+
+        """
         own = {"QEMU_LD_PREFIX": self._root, "QEMU_CPU": self.cpu.name, "QEMU_PLUGIN": plugin}
+        own["PYTHONPATH"] = packages
         own |= {"ORT_DISABLE_TELEMETRY": "1", "LC_ALL": "C.UTF-8"}
         own["XDG_CACHE_HOME"] = WORK / f"cache-{self.cpu.name}"
         return subprocess.run(
@@ -84,21 +94,28 @@ def _seen_by(cpu: Cpu, root: Path, folder: Path) -> None:
             (folder / entry.name).symlink_to(Path("..") / root.name / entry.name)
 
 
-def _install(root: Path, python: Path) -> None:
-    """Install the wheels that this project asks for, and the project itself as a path."""
-    asked = map(Requirement, metadata.requires(DISTRIBUTION) or [])
+def requirements(*extras: str, alone: bool = False) -> list[str]:
+    """Return what the project asks for on such a system, or what its extras ``alone`` add."""
+    asked = [Requirement(one) for one in metadata.requires(DISTRIBUTION) or []]
     there = {"python_version": _PYTHON, "platform_machine": "aarch64"}
-    places = [there | {"extra": extra} for extra in _EXTRAS]
-    wanted = [
+
+    def holds(one: Requirement, extra: str) -> bool:
+        return one.marker is None or one.marker.evaluate(there | {"extra": extra})
+
+    return [
         f"{one.name}{one.specifier}"
         for one in asked
-        if one.marker is None or any(map(one.marker.evaluate, places))
+        if any(holds(one, extra) for extra in extras) and not (alone and holds(one, ""))
     ]
+
+
+def _install(root: Path, python: Path) -> None:
+    """Install the wheels that this project asks for, and the project itself as a path."""
     site = root / f"usr/local/lib/python{_PYTHON}/dist-packages"
     pip: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet"]
     pip += ["--target", site, "--only-binary=:all:", f"--python-version={_PYTHON}"]
     pip += [f"--platform=manylinux_2_{glibc}_aarch64" for glibc in _GLIBC]
-    _do([*pip, *wanted, *_TESTS])
+    _do([*pip, *requirements(*_EXTRAS), *_TESTS])
     start = f"{REPOSITORY}\nimport sys; sys.executable = {str(python)!r}\n"
     (site / "edgedec.pth").write_text(start, "utf-8")
 

@@ -55,7 +55,8 @@ def test_a_failed_check_is_told_and_counts(
 
 def test_a_count_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def failing() -> None:
-        rows._counted(Host(debian.A72), tmp_path / "no target", tmp_path, padded=False)
+        words = ["-m", "tools.aarch64.rows", tmp_path / "no target.onnx", "none"]
+        rows._counted(Host(debian.A72).run(words, 60))
 
     with pytest.raises(rows.CountError, match="no target"):
         failing()
