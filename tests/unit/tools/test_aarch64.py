@@ -123,11 +123,20 @@ def test_the_guides_table_is_the_record(repository: Path) -> None:
     for cpu in debian.CPUS:
         table = guide.split(f"| {cpu.title()}", 1)[1].split("\n\n", 1)[0].splitlines()
         of_cpu = [row for row in lines if row["cpu"] == cpu]
-        for asked, line in zip(rows.WEIGHTS, table[: len(rows.WEIGHTS)], strict=True):
-            plain, exact = (row for row in of_cpu if asked == (row["weights"], row["block_size"]))
-            assert plain["padding"] == "none" != exact["padding"]
-            first, *more = plain["instructions"].values()
-            counts = [first, exact["instructions"]["1"], *more]
-            weights = asked[0] + (f", block {asked[1]}" if asked[1] else "")
-            millions = [f"{n / 1e6:.1f}" if n < 10e6 else f"{n / 1e6:.0f}" for n in counts]
-            assert [cell.strip() for cell in line.split("|")[-8:-1]] == [weights, *millions]
+        asked = rows.WEIGHTS + rows.GGUF_WEIGHTS
+        for (weights, block), line in zip(asked, table[: len(asked)], strict=True):
+            plain, *exact = (
+                r for r in of_cpu if (weights, block) == (r["weights"], r["block_size"])
+            )
+            assert plain["padding"] == "none"
+            assert all(row["padding"] != "none" for row in exact)
+            first, *more = map(millions, plain["instructions"].values())
+            of_exact = [millions(row["instructions"]["1"]) for row in exact] or ["-"]
+            name = f"GGUF, {weights}" if weights.startswith("q") else weights
+            name += f", block {block}" if block else ""
+            found = [cell.strip() for cell in line.split("|")[-8:-1]]
+            assert found == [name, first, *of_exact, *more]
+
+
+def millions(count: int) -> str:
+    return f"{count / 1e6:.1f}" if count < 10e6 else f"{count / 1e6:.0f}"
