@@ -24,7 +24,7 @@ from edgedec._support.option_names import check_names
 from edgedec._support.signatures import defaults_of, lists
 from edgedec.errors import InputError
 from edgedec.export import ExportOptions, ExportReport, Progress, export_bundle
-from edgedec.export.options import parse_rows
+from edgedec.export.options import parse_draft_vocab, parse_rows
 from edgedec.library import Form, Library, Model
 from edgedec.records.workload import Workload
 
@@ -48,6 +48,7 @@ class ConvertOptions(TypedDict, total=False):
     format: str | Sequence[str]
     weights: str | None
     draft_weights: str | None
+    draft_vocab: int | str
     kv: str
     block_size: int | None
     form: str | None
@@ -121,6 +122,8 @@ def convert(
         if (rows := given.get(name)) is not None:
             text = rows if isinstance(rows, str) else ",".join(map(str, rows))
             given[name] = parse_rows(text, f"--{name.replace('_', '-')}")
+    if "draft_vocab" in given:
+        given["draft_vocab"] = parse_draft_vocab(given["draft_vocab"])
     for name in _PATHS:
         if given.get(name) is not None:
             given[name] = Path(given[name])

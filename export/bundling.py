@@ -14,9 +14,9 @@ from edgedec._support.model_path import OWN_DRAFT, utf8
 from edgedec.bundle.manifest import GIT_FILE, GIT_RULE, MANIFEST
 from edgedec.errors import CheckpointError, InputError
 from edgedec.export import (
-    calibration,
     chat_pieces,
     describing,
+    draft_vocab,
     formats,
     head_export,
     links,
@@ -29,11 +29,14 @@ from edgedec.export.describing import GivenModel
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
+    AUTO,
+    FULL,
     ExportOptions,
     ExportReport,
     ModelReport,
     Progress,
 )
+from edgedec.export.target_texts import TargetTexts, calibrate
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.text.tokenizer import Tokenizer
@@ -56,8 +59,10 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     taps = () if head is None else head.spec.taps
     jobs = {source.role: _jobs(options, source, sources, taps) for source in sources}
     with appearing(options.out, overwrite=options.overwrite) as folder:
-        if not _calibrate(options, sources, jobs, folder, progress):
-            options = dataclasses.replace(options, calibration="none")  # as the manifest says
+        texts = TargetTexts(sources[0], jobs["target"][0], folder, progress)
+        calibrate(sources, jobs, texts)
+        draft_vocab.trim(sources, jobs, texts)
+        options = _check_texts(options, texts)
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
         chat_pieces.write_pieces(folder / sources[0].tokenizer)  # of the target, which is asked
@@ -111,6 +116,11 @@ def _check_meant(options: ExportOptions) -> None:
         ),
         ("--batch-invariant", options.batch_invariant, ("onnx",)),
         ("--head", options.head is not None, ("onnx",)),
+        (
+            f"--draft-vocab {options.draft_vocab}",
+            options.draft_vocab not in (AUTO, FULL),
+            ("onnx",),
+        ),
         ("--form", options.form is not None, ("coreml",)),
         ("--rows", options.rows is not None, ("coreml",)),
         ("--static-rows", options.static_rows is not None, ("onnx-static",)),
@@ -209,34 +219,16 @@ def _jobs(
     return jobs
 
 
-def _calibrate(
-    options: ExportOptions,
-    sources: list[GivenModel],
-    jobs: dict[str, list[ExportJob]],
-    folder: Path,
-    progress: Progress,
-) -> bool:
-    """Set the target's texts in jobs that are calibrated; return whether there are any."""
-    if options.calibration == "none" and options.calibration_text is None:
-        return False
-    texts = None
-    for source in sources:
-        for index, job in enumerate(jobs[source.role]):
-            if not formats.reads_texts(job):
-                continue
-            texts = texts or calibration.texts(jobs["target"][0], folder, progress)
-            own = texts
-            if source.tokenizer != sources[0].tokenizer:
-                paths = sources[0].checkpoint.path, source.checkpoint.path
-                own = calibration.retokenized(texts, *paths)
-            own = tuple(text[: job.spec.max_context] for text in own)
-            jobs[source.role][index] = dataclasses.replace(job, texts=own)
-    if texts is None and options.calibration_text is not None:
+def _check_texts(options: ExportOptions, texts: TargetTexts) -> ExportOptions:
+    """Return the options as the manifest says them: without texts, nothing was calibrated."""
+    if texts.made:
+        return options
+    if options.calibration_text is not None:
         raise InputError(
-            "--calibration-text is for int4 in onnx and coreml, quantised weights in gguf, and"
-            " --static-activations: leave it out"
+            "--calibration-text is for int4 in onnx and coreml, quantised weights in gguf,"
+            " --static-activations and --draft-vocab: leave it out"
         )
-    return texts is not None
+    return dataclasses.replace(options, calibration="none")
 
 
 def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
@@ -272,9 +264,10 @@ def _export(source: GivenModel, job: ExportJob, bundle: Path, progress: Progress
         columns=written.vocab_size,
         vocab_used=job.spec.vocab_used,
         errors=written.errors,
-        notes=(*filter(None, [source.note]), *written.notes),
+        notes=(*filter(None, [source.note]), *job.notes, *written.notes),
         max_context=written.max_context,
         parity=figures,
+        draft_vocab=len(job.drafted) or None,
     )
 
 

@@ -106,6 +106,7 @@ def _variant(report: ModelReport) -> dict[str, Any]:
         "files": list(report.files),
         "weights": report.weights,
         "kv": report.kv,
+        **({} if report.draft_vocab is None else {"draft_vocab": report.draft_vocab}),
         "tensor_errors": {name: round(error, 6) for name, error in report.errors.items()},
         "notes": list(report.notes),
         "parity": dict(report.parity),

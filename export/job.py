@@ -35,6 +35,8 @@ class ExportJob:
         options: options of the export.
         taps: layers of which the target shows the residual streams to its head.
         texts: texts for calibrated rounding; empty for rounding to nearest.
+        drafted: of a draft in ONNX, the tokens that its head keeps, ascending; empty for all.
+        notes: notes for the user, one line each, from before it is written.
 
     """
 
@@ -50,6 +52,8 @@ class ExportJob:
     options: ExportOptions
     taps: tuple[int, ...] = ()
     texts: tuple[tuple[int, ...], ...] = dataclasses.field(default=(), repr=False)
+    drafted: tuple[int, ...] = dataclasses.field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def stage(self) -> str:

@@ -15,6 +15,8 @@ Progress = Callable[[str, int, int], None]
 # Default widths of passes in formats of fixed widths.
 ROWS = (1, 4, 8, 16)
 _MOST_ROWS = 256
+# Of ``draft_vocab``: as many tokens as pay, and all.
+AUTO, FULL = "auto", "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ class ExportOptions:
         weights: how weights are stored: ``int4``, say, for a single format, or one per format, as
             in ``onnx=int4,gguf=q4_0``. None takes each format's default.
         draft_weights: the same for the draft; None is ``weights``.
+        draft_vocab: how many tokens the head of a draft in ONNX keeps: a number, ``full`` for all,
+            or ``auto`` for as many as pay by what is measured on the texts of ``calibration``,
+            which may be all. Others are never drafted; the text does not depend on it.
         kv: ``fp32`` or ``int8``: type of an ONNX graph's keys and values.
         block_size: number of weights that share a scale, in an ONNX graph or an int4 CoreML
             program: 16, 32, 64, 128 or 256. None is 128 if int4 is calibrated (64 or 32 if 128 does
@@ -68,6 +73,7 @@ class ExportOptions:
     formats: tuple[str, ...] = ("onnx",)
     weights: str | None = None
     draft_weights: str | None = None
+    draft_vocab: int | str = AUTO
     kv: str = "fp32"
     block_size: int | None = None
     form: str | None = None
@@ -105,6 +111,7 @@ class ModelReport:
         notes: deviations from the request, one line each.
         max_context: its context length in tokens; None is the decoder's context.
         parity: figures of the comparison with the source; empty if it was left out.
+        draft_vocab: number of tokens that it can draft; None for all.
 
     """
 
@@ -123,6 +130,7 @@ class ModelReport:
     notes: tuple[str, ...] = ()
     max_context: int | None = None
     parity: Mapping[str, Any] = field(default_factory=dict)
+    draft_vocab: int | None = None
 
     @property
     def worst(self) -> tuple[str, float] | None:
@@ -167,3 +175,18 @@ def parse_rows(text: str, option: str = "--rows") -> tuple[int, ...]:
             f" {','.join(map(str, ROWS))}"
         )
     return rows
+
+
+def parse_draft_vocab(given: int | str) -> int | str:
+    """Return the number of a draft's tokens, ``auto`` or ``full``; or InputError."""
+    if given in (AUTO, FULL):
+        return given
+    try:
+        count = int(given)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise InputError(
+            f"--draft-vocab {given}: expected a number of tokens, such as 32768, {AUTO} or {FULL}"
+        )
+    return count

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from edgedec.export.divergence import Divergence, Floor, ParityFigures, check_layer
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx import Emitter, GraphOptions, attention_feeds, stream_names
+from edgedec.export.onnx.drafted import OWN_LOGITS, with_rows
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.quantize import WeightForm
 from edgedec.export.reference import Reference
@@ -43,7 +44,7 @@ class ParityRun:
     def __init__(
         self, spec: DecoderSpec, tensors: TensorReader, folder: Path, options: GraphOptions
     ) -> None:
-        spec = spec.within(options.max_context)
+        spec, tensors = with_rows(spec.within(options.max_context), tensors, options.drafted)
         self._spec, self._tensors, self._options = spec, tensors, options
         self._reference = Reference(spec, tensors)
         self._exported = Slices(folder)
@@ -55,12 +56,13 @@ class ParityRun:
             ParityError: the fp32 graph does not compute what the reference does.
 
         """
-        spec = self._spec
+        spec, drafted = self._spec, np.array(self._options.drafted, np.int64)
         rows = max(CHUNK_NUMBERS // max(spec.hidden, len(tokens)), 1)
-        parts = [slice(i, min(i + rows, spec.vocab_used)) for i in range(0, spec.vocab_used, rows)]
+        parts = _parts(len(drafted) or spec.vocab_used, rows)
         steps = spec.layers + len(parts)
         x = self._reference.embed(tokens)
-        stream = self._first_stream(np.array(tokens, np.int64), parts)
+        ids = np.array(tokens, np.int64)
+        stream = self._first_stream(ids, _parts(spec.vocab_used, rows))
         worst = 0.0
         for layer in range(spec.layers):
             after = self._reference.layer(layer, x)
@@ -72,11 +74,15 @@ class ParityRun:
         feeds = dict(zip(names, stream, strict=True)) | {"rows": np.arange(len(tokens))}
         flat = self._exported.run(["final.flat"], feeds)[0]
         x = self._reference.final_norm(x)
-        divergence = Divergence(tokens)
+        size, out = (len(drafted), OWN_LOGITS) if len(drafted) else (spec.vocab_size, "logits")
+        # Of a draft, the rows whose next token is one that it drafts.
+        known = np.isin(ids[1:], drafted) if len(drafted) else np.ones(len(ids) - 1, np.bool_)
+        own = np.searchsorted(drafted, ids[1:][known]) if len(drafted) else ids[1:]
+        divergence = Divergence([tokens[0], *own.tolist()])
         for done, part in enumerate(parts, 1):
             expected = self._reference.head(x, part.start, part.stop)
-            got = self._exported.head_rows(flat, spec.vocab_size, part)
-            divergence.add(expected[:-1], got[:-1], part.start)
+            got = self._exported.head_rows(flat, size, part, out)
+            divergence.add(expected[:-1][known], got[:-1][known], part.start)
             on_step(spec.layers + done, steps)
         return divergence.result(worst)
 
@@ -118,6 +124,10 @@ class ParityRun:
             feeds = {"x": before, **attention_feeds(self._spec, layer, before.shape[1], "fp32")}
             got, branch = Slices(folder).run(outputs, feeds)
         return check_layer(layer, before, got + branch, after, "fp32 graph", FP32_FLOOR)
+
+
+def _parts(rows: int, most: int) -> list[slice]:
+    return [slice(i, min(i + most, rows)) for i in range(0, rows, most)]
 
 
 # -- an exported model's closeness to its source, in a word -------------------------------------

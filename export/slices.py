@@ -64,9 +64,9 @@ class Slices:
         ]
         return self._run(nodes, tensors, outputs, feeds)
 
-    def head_rows(self, x: Array, vocab_size: int, rows: slice) -> Array:
-        """Return logits ``[n, stop - start]`` of some tokens, from ``x`` ``[n, hidden]``."""
-        return self._run_rows("logits", {"final.flat": x}, vocab_size, rows)
+    def head_rows(self, x: Array, head_size: int, rows: slice, out: str = "logits") -> Array:
+        """Return ``out`` ``[n, stop - start]`` of some rows of the head, from ``[n, hidden]``."""
+        return self._run_rows(out, {"final.flat": x}, head_size, rows)
 
     def embed_rows(self, ids: Array, vocab_size: int, rows: slice) -> Array:
         """Return embeddings ``[1, n, hidden]`` of ``ids`` ``[1, n]``, all within ``rows``."""

@@ -124,6 +124,41 @@ class PaddedTensors:
         return whole
 
 
+class ChosenRows:
+    """Another reader with one matrix more, or another one: some rows of a stored matrix.
+
+    Args:
+        inner: the reader.
+        name: of the new matrix.
+        stored: the matrix that has its rows.
+        rows: which, ascending.
+
+    """
+
+    def __init__(self, inner: TensorReader, name: str, stored: str, rows: Sequence[int]) -> None:
+        self._inner, self._name, self._stored = inner, name, stored
+        self._rows = np.array(rows, np.int64)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        if name != self._name:
+            return self._inner.shape(name)
+        return (len(self._rows), *self._inner.shape(self._stored)[1:])
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        if name != self._name:
+            return self._inner.rows(name, start, stop)
+        wanted = self._rows[start:stop]
+        found = [np.empty((0, *self.shape(name)[1:]), np.float32)]
+        step = max(CHUNK_NUMBERS // self.shape(name)[1], 1)
+        while len(wanted):
+            first = int(wanted[0])
+            near = wanted[wanted < first + step]
+            part = self._inner.rows(self._stored, first, int(near[-1]) + 1)
+            found.append(part[near - first])
+            wanted = wanted[len(near) :]
+        return np.concatenate(found)
+
+
 class ScaledTensors:
     """Another reader with rows and columns of some tensors multiplied by factors."""
 

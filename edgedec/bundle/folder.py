@@ -55,6 +55,7 @@ class Variant:
         files: all its files, relative to the bundle.
         weights: how they are stored, as ``int4`` or ``q4_k_m``.
         kv: type of keys and values, as ``fp32`` or ``int8``.
+        draft_vocab: of a draft, how many tokens it can draft; None is all.
 
     """
 
@@ -63,6 +64,7 @@ class Variant:
     files: tuple[str, ...]
     weights: str
     kv: str
+    draft_vocab: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,4 +249,5 @@ def _variant(root: Path, format: str, fields: Fields, files: _Files) -> Variant:
         files=names,
         weights=fields.text("weights"),
         kv=fields.text("kv"),
+        draft_vocab=fields.size("draft_vocab") if fields.has("draft_vocab") else None,
     )

@@ -26,7 +26,7 @@ class _Export(_help.GroupedCommand):
         "Output": ("verbose", "as_json"),
     }  # fmt: skip
     rare: ClassVar = {
-        "Options": ("calibration", "draft_weights", "kv", "block_size", "batch_invariant",
+        "Options": ("calibration", "draft_weights", "draft_vocab", "kv", "block_size", "batch_invariant",
                     "calibration_text", "parity", "parity_text", "licence", "exporter"),
         "GGUF only": ("imatrix_text",),
         "CoreML only": ("form", "rows"),
@@ -86,6 +86,15 @@ class _Export(_help.GroupedCommand):
     "--draft-weights",
     metavar="NAME",
     help="How the draft's weights are stored; default: as --weights.",
+)
+@click.option(
+    "--draft-vocab",
+    default="auto",
+    show_default=True,
+    metavar="N",
+    help="Tokens that the head of an ONNX draft keeps, which is then read faster; others are never"
+    " drafted, and the text stays the same. auto: as many as pay by what is measured on the texts"
+    " of --calibration; full: all.",
 )
 @click.option(
     "--kv",

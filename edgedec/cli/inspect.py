@@ -146,9 +146,10 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
         shared = role.role == "head" and bundle.target.variants.get(variant.format)
         own = set(variant.files) - set(shared.files if shared else ())
         stored = sum(bundle.files[name].size_bytes for name in own)
-        rows.append(
-            ("", f"{variant.format}, weights {variant.weights}, KV {variant.kv}, {size(stored)}")
-        )
+        kind = f"{variant.format}, weights {variant.weights}, KV {variant.kv}, {size(stored)}"
+        if variant.draft_vocab is not None:
+            kind += f", drafts {variant.draft_vocab} tokens"
+        rows.append(("", kind))
         if variant.format == "coreml":
             from edgedec.coreml.describe import describe as program
 

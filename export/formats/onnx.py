@@ -57,7 +57,8 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
         graph = dataclasses.replace(graph, kv_scales=scales)
     rounding = None
     if job.texts:
-        graph = dataclasses.replace(graph, head_bits=head_bits(spec, graph.form))
+        bits = head_bits(spec, graph.form, len(job.drafted))
+        graph = dataclasses.replace(graph, head_bits=bits)
         rounding = of_job(job, spec, tensors, graph.form.bits, progress)
     counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
     errors = write_model(spec, counted, folder, graph, rounding)
@@ -66,13 +67,13 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     return Exported(_FILES, graph.kv, spec.vocab_size, errors, tuple(notes))
 
 
-def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
+def head_bits(spec: DecoderSpec, form: WeightForm, rows: int = 0) -> int:
     """Return the bits of a calibrated model's head: 8, unless passes would read much more.
 
     Quantisation error of the head affects the logits directly: int8 removes half of the remaining
-    loss.
+    loss. ``rows`` 0 is one for each token.
     """
-    more = spec.vocab_size * spec.hidden * (8 - form.bits) / 8
+    more = (rows or spec.vocab_size) * spec.hidden * (8 - form.bits) / 8
     return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
 
 
@@ -97,4 +98,5 @@ def _options(job: ExportJob) -> GraphOptions:
         # The text depends on the target only.
         own_rows=job.options.batch_invariant and job.role == "target",
         taps=job.taps,
+        drafted=job.drafted,
     )

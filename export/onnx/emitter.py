@@ -12,6 +12,7 @@ from edgedec.export.facts import TOP_K
 from edgedec.export.flow import Flow
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention
+from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits, with_rows
 from edgedec.export.onnx.options import GraphOptions, context, metadata, tap_name
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.quantize import Rounding
@@ -42,7 +43,7 @@ def write_model(
             f"{options.name} has heads of {spec.head_dim} channels, and ONNX Runtime needs"
             " multiples of 8: try --format gguf"
         )
-    spec = spec.within(options.max_context)
+    spec, tensors = with_rows(spec.within(options.max_context), tensors, options.drafted)
     with GraphWriter(folder) as graph:
         store = make_format(options.form, graph, tensors, rounding)
         Emitter(GraphParts(spec, tensors, graph, store, options)).model()
@@ -116,22 +117,29 @@ class Emitter:
 
     def head(self, x: str) -> None:
         """Emit the logits of ``[r, hidden]``, and the largest of each row."""
-        g, spec = self._graph, self._spec
+        g, spec, drafted = self._graph, self._spec, self._parts.options.drafted
+        if drafted:
+            drafted_logits(g, self._logits(x, OWN_LOGITS, None), drafted, spec.vocab_size)
+            return
         mask = None
         if spec.vocab_used < spec.vocab_size:
             padding = np.zeros(spec.vocab_size, np.float32)
             padding[spec.vocab_used :] = -np.inf
             mask = g.constant("padding", padding)
-        table, cap = spec.name("head"), spec.scales.logit_cap
-        if not cap:
-            logits = self._parts.store.head(x, "logits", table, mask)
-        else:  # the cap would make the mask's infinities finite
-            free = self._parts.store.head(x, "logits.free", table, None)
-            logits = self._parts.capped("logits.capped" if mask else "logits", free, cap)
-            logits = g.node("Add", [logits, mask], "logits") if mask else logits
+        logits = self._logits(x, "logits", mask)
         k = min(TOP_K, spec.vocab_size)
         count = g.constant("top_k", np.array([k], np.int64))
         g.nodes("TopK", [logits, count], ["top_logits", "top_ids"], axis=-1, largest=1, sorted=1)
         g.output("logits", np.float32, ("r", spec.vocab_size))
         g.output("top_logits", np.float32, ("r", k))
         g.output("top_ids", np.int64, ("r", k))
+
+    def _logits(self, x: str, out: str, mask: str | None) -> str:
+        """Emit the head's product and its cap; the cap would make the mask's infinities finite."""
+        parts, spec = self._parts, self._spec
+        table, cap = spec.name("head"), spec.scales.logit_cap
+        if not cap:
+            return parts.store.head(x, out, table, mask)
+        free = parts.store.head(x, f"{out}.free", table, None)
+        logits = parts.capped(f"{out}.capped" if mask else out, free, cap)
+        return self._graph.node("Add", [logits, mask], out) if mask else logits

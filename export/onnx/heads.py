@@ -21,6 +21,7 @@ from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.facts import TOP_K
 from edgedec.export.graph import DataFile, GraphWriter
 from edgedec.export.onnx.attention import Attention
+from edgedec.export.onnx.drafted import drafted_logits
 from edgedec.export.onnx.options import GraphOptions, metadata
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import TensorReader, read
@@ -149,21 +150,7 @@ class _Layer:
         rows = g.node("Gather", [normed, "rows"], "final.rows", axis=1)
         flat = g.node("Reshape", [rows, parts.dims(-1, layer.hidden)], "final.flat")
         own = parts.store.head(flat, "own.logits", layer.name("head"), None)
-        count = min(TOP_K, layer.vocab_size)
-        k = g.constant("top_k", np.array([count], np.int64))
-        g.nodes("TopK", [own, k], ["top_logits", "own.ids"], axis=-1, largest=1, sorted=1)
-        g.node("Gather", [g.constant("ids", self._ids), "own.ids"], "top_ids")
-        vocab = self._spec.target_vocab
-        column = np.zeros(vocab, np.int64)
-        column[self._ids] = np.arange(len(self._ids))
-        drafted = np.zeros(vocab, np.bool_)
-        drafted[self._ids] = True
-        wide = g.node("Gather", [own, g.constant("columns", column)], "wide.logits", axis=-1)
-        never = g.constant("never", np.array(-np.inf, np.float32))
-        g.node("Where", [g.constant("drafted", drafted), wide, never], "logits")
-        g.output("logits", np.float32, ("r", vocab))
-        g.output("top_logits", np.float32, ("r", count))
-        g.output("top_ids", np.int64, ("r", count))
+        drafted_logits(g, own, self._ids.tolist(), self._spec.target_vocab)
         g.output(_NEXT, np.float32, (1, "n", layer.hidden))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgedec.export.facts import model_facts
+from edgedec.export.facts import TOP_K, model_facts
 from edgedec.export.quantize import WeightForm
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
@@ -30,6 +30,7 @@ class GraphOptions:
         head_bits: bits of a quantised head, and of a tied embedding; None is those of ``weights``.
         taps: layers before which the residual stream is an output, ascending; the number of layers
             stands for the stream after the last one.
+        drafted: of a draft, the tokens that its head has rows for, ascending; empty for all.
         kv_scales: scales of keys and values by layer, ``[kv_heads, head_dim]``; for int8.
 
     """
@@ -43,6 +44,7 @@ class GraphOptions:
     own_rows: bool = False
     head_bits: int | None = None
     taps: tuple[int, ...] = ()
+    drafted: tuple[int, ...] = field(default=(), repr=False)
     kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
 
     @property
@@ -72,4 +74,9 @@ def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
         "kv": options.kv,
         "block_size": options.block_size,
         **({"taps": {tap_name(spec, tap): tap for tap in options.taps}} if options.taps else {}),
+        **_drafted(len(options.drafted)),
     }
+
+
+def _drafted(count: int) -> dict[str, object]:
+    return {"draft_vocab": count, "top_k": min(TOP_K, count)} if count else {}

@@ -1,0 +1,135 @@
+"""Chooses the tokens that a draft can draft, so that its head has fewer rows to multiply.
+
+The head is most of a small draft's cost, and most of its rows are of tokens that hardly ever occur
+(FR-Spec, 2502.14856; VocabTrim, 2506.22694). What is left out is only never drafted: the target
+draws every token of the text, so the text stays what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgedec.errors import InputError
+from edgedec.export.describing import GivenModel
+from edgedec.export.job import ExportJob
+from edgedec.export.options import AUTO, FULL
+from edgedec.export.target_texts import TargetTexts
+from edgedec.text.tokenizer import Tokenizer
+
+Texts = Sequence[Sequence[int]]
+
+# The format whose graphs have a head apart from the embedding.
+FORMAT = "onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A draft's tokens in the order in which a trimmed head keeps them.
+
+    Attributes:
+        always: ends of texts, the chat template's tokens, bytes and digits.
+        others: by their counts in the target's texts, then in the order of the tokenizer's merges.
+
+    """
+
+    always: tuple[int, ...]
+    others: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.always) + len(self.others)
+
+    def first(self, count: int) -> tuple[int, ...]:
+        """Return the ids of the first tokens, ascending."""
+        return tuple(sorted((*self.always, *self.others)[:count]))
+
+
+def ranking(sources: Sequence[GivenModel], source: GivenModel, texts: Texts = ()) -> Ranking:
+    """Rank a draft's tokens.
+
+    Args:
+        sources: target and draft.
+        source: the draft.
+        texts: what the target writes, in the draft's tokens.
+
+    """
+    checkpoint, content, target = source.checkpoint, source.content, sources[0]
+    ends = target.checkpoint.eos_ids if source.tokenizer == target.tokenizer else ()
+    tokens, used = content.tokens(), checkpoint.spec.vocab_used
+    ids = [token for token in tokens if token < used]
+    always = _always(source, tokens) | set(ends) | set(checkpoint.eos_ids)
+    counts = Counter(token for text in texts for token in text)
+    rank = _merge_order(source)
+    late = len(rank)
+    others = [token for token in ids if token not in always]
+    others.sort(key=lambda token: (-counts[token], rank.get(token, late), token))
+    return Ranking(tuple(sorted(always.intersection(ids))), tuple(others))
+
+
+def _always(source: GivenModel, tokens: dict[int, str]) -> set[int]:
+    """Return the tokens of the chat template, of single bytes, and of single digits."""
+    tokenizer = Tokenizer.load(source.checkpoint.path)
+    template = tokenizer.chat_template
+    shown = "" if template is None else template.source
+    found = {token for token in tokenizer.special_ids if (name := tokens.get(token)) and name in shown}
+    for token, data in enumerate(tokenizer.token_bytes(tokenizer.vocab_size)):
+        if data and (len(data) == 1 or (len(data.strip()) == 1 and data.strip().isdigit())):
+            found.add(token)
+    return found
+
+
+def _merge_order(source: GivenModel) -> dict[int, int]:
+    """Return the place of each token among the merges; frequent ones were merged first."""
+    vocab, merges = source.content.model.get("vocab"), source.content.model.get("merges") or []
+    if not isinstance(vocab, dict):
+        return {}
+    order: dict[int, int] = {}
+    for place, (first, second) in enumerate(merges):
+        if (token := vocab.get(first + second)) is not None:
+            order.setdefault(token, place)
+    return order
+
+
+def trim(
+    sources: Sequence[GivenModel], jobs: Mapping[str, list[ExportJob]], texts: TargetTexts
+) -> None:
+    """Set the tokens that the head of a draft in ONNX keeps, if the user says how many.
+
+    Raises:
+        InputError: there are fewer tokens, or more of them are always kept.
+
+    """
+    for source in sources[1:]:
+        for index, job in enumerate(jobs[source.role]):
+            count = job.options.draft_vocab
+            if job.format != FORMAT or count in (AUTO, FULL):
+                continue
+            _check(int(count), ranking(sources, source), source)  # before texts are written
+            written = texts.of(source) if texts.allowed else ()
+            ranks = ranking(sources, source, written)
+            jobs[source.role][index] = keeping(job, ranks, int(count), _share(ranks, int(count), written))
+
+
+def _check(count: int, ranks: Ranking, source: GivenModel) -> None:
+    least, most = len(ranks.always), len(ranks) - 1
+    if not least <= count <= most:
+        raise InputError(
+            f"--draft-vocab {count}: expected {least} (what is always kept) to {most} of the"
+            f" {len(ranks)} tokens of {source.checkpoint.name}, or {FULL} for all"
+        )
+
+
+def keeping(job: ExportJob, ranks: Ranking, count: int, why: str) -> ExportJob:
+    """Return the job of a draft whose head keeps the first tokens, with a note that says so."""
+    note = f"drafts {count} of its {len(ranks)} tokens, {why}"
+    return dataclasses.replace(job, drafted=ranks.first(count), notes=(*job.notes, note))
+
+
+def _share(ranks: Ranking, count: int, texts: Texts) -> str:
+    counts = Counter(token for text in texts for token in text)
+    if not counts:
+        return "bytes and the first ones of its merges"
+    share = sum(counts[token] for token in ranks.first(count)) / counts.total()
+    return f"{share:.1%} of what the target wrote"
