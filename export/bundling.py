@@ -26,6 +26,7 @@ from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.describing import GivenModel
+from edgedec.export.draft_vocab_weighing import weighed
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
@@ -67,7 +68,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
         chat_pieces.write_pieces(folder / sources[0].tokenizer)  # of the target, which is asked
         reports = tuple(
-            _export(source, job, folder, progress)
+            _export(source, weighed(job, sources, texts, folder, progress), folder, progress)
             for source in sources
             for job in jobs[source.role]
         )

@@ -41,9 +41,14 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.always) + len(self.others)
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """All ids, those that are kept first at the beginning."""
+        return (*self.always, *self.others)
+
     def first(self, count: int) -> tuple[int, ...]:
         """Return the ids of the first tokens, ascending."""
-        return tuple(sorted((*self.always, *self.others)[:count]))
+        return tuple(sorted(self.order[:count]))
 
 
 def ranking(sources: Sequence[GivenModel], source: GivenModel, texts: Texts = ()) -> Ranking:
@@ -73,7 +78,8 @@ def _always(source: GivenModel, tokens: dict[int, str]) -> set[int]:
     tokenizer = Tokenizer.load(source.checkpoint.path)
     template = tokenizer.chat_template
     shown = "" if template is None else template.source
-    found = {token for token in tokenizer.special_ids if (name := tokens.get(token)) and name in shown}
+    names = {token: tokens.get(token) for token in tokenizer.special_ids}
+    found = {token for token, name in names.items() if name and name in shown}
     for token, data in enumerate(tokenizer.token_bytes(tokenizer.vocab_size)):
         if data and (len(data) == 1 or (len(data.strip()) == 1 and data.strip().isdigit())):
             found.add(token)
@@ -109,7 +115,8 @@ def trim(
             _check(int(count), ranking(sources, source), source)  # before texts are written
             written = texts.of(source) if texts.allowed else ()
             ranks = ranking(sources, source, written)
-            jobs[source.role][index] = keeping(job, ranks, int(count), _share(ranks, int(count), written))
+            why = _share(ranks, int(count), written)
+            jobs[source.role][index] = keeping(job, ranks, int(count), why)
 
 
 def _check(count: int, ranks: Ranking, source: GivenModel) -> None:

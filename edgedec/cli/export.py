@@ -26,8 +26,9 @@ class _Export(_help.GroupedCommand):
         "Output": ("verbose", "as_json"),
     }  # fmt: skip
     rare: ClassVar = {
-        "Options": ("calibration", "draft_weights", "draft_vocab", "kv", "block_size", "batch_invariant",
-                    "calibration_text", "parity", "parity_text", "licence", "exporter"),
+        "Options": ("calibration", "draft_weights", "draft_vocab", "kv", "block_size",
+                    "batch_invariant", "calibration_text", "parity", "parity_text", "licence",
+                    "exporter"),
         "GGUF only": ("imatrix_text",),
         "CoreML only": ("form", "rows"),
         "Graphs of static shape, for NPUs": (

@@ -25,6 +25,8 @@ PACKAGES = ("numpy", "onnx", "onnxruntime")
 # Share of the model's bytes that an int8 head may add.
 _MOST_FOR_HEAD = 0.2
 _FILES = ("model.onnx", "model.onnx.data")
+# Of a number in memory: ONNX Runtime's kernels for the processor compute in fp32.
+_BYTES = {"fp16": 4, "fp32": 4}
 # First minor version of onnxruntime that passes the golden tests with an int8 cache.
 _INT8_CACHE_SINCE = 27
 
@@ -41,7 +43,7 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
     spec, tensors = job.padded()
     stage, total = job.stage, spec.parameters
-    graph, notes = _options(job), []
+    graph, notes = onnx_options(job), []
     if job.texts:
         form = graph.form
         tensors, moved = balanced(spec, tensors, job.texts, form.bits, form.block_size)
@@ -64,6 +66,9 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     errors = write_model(spec, counted, folder, graph, rounding)
     progress(stage, total, total)
     notes += rounding.notes if rounding else []
+    if job.drafted:
+        own, whole = (_head_bytes(spec, graph, n) for n in (len(job.drafted), spec.vocab_size))
+        notes.append(f"its head has {own / 1e6:.1f} MB instead of {whole / 1e6:.1f} MB")
     return Exported(_FILES, graph.kv, spec.vocab_size, errors, tuple(notes))
 
 
@@ -77,17 +82,28 @@ def head_bits(spec: DecoderSpec, form: WeightForm, rows: int = 0) -> int:
     return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
 
 
+def _head_bytes(spec: DecoderSpec, graph: GraphOptions, rows: int) -> int:
+    """Return the bytes of a head, with the scales of its blocks, that each pass reads."""
+    form, numbers = graph.form, rows * spec.hidden
+    if form.name in _BYTES:
+        return _BYTES[form.name] * numbers
+    blocks = rows * -(-spec.hidden // form.block_size)
+    bits = form.head_bits or form.bits
+    return blocks * (form.block_size * bits // 8 + 4)
+
+
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     """See ``Exporter``."""
     spec, tensors = job.padded()
-    run = ParityRun(spec, tensors, folder, _options(job))
+    run = ParityRun(spec, tensors, folder, onnx_options(job))
     stage = f"{job.stage} parity"
     found = run.compare(job.tokens, lambda done, total: progress(stage, done, total))
     found.check(job.role, job.weights, job.options.kv)
     return dataclasses.asdict(found)
 
 
-def _options(job: ExportJob) -> GraphOptions:
+def onnx_options(job: ExportJob) -> GraphOptions:
+    """Return the options of a job's graph."""
     return GraphOptions(
         name=job.checkpoint.name,
         eos_ids=job.checkpoint.eos_ids,
