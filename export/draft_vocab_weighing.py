@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.decoding.pass_times import Budget, time_passes
+from edgedec.decoding.pass_times import Budget, time_pass, time_passes
 from edgedec.decoding.session import Model, Session, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.export.describing import GivenModel
@@ -37,7 +37,7 @@ _FIRST, _MOST_SHARE = 1024, 0.75
 # Fewer tokens must be this much faster than all, and as few as are not yet this much slower.
 _WORTH, _EQUAL = 1.01, 0.995
 _TOKENS, _ROWS = 256, 32
-_BUDGET = Budget(0.3, passes=10, fewest=3)
+_BUDGET, _TURNS = Budget(0.3, passes=10, fewest=3), 60
 # Whole, or so many tokens: what is measured.
 _WHOLE = 0
 
@@ -140,31 +140,30 @@ def _measured(
     progress: Progress,
 ) -> tuple[dict[int, DoubleArray], dict[int, float], dict[int, float]]:
     """Return chances by number of tokens, and the seconds of target and draft passes."""
-    stage, steps = "draft vocabulary", 4
-    source, folds = sources[-1], _folds(texts.of(sources[-1]))
+    stage, steps = "draft vocabulary", 3
+    source, written = sources[-1], texts.of(sources[-1])
+    ranks, folds = ranking(sources, source, written), _folds(written)
     progress(stage, 0, steps)
-    target = OnnxModel.load(bundle / "target", batch_invariant=False)
-    try:
-        target_s = _seconds(target, folds[0][0], [1 + length for length in _LENGTHS])
-        with _plain(job, bundle, _WHOLE, ()) as draft:
-            draft_s = {_WHOLE: _seconds(draft, folds[0][0], [1])[1]}
-            progress(stage, 1, steps)
-            parts = []
-            for text, others in folds:
-                order = ranking(sources, source, others).order
-                parts.append(chances_on(target, draft, text, order, counts))
-    finally:
-        target.close()
-    progress(stage, 2, steps)
+    with ExitStack() as stack:
+        target = stack.enter_context(
+            closing(OnnxModel.load(bundle / "target", batch_invariant=False))
+        )
+        ends = sorted({_WHOLE, counts[0], counts[-1]})
+        drafts = {
+            count: stack.enter_context(_plain(job, bundle, ranks.first(count))) for count in ends
+        }
+        progress(stage, 1, steps)
+        target_s = _pass_seconds(target, folds[0][0])
+        draft_s = _step_seconds(drafts, folds[0][0])
+        progress(stage, 2, steps)
+        parts = []
+        for text, others in folds:
+            order = ranking(sources, source, others).order
+            parts.append(chances_on(target, drafts[_WHOLE], text, order, counts))
     chances = {count: np.concatenate([part[count] for part in parts]) for count in parts[0]}
-    ranks = ranking(sources, source, texts.of(source))
-    for done, count in enumerate({counts[0], counts[-1]}, 3):
-        with _plain(job, bundle, count, ranks.first(count)) as draft:
-            draft_s[count] = _seconds(draft, folds[0][0], [1])[1]
-        progress(stage, done, steps)
     # A row of the head costs the same, wherever it is.
-    ends = [counts[0], counts[-1]]
-    draft_s |= {n: float(np.interp(n, ends, [draft_s[end] for end in ends])) for n in counts}
+    some_s = [draft_s[count] for count in ends[1:]]
+    draft_s |= {count: float(np.interp(count, ends[1:], some_s)) for count in counts}
     progress(stage, steps, steps)
     return chances, target_s, draft_s
 
@@ -175,34 +174,46 @@ def _folds(texts: Texts) -> list[tuple[list[int], Texts]]:
 
 
 @contextmanager
-def _plain(
-    job: ExportJob, bundle: Path, count: int, drafted: tuple[int, ...]
-) -> Iterator[OnnxModel]:
+def _plain(job: ExportJob, bundle: Path, drafted: tuple[int, ...]) -> Iterator[OnnxModel]:
     """Load the draft with rounding to nearest, which takes seconds; its passes cost the same."""
     job = dataclasses.replace(job, drafted=drafted)
     (spec, tensors), options = job.padded(), onnx_options(job)
-    bits = head_bits(spec, options.form, count) if job.texts else None
+    bits = head_bits(spec, options.form, len(drafted)) if job.texts else None
     options = dataclasses.replace(options, kv="fp32", head_bits=bits)
     with tempfile.TemporaryDirectory(dir=bundle) as name:
         write_model(spec, tensors, Path(name), options)
-        model = OnnxModel.load(name, batch_invariant=False)
-        try:
+        with closing(OnnxModel.load(name, batch_invariant=False)) as model:
             yield model
-        finally:
-            model.close()
 
 
-def _seconds(model: Model, text: Sequence[int], rows: Sequence[int]) -> dict[int, float]:
-    """Return the seconds of undisturbed passes by their rows."""
-    room = max(rows)
-    held = list(text[: min(_TOKENS, model.info.max_context - room)])
-    session = model.open(len(held) + room)
-    try:
-        session.prefill(held)
-        times = time_passes(session, rows, _BUDGET, lambda times: False, held)
-    finally:
-        session.close()
+def _pass_seconds(target: Model, text: Sequence[int]) -> dict[int, float]:
+    """Return the seconds of the target's undisturbed passes, by their rows."""
+    rows = [1 + length for length in _LENGTHS]
+    with closing(_opened(target, text, max(rows))) as session:
+        times = time_passes(session, rows, _BUDGET, lambda times: False, text)
     return {width: min(each.seconds for each in passes) for width, passes in times.items()}
+
+
+def _step_seconds(drafts: Mapping[int, Model], text: Sequence[int]) -> dict[int, float]:
+    """Return the seconds of each draft's undisturbed pass of one row, measured in turns."""
+    with ExitStack() as stack:
+        sessions = {
+            count: stack.enter_context(closing(_opened(draft, text, 1)))
+            for count, draft in drafts.items()
+        }
+        times: dict[int, list[float]] = {count: [] for count in drafts}
+        for _ in range(_TURNS):
+            for count, session in sessions.items():
+                times[count].append(time_pass(session, text[-1:]))
+    return {count: min(of_one) for count, of_one in times.items()}
+
+
+def _opened(model: Model, text: Sequence[int], rows: int) -> Session:
+    """Return a session that holds a text, with room for a pass."""
+    held = list(text[: model.info.max_context - rows])
+    session = model.open(len(held) + rows)
+    session.prefill(held)
+    return session
 
 
 def chances_on(
