@@ -99,6 +99,8 @@ def _check(options: ExportOptions) -> None:
     except UnicodeDecodeError:  # ONNX Runtime opens no other paths
         raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
     _check_meant(options)
+    if options.draft is None and options.draft_vocab not in (AUTO, FULL):
+        raise InputError(f"--draft-vocab {options.draft_vocab} is for a draft: add --draft MODEL")
     if options.calibration not in ("self", "none"):
         raise InputError(f"--calibration {options.calibration}: expected self or none")
     if options.imatrix_text is not None and "gguf" not in options.formats:
