@@ -23,9 +23,10 @@ from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
+from edgedec.loading.measuring import Meter
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
-from edgedec.loading.sessions import Meter, open_sessions
+from edgedec.loading.sessions import open_sessions
 from edgedec.loading.sources import Pair, Source, find
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from edgedec._support.amounts import megabytes
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.engine import Engine
-from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session, Want
-from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Reserving, Tapped
-from edgedec.decoding.session_base import PREFILL_CHUNK
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.session import Model, ModelInfo, Session
+from edgedec.decoding.session_abilities import HeadModel
 from edgedec.errors import MemoryBudgetError
-from edgedec.hardware.resident import resident_bytes, unread_bytes
+from edgedec.loading.measuring import Meter, costs_of, costs_of_head, shown_states
 from edgedec.loading.options import OpenOptions
-from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
+from edgedec.memory.account import AUTO_LENGTH, ModelCosts, remembered
 from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.memory.grant import granting, spare, with_spare
 from edgedec.memory.guard import MemoryGuard
@@ -26,44 +23,6 @@ from edgedec.records.plan import OVERLAPPED, Plan
 
 # Below the first, drafting is given up to keep the context; a context below the second is refused.
 _SHORT, _LEAST = 512, 16
-
-
-class Meter:
-    """Measures how much memory the process gained in each loading step, by name.
-
-    Args:
-        counting: False measures nothing, since reading all mappings takes milliseconds.
-
-    Attributes:
-        process: resident bytes before the first step.
-
-    """
-
-    def __init__(self, *, counting: bool) -> None:
-        self._counting = counting
-        self.process = self._last = resident_bytes() if counting else 0
-        self._mapped = unread_bytes() if counting else 0
-        self._taken: Counter[str] = Counter()
-        self._unread: Counter[str] = Counter()
-
-    def mark(self, name: str) -> None:
-        """Add the memory gained since the last mark to a name."""
-        if not self._counting:
-            return
-        now = resident_bytes()
-        self._taken[name] += now - self._last
-        self._last = now
-        unread = unread_bytes()
-        self._unread[name] += unread - self._mapped
-        self._mapped = unread
-
-    def taken(self, name: str) -> int:
-        """Return the bytes counted for a name."""
-        return max(0, self._taken[name])
-
-    def unread(self, name: str) -> int:
-        """Return the bytes of files mapped for a name that are not in memory yet."""
-        return max(0, self._unread[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +115,13 @@ def open_sessions(
     drafted = 0 if plan.plain else plan.draft_length
     drafted = AUTO_LENGTH if drafted is None else drafted
     granted = granting(options.memory)()
-    with _shown_states(found.target, head):
-        of_target = _costs(meter, "target", target, found.target, drafted + 1, granted)
+    with shown_states(found.target, head):
+        of_target = costs_of(meter, "target", target, found.target, drafted + 1, granted)
     of_draft = None
     if draft is not None and found.draft is not None:
-        of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
+        of_draft = costs_of(meter, "draft", draft, found.draft, drafted + 1, granted)
     elif head is not None:
-        of_draft = _of_head(meter, head, found.caches.capacity, drafted + 1, granted)
+        of_draft = costs_of_head(meter, head, found.caches.capacity, drafted + 1, granted)
     costs = Costs(
         of_target.times(options.caches),
         of_draft and of_draft.times(options.parallel),
@@ -221,72 +180,6 @@ def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
     session = model.open(min(capacity, model.info.max_context))
     stack.callback(session.close)
     return session
-
-
-@contextmanager
-def _shown_states(session: Session, head: HeadModel | None) -> Iterator[None]:
-    """Have a session show its states, as it does for a head, while its memory is measured."""
-    if head is None or not isinstance(session, Tapped):
-        yield
-        return
-    session.tap(lambda *_: None)
-    try:
-        yield
-    finally:
-        session.tap(None)
-
-
-def _of_head(meter: Meter, head: HeadModel, capacity: int, rows: int, granted: int) -> ModelCosts:
-    session = head.open(capacity)
-    try:
-        found = _costs(meter, "draft", head, session, rows, granted)
-    finally:
-        session.close()
-    # A chunk's states, their copy, and what is made of them.
-    return replace(found, held=found.held + 3 * PREFILL_CHUNK * head.state_bytes)
-
-
-def _costs(
-    meter: Meter, role: str, model: Model | HeadModel, session: Session, rows: int, granted: int
-) -> ModelCosts:
-    """Measure a model after a pass of each kind that decoding runs."""
-    affordable = max(0, granted - resident_bytes()) // max(1, model.info.kv_bytes_per_token)
-    info, rows = model.info, min(rows, session.capacity // 2)
-    if model.capabilities.row_widths is not None:
-        rows = min(rows, model.capabilities.row_widths[-1])
-    prefilled = min(PREFILL_CHUNK, session.capacity - rows)
-    if isinstance(session, Rehearsing):
-        session.rehearse(max(prefilled + rows, min(session.capacity, affordable)), rows)
-        filled = 0
-    else:
-        session.prefill([0] * prefilled)
-        scored = session.forward(_widest(rows, model.capabilities), want=Want.LOGITS)
-        scored.first()  # some runtimes rank tokens on first use only
-        session.rollback(0)
-        filled = session.allocated if isinstance(session, Reserving) else prefilled + rows
-    meter.mark(role)
-    held = meter.taken(role) - filled * info.kv_bytes_per_token
-    return ModelCosts(
-        max(0, held),
-        info.kv_bytes_per_token,
-        session.capacity,
-        info.vocab_size,
-        info.scratch_bytes_per_token,
-        rows,
-        meter.unread(role),
-        max(FLOAT_BYTES * rows * info.vocab_size, info.scratch_bytes_per_token * (prefilled + rows))
-        if info.scratch_bytes_per_token
-        else 0,
-    )
-
-
-def _widest(rows: int, capabilities: Capabilities) -> TokenTree:
-    """Return a tree of this many nodes, which branches where a session verifies that."""
-    tree = TokenTree(0)
-    while len(tree) < rows:
-        branches = capabilities.tree and len(tree) == rows // 2
-        tree.add(1, 0 if branches else len(tree) - 1)
-    return tree
 
 
 def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | None) -> int:
