@@ -31,7 +31,9 @@ export function raceExample() {
 
 // Fills the empty page; `use` gets the chosen text.
 export function show(use) {
-  $("hint").textContent = continuesCode() && !isChat()
+  const code = continuesCode() && !isChat();
+  $("samples").classList.toggle("of-code", code);
+  $("hint").textContent = code
     ? "This small pair continues Python code. Choose a beginning, or write one."
     : "Choose one of these, or write your own.";
   $("samples").replaceChildren(...samples().map((text) => button(text.trim(), () => use(text))));
