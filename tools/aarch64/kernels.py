@@ -24,25 +24,29 @@ KERNELS = ("onnx", _WITHOUT, "openvino")
 _HERE = "x86-64"
 # It needs dot products.
 _OF_KERNELS = {_WITHOUT: (A76.name,)}
-_TOKENS, _LIMIT_S = 256, 900
+_TOKENS, _LIMIT_S = 256, 1800
 
 
 def record() -> Iterator[dict[str, Any]]:
     """Compare the demo's target with its source on every processor; write and yield each figure.
+
+    An interrupted run goes on where it ended.
 
     Raises:
         MissingError: there is no emulator here.
         CountError: the emulated program failed.
 
     """
-    from edgedec.compare.records import recording
+    from edgedec.compare.records import resuming
 
     text = json.dumps(_text())
-    with recording(RECORDS, NAME) as recorder:
+    with resuming(RECORDS, NAME, {"tokens": _TOKENS}) as (recorder, found):
         for (weights, block), kernels in itertools.product(WEIGHTS, KERNELS):
             words = ["-m", "tools.aarch64.kernels", str(exported(weights, block)), kernels, text]
             for cpu in _OF_KERNELS.get(kernels, (_HERE, *CPUS)):
                 row = {"cpu": cpu, "weights": weights, "block_size": block, "kernels": kernels}
+                if any(row.items() <= earlier.items() for earlier in found):
+                    continue
                 row |= _last_line(_run(cpu, words))
                 recorder.add(kind="kernels", **row)
                 yield row
@@ -50,7 +54,10 @@ def record() -> Iterator[dict[str, Any]]:
 
 def _run(cpu: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     if cpu in CPUS:
-        return System(CPUS[cpu]).run(words, _LIMIT_S)
+        try:
+            return System(CPUS[cpu]).run(words, _LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise CountError(f"{words[3]} on {cpu}: not done within {_LIMIT_S} s") from None
     return subprocess.run(
         [sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
