@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from edgedec.decoding.session import Capabilities, ModelInfo, Session
+from edgedec.decoding.session import ModelInfo, Session
 from edgedec.decoding.tree import FloatArray
 
 
@@ -91,9 +91,7 @@ class HeadModel(Protocol):
 
     Attributes:
         info: facts about it; its ``vocab_size`` is the target's.
-        capabilities: of its sessions.
         reads: layers of the target before which it reads the stream, as ``Capabilities.taps``.
-        state_bytes: of the target's states of one token.
 
     """
 
@@ -101,13 +99,7 @@ class HeadModel(Protocol):
     def info(self) -> ModelInfo: ...
 
     @property
-    def capabilities(self) -> Capabilities: ...
-
-    @property
     def reads(self) -> tuple[int, ...]: ...
-
-    @property
-    def state_bytes(self) -> int: ...
 
     def fuse(self, states: FloatArray) -> FloatArray:
         """Return what a session carries for target states, ``[tokens, hidden]`` float32."""

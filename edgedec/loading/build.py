@@ -16,17 +16,15 @@ from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.prefill import TURN
 from edgedec.decoding.session import Model, Session
-from edgedec.decoding.session_abilities import HeadModel
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
-from edgedec.loading.measuring import Meter
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
-from edgedec.loading.sessions import open_sessions
+from edgedec.loading.sessions import Meter, open_sessions
 from edgedec.loading.sources import Pair, Source, find
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context
@@ -68,16 +66,20 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         _check_turns(target, options)
         drafter = drafter_for(pair, target, drafter, options)
         draft = _load_draft(pair, target, drafter, options, stack)
-        head = _load_head(pair, target, drafter, options, stack)
         meter.mark("draft")
         translation = _translation(pair, tokenizer, target, draft)
         meter.mark("tokenizer")
         plan = _plan(pair, drafter, options)
-        opened = open_sessions(target, draft, plan, options, meter, stack, head)
+        opened = open_sessions(target, draft, plan, options, meter, stack)
         parts = _drafter_parts(target, draft, opened.draft, translation, options)
         if pair.draft is not None:
             parts = dataclasses.replace(parts, mask=pair.draft.mask)
-        parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)
+        if drafting.info(drafter).needs_head:
+            from edgedec.loading.heads import load_head
+
+            head = load_head(pair, target, options)
+            stack.callback(head.close)
+            parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
         others = []
@@ -87,8 +89,8 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         stack.callback(engine.pool.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        unloadable = [one for one in (draft, head) if isinstance(one, UnloadableModel)]
-        guard = opened.guard(options, [engine, *others], next(iter(unloadable), None))
+        unloadable = draft if isinstance(draft, UnloadableModel) else None
+        guard = opened.guard(options, [engine, *others], unloadable)
         bound = _bound(opened.caches, target)
         left = stack.pop_all()
         return OpenPair(pair, target, engine, tokenizer, facts, left, bound, guard, others)
@@ -221,19 +223,6 @@ def _load_draft(
     check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
-
-
-def _load_head(
-    pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
-) -> HeadModel | None:
-    """Load the target's head if the drafter needs it."""
-    if not drafting.info(drafter).needs_head:
-        return None
-    from edgedec.loading.heads import load_head
-
-    head = load_head(pair, target, options)
-    stack.callback(head.close)
-    return head
 
 
 def _check_sizes(target: Model, draft: Model) -> None:

@@ -18,7 +18,7 @@ def drafter_name(pair: Pair, options: OpenOptions) -> str:
     if options.drafter != "auto":
         return options.drafter
     # A head was made for its target, a draft was not; --draft asks for that draft.
-    if pair.head is not None and options.draft is None:
+    if pair.head is not None and options.draft is None and options.memory is None:
         return HEADED
     return drafting.default(with_model=pair.draft is not None)
 

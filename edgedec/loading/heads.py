@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from edgedec.decoding.session import Model
 from edgedec.decoding.session_abilities import HeadModel
 from edgedec.errors import BundleError, InputError
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Pair
-from edgedec.loading.unloading_head import UnloadableHead
 from edgedec.runtimes import registry
 
 
@@ -33,17 +30,19 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
             f"--drafter head needs a head, and {pair.where} has none: export the target with"
             " --head, or try --drafter lookup"
         )
+    if options.memory is not None:
+        raise InputError(
+            "--drafter head takes memory that --memory does not count yet: leave --memory out, or"
+            " try --drafter hybrid"
+        )
     if not target.capabilities.taps:
         raise InputError(
             "--drafter head reads the target's states, which it does not show in this place: leave"
             " --weight-memory out, or try --drafter lookup"
         )
     pair.head.admit()
-    source = pair.head
-    load = partial(
-        registry.load_head, source.format, source.path, source.files.values(), options.load
-    )
-    head = load() if options.memory is None else UnloadableHead(load)
+    files = pair.head.files.values()
+    head = registry.load_head(pair.head.format, pair.head.path, files, options.load)
     columns = head.info.vocab_size, target.info.vocab_size
     if columns[0] != columns[1]:
         head.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -9,20 +10,60 @@ from dataclasses import dataclass, replace
 from edgedec._support.amounts import megabytes
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.engine import Engine
-from edgedec.decoding.session import Model, ModelInfo, Session
-from edgedec.decoding.session_abilities import HeadModel
+from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session, Want
+from edgedec.decoding.session_abilities import Rehearsing, Reserving
+from edgedec.decoding.session_base import PREFILL_CHUNK
+from edgedec.decoding.tree import TokenTree
 from edgedec.errors import MemoryBudgetError
-from edgedec.loading.measuring import Meter, costs_of, costs_of_head, shown_states
+from edgedec.hardware.resident import resident_bytes, unread_bytes
 from edgedec.loading.options import OpenOptions
-from edgedec.memory.account import AUTO_LENGTH, ModelCosts, remembered
+from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
 from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.memory.grant import granting, spare, with_spare
 from edgedec.memory.guard import MemoryGuard
-from edgedec.memory.levels import DRAFT_MODEL, FULL, HEAD, Costs, Level, Unloadable, levels
+from edgedec.memory.levels import FULL, Costs, Level, Unloadable, levels
 from edgedec.records.plan import OVERLAPPED, Plan
 
 # Below the first, drafting is given up to keep the context; a context below the second is refused.
 _SHORT, _LEAST = 512, 16
+
+
+class Meter:
+    """Measures how much memory the process gained in each loading step, by name.
+
+    Args:
+        counting: False measures nothing, since reading all mappings takes milliseconds.
+
+    Attributes:
+        process: resident bytes before the first step.
+
+    """
+
+    def __init__(self, *, counting: bool) -> None:
+        self._counting = counting
+        self.process = self._last = resident_bytes() if counting else 0
+        self._mapped = unread_bytes() if counting else 0
+        self._taken: Counter[str] = Counter()
+        self._unread: Counter[str] = Counter()
+
+    def mark(self, name: str) -> None:
+        """Add the memory gained since the last mark to a name."""
+        if not self._counting:
+            return
+        now = resident_bytes()
+        self._taken[name] += now - self._last
+        self._last = now
+        unread = unread_bytes()
+        self._unread[name] += unread - self._mapped
+        self._mapped = unread
+
+    def taken(self, name: str) -> int:
+        """Return the bytes counted for a name."""
+        return max(0, self._taken[name])
+
+    def unread(self, name: str) -> int:
+        """Return the bytes of files mapped for a name that are not in memory yet."""
+        return max(0, self._unread[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +95,7 @@ class Sessions:
         Args:
             options: the options that the sessions were opened with.
             engines: all engines that use them.
-            draft: the draft model or head; None if there is none, or it stays loaded.
+            draft: the draft model; None if there is none, or it stays loaded.
 
         """
         engine = engines[0]
@@ -71,7 +112,6 @@ class Sessions:
             vocab_size,
             most=most,
             draft=draft,
-            what=self.costs.what,
         )
         fixed: list[tuple[Session, ModelCosts]] = []
         if options.caches == 1:  # of several, it is not known yet which the next request uses
@@ -92,7 +132,6 @@ def open_sessions(
     options: OpenOptions,
     meter: Meter,
     stack: ExitStack,
-    head: HeadModel | None = None,
 ) -> Sessions:
     """Open sessions with the largest context that the options and the memory limit allow.
 
@@ -102,26 +141,21 @@ def open_sessions(
         options: limits of the context and of memory.
         meter: has measured the steps ``tokenizer``, ``target`` and ``draft``.
         stack: closes the sessions.
-        head: what drafts instead of a draft model; its drafter opens the sessions.
 
     Raises:
         MemoryBudgetError: the requested context does not fit in a limit.
 
     """
-    helper = draft if head is None else head
-    found = _opened(target, draft, helper, options, options.context_limit, stack)
+    found = _opened(target, draft, options, options.context_limit, stack)
     if options.memory is None:
         return found
     drafted = 0 if plan.plain else plan.draft_length
     drafted = AUTO_LENGTH if drafted is None else drafted
     granted = granting(options.memory)()
-    with shown_states(found.target, head):
-        of_target = costs_of(meter, "target", target, found.target, drafted + 1, granted)
+    of_target = _costs(meter, "target", target, found.target, drafted + 1, granted)
     of_draft = None
     if draft is not None and found.draft is not None:
-        of_draft = costs_of(meter, "draft", draft, found.draft, drafted + 1, granted)
-    elif head is not None:
-        of_draft = costs_of_head(meter, head, found.caches.capacity, drafted + 1, granted)
+        of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
     costs = Costs(
         of_target.times(options.caches),
         of_draft and of_draft.times(options.parallel),
@@ -129,7 +163,6 @@ def open_sessions(
         meter.taken("tokenizer"),
         drafted,
         options.parallel,
-        DRAFT_MODEL if head is None else HEAD,
     )
     most = found.caches.capacity
     capacity = fitted(costs, plan.drafter, granted, most, options.max_context)
@@ -137,17 +170,12 @@ def open_sessions(
         for session in (found.target, found.draft):
             if session is not None:
                 session.close()
-        found = _opened(target, draft, helper, options, capacity, stack)
+        found = _opened(target, draft, options, capacity, stack)
     return replace(found, costs=costs, meter=meter)
 
 
 def _opened(
-    target: Model,
-    draft: Model | None,
-    helper: Model | HeadModel | None,
-    options: OpenOptions,
-    limit: int | None,
-    stack: ExitStack,
+    target: Model, draft: Model | None, options: OpenOptions, limit: int | None, stack: ExitStack
 ) -> Sessions:
     info = replace(
         _at_most(target.info, limit),
@@ -155,10 +183,10 @@ def _opened(
         kv_bytes_per_token=target.info.kv_bytes_per_token * options.caches,
     )
     drafting = None
-    if helper is not None:
-        kv_bytes = helper.info.kv_bytes_per_token * options.parallel
-        of_helper = replace(helper.info, kv_bytes_per_token=kv_bytes)
-        drafting = _at_most(of_helper, None if draft is None else options.most_drafted_from)
+    if draft is not None:
+        kv_bytes = draft.info.kv_bytes_per_token * options.parallel
+        of_draft = replace(draft.info, kv_bytes_per_token=kv_bytes)
+        drafting = _at_most(of_draft, options.most_drafted_from)
     caches = plan_caches(
         info,
         drafting,
@@ -180,6 +208,49 @@ def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
     session = model.open(min(capacity, model.info.max_context))
     stack.callback(session.close)
     return session
+
+
+def _costs(
+    meter: Meter, role: str, model: Model, session: Session, rows: int, granted: int
+) -> ModelCosts:
+    """Measure a model after a pass of each kind that decoding runs."""
+    affordable = max(0, granted - resident_bytes()) // max(1, model.info.kv_bytes_per_token)
+    info, rows = model.info, min(rows, session.capacity // 2)
+    if model.capabilities.row_widths is not None:
+        rows = min(rows, model.capabilities.row_widths[-1])
+    prefilled = min(PREFILL_CHUNK, session.capacity - rows)
+    if isinstance(session, Rehearsing):
+        session.rehearse(max(prefilled + rows, min(session.capacity, affordable)), rows)
+        filled = 0
+    else:
+        session.prefill([0] * prefilled)
+        scored = session.forward(_widest(rows, model.capabilities), want=Want.LOGITS)
+        scored.first()  # some runtimes rank tokens on first use only
+        session.rollback(0)
+        filled = session.allocated if isinstance(session, Reserving) else prefilled + rows
+    meter.mark(role)
+    held = meter.taken(role) - filled * info.kv_bytes_per_token
+    return ModelCosts(
+        max(0, held),
+        info.kv_bytes_per_token,
+        session.capacity,
+        info.vocab_size,
+        info.scratch_bytes_per_token,
+        rows,
+        meter.unread(role),
+        max(FLOAT_BYTES * rows * info.vocab_size, info.scratch_bytes_per_token * (prefilled + rows))
+        if info.scratch_bytes_per_token
+        else 0,
+    )
+
+
+def _widest(rows: int, capabilities: Capabilities) -> TokenTree:
+    """Return a tree of this many nodes, which branches where a session verifies that."""
+    tree = TokenTree(0)
+    while len(tree) < rows:
+        branches = capabilities.tree and len(tree) == rows // 2
+        tree.add(1, 0 if branches else len(tree) - 1)
+    return tree
 
 
 def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | None) -> int:

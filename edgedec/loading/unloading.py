@@ -24,8 +24,6 @@ class UnloadableModel:
 
     """
 
-    what = "draft model"
-
     def __init__(self, load: Callable[[], Model]) -> None:
         self._load = load
         self._model: Model | None = load()
@@ -35,14 +33,13 @@ class UnloadableModel:
     def open(self, capacity: int) -> Session:
         """See ``Model``; loads the model if it is unloaded."""
         session = self._loaded().open(capacity)
-        self._sessions.append(self.kind_of(session)(self, session))
-        return self._sessions[-1]
-
-    def kind_of(self, session: Session) -> type[UnloadableSession]:
-        """Return the class that wraps a session."""
+        kind = UnloadableSession
         if isinstance(session, Rehearsing):
-            return RehearsingSession
-        return _ReservingSession if isinstance(session, Reserving) else UnloadableSession
+            kind = _RehearsingSession
+        elif isinstance(session, Reserving):
+            kind = _ReservingSession
+        self._sessions.append(kind(self, session))
+        return self._sessions[-1]
 
     def load(self) -> None:
         """Load the model again and open its sessions, unless it is loaded.
@@ -58,7 +55,7 @@ class UnloadableModel:
         except EdgedecError as error:
             self.unload()
             raise RuntimeUnavailable(
-                f"the {self.what} was unloaded and cannot be loaded again: {one_line(str(error))}"
+                f"the draft model was unloaded and cannot be loaded again: {one_line(str(error))}"
             ) from error
 
     def _loaded(self) -> Model:
@@ -166,13 +163,11 @@ class UnloadableSession:
         if self._closed:
             raise closed()
         if self._gone:
-            raise StateError(f"the {self._model.what} is unloaded: load() it before a pass")
+            raise StateError("the draft model is unloaded: load() it before a pass")
         return self._inner
 
 
-class RehearsingSession(UnloadableSession):
-    """One of a model whose sessions are ``Rehearsing``."""
-
+class _RehearsingSession(UnloadableSession):
     def rehearse(self, length: int, rows: int) -> None:
         """See ``Rehearsing``."""
         inner = self._here()

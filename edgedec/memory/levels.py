@@ -26,12 +26,10 @@ from edgedec.memory.account import Account, ModelCosts, Shape, account, remember
 TOKENISING_BYTES = 800
 _SHORTER, _SMALLER, _NOTHING = DraftLimits(8, 4), DraftLimits(2, 2), DraftLimits(0, 0)
 FULL = "everything"
-# What drafts, beside the target.
-DRAFT_MODEL, HEAD = "draft model", "head"
 
 
 class Unloadable(Protocol):
-    """A draft model or a head whose weights can be unloaded."""
+    """A draft model whose weights can be unloaded."""
 
     def unload(self) -> None: ...
 
@@ -77,7 +75,6 @@ def levels(
     *,
     most: int,
     draft: Unloadable | None = None,
-    what: str = DRAFT_MODEL,
 ) -> list[Level]:
     """Return the levels of a drafter, from the most memory to the least.
 
@@ -86,8 +83,7 @@ def levels(
         targets: returns the sessions that score their drafts.
         vocab_size: of the target.
         most: most drafted tokens of a round without a limit.
-        draft: the draft model or the head; None if there is none, or it stays loaded.
-        what: which of the two.
+        draft: the draft model; None if there is none, or it stays loaded.
 
     """
     drafter = drafters[0]
@@ -112,12 +108,11 @@ def levels(
         )  # fmt: skip
 
     free = sorted(_without_model(drafter.name), key=lambda one: remembered(one, vocab_size, 1))
-    info = drafting.info(drafter.name)
-    if info.needs_model or info.needs_head:
+    if drafting.info(drafter.name).needs_model:
         if free or draft is not None:
-            found.append(alone(f"no {what}", *free, weights=True))
+            found.append(alone("no draft model", *free, weights=True))
         if free and draft is not None:
-            found.append(alone(f"{what} unloaded", *free))
+            found.append(alone("draft model unloaded", *free))
     if len(free) > 1:
         found.append(alone(f"{free[0]} alone", free[0]))
     return [*found, alone("plain decoding")]
@@ -148,7 +143,7 @@ def _without_model(drafter: str) -> list[str]:
     info = drafting.info(drafter)
     if info.parts:
         return list(dict.fromkeys(name for part in info.parts for name in _without_model(part)))
-    return [] if info.needs_model or info.needs_head or drafter == PLAIN else [drafter]
+    return [] if info.needs_model or drafter == PLAIN else [drafter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +151,11 @@ class Costs:
     """Measured memory of the open models.
 
     Attributes:
-        target, draft: the models; see ``ModelCosts``. A head counts as the draft.
+        target, draft: the models; see ``ModelCosts``.
         process: the interpreter with the runtimes.
         tokenizer: as loaded.
         drafted: most drafted tokens of a round.
         parallel: number of parallel requests, each with tables of its own.
-        what: what ``draft`` is.
 
     """
 
@@ -171,7 +165,6 @@ class Costs:
     tokenizer: int
     drafted: int
     parallel: int = 1
-    what: str = DRAFT_MODEL
 
     def of(
         self, level: Level, context: int, *, sampled: bool, prompt: int | None = None
@@ -190,12 +183,12 @@ class Costs:
         return TOKENISING_BYTES * context if self.parallel > 1 else 0
 
     def without_draft(self, needed: int, granted: int) -> str:
-        """Return advice to leave the draft out if that is enough; otherwise empty."""
+        """Return advice to leave the draft model out if that is enough; otherwise empty."""
         held = 0 if self.draft is None else self.draft.held
         if not held or needed - held > granted:
             return ""
         other = drafting.default(with_model=False)
-        return f", or --drafter {other}, which leaves out a {self.what} of {megabytes(held)} MB"
+        return f", or --drafter {other}, which leaves out a draft model of {megabytes(held)} MB"
 
     def fitting(self, level: Level, bytes_: int, most: int) -> int:
         """Return the longest context, up to ``most``, whose account fits; 0 if none does."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgedec.bundle.onnx_file import read_model_file
-from edgedec.decoding.session import Capabilities, ModelInfo, Pass, Want
+from edgedec.decoding.session import ModelInfo, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import BundleError, PassFailed
 from edgedec.runtimes._ort.opening import one_line, open_inference
@@ -29,12 +29,6 @@ class OnnxHeadSession(OnnxSession):
         """See ``HeadSession``."""
         self._given = rows
 
-    def rehearse(self, length: int, rows: int) -> None:
-        """See ``Rehearsing``."""
-        states = min(length, self._rows_at(length) + rows)
-        self.carry(np.zeros((states, self._model.graph.hidden), np.float32))
-        super().rehearse(length, rows)
-
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         return super()._score(tree, start, want | Want.STATES)
 
@@ -48,7 +42,7 @@ class OnnxHead:
     """Implements ``edgedec.decoding.session_abilities.HeadModel``; made by ``OnnxHead.load``.
 
     Attributes:
-        reads, state_bytes: see ``HeadModel``.
+        reads: see ``HeadModel``.
 
     """
 
@@ -56,7 +50,6 @@ class OnnxHead:
         self._model, self._fusion = model, fusion
         model.session = OnnxHeadSession
         self.reads = model.graph.facts.reads
-        self.state_bytes = 4 * len(self.reads) * model.graph.hidden
 
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None) -> OnnxHead:
@@ -87,11 +80,6 @@ class OnnxHead:
     def info(self) -> ModelInfo:
         """Facts about the head, without those of its fusion."""
         return self._model.info
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What its sessions can do."""
-        return self._model.capabilities
 
     def fuse(self, states: FloatArray) -> FloatArray:
         """See ``HeadModel``."""

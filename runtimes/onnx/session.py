@@ -139,7 +139,6 @@ class OnnxSession(OrtSession):
     def rehearse(self, length: int, rows: int) -> None:
         """See ``Rehearsing``: earlier slots are read as zeros, which take no memory."""
         self.rollback(0)
-        self._passes.shows_states = self._on_states is not None
         vocab_size = self._vocab_size
         read = min(self._rows_at(length), length - rows)
         # Many different tokens, since rows of mapped embeddings are read on first use.

@@ -67,8 +67,6 @@ class HeadDrafter:
         self._held: list[int] = []
         self._waiting = Waiting()
         self._round: Round | None = None
-        # Evicted: nothing is kept for it, and its session may not compute, until it may draft.
-        self._resting = False
 
     # -- following the text ---------------------------------------------------------------------
 
@@ -86,8 +84,6 @@ class HeadDrafter:
 
     def attach(self, target: Session) -> None:
         """See ``ReadsStates``: the target is made to read again a little that the head lacks."""
-        if self._resting:
-            return
         if self._known < target.length <= self._known + _READ_AGAIN:
             go_back(target, self._known)
         elif self._known < target.length:
@@ -99,9 +95,6 @@ class HeadDrafter:
         A round without a draft costs a copy, no more.
         """
         self._drop()
-        if self._resting:
-            self._first = max(self._first, position + len(states))
-            return
         if position > self._known:  # a part was never seen
             self._restart(position)
         states = states[self._known - position :]
@@ -159,6 +152,8 @@ class HeadDrafter:
         q: dict[int, FloatArray] = {}
         draft = Draft(tree, q, self.name)
         length = min(limits.nodes, limits.depth)
+        if length <= 0 or not self._ready(length):
+            return draft
         leaf = 0
 
         def confidence() -> float:
@@ -169,11 +164,6 @@ class HeadDrafter:
 
         shown = token if streams.coupled else None
         offer = Offer(self.name, confidence, shown, costly=True, rivals=self.rivals)
-        if length > 0 and self._resting:
-            # From the next round on: what it may draft from now is not known yet.
-            self._resting = not go_on(DraftStep(offer, behind=1))
-        if length <= 0 or not self._ready(length):
-            return draft
         behind = len(self._waiting) - 1
         if behind > _RIDE_ALONG:
             if not go_on(DraftStep(offer, behind=behind)):
@@ -227,10 +217,9 @@ class HeadDrafter:
     # -- memory ---------------------------------------------------------------------------------
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``: the head later sees the text from there on."""
+        """See ``Evictable``: the head then sees the text from here on."""
         if self.name not in keep:
             self._restart(self._known)
-            self._resting = True
             if isinstance(self._session, Trimmable):
                 self._session.trim()
 

@@ -151,10 +151,8 @@ def check(pipeline: Pipeline) -> None:
     fresh.close()
 
 
-@pytest.mark.parametrize("memory", [None, "2GB"])
-def test_auto_uses_the_head_of_the_target(plain: Pipeline, memory: str | None) -> None:
-    opened = {"draft_length": 3, "memory": memory, "plan": "none"}
-    with Pipeline.open(demo_head.bundle(), **opened) as pipeline:
+def test_auto_uses_the_head_of_the_target(plain: Pipeline) -> None:
+    with Pipeline.open(demo_head.bundle(), draft_length=3) as pipeline:
         assert pipeline.plan["drafter"] == "headed"
         options = {"max_new_tokens": 48, "temperature": 0.7, "seed": 3}
         result = pipeline.generate(PROMPTS[1], **options)
@@ -163,6 +161,8 @@ def test_auto_uses_the_head_of_the_target(plain: Pipeline, memory: str | None) -
 
 
 def test_auto_without_the_head(tmp_path: Path) -> None:
+    with Pipeline.open(demo_head.bundle(), memory="2GB", plan="none") as pipeline:
+        assert pipeline.plan["drafter"] == "text"
     with Pipeline.open(demo_head.bundle(), draft=Path("demo"), plan="none") as pipeline:
         assert pipeline.plan["drafter"] == "hybrid"
 
@@ -177,6 +177,8 @@ def test_where_the_target_shows_no_states(plain: Pipeline) -> None:
 def test_what_excludes_a_head(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has none: export the target with --head"):
         Pipeline.open("demo", drafter="head")
+    with pytest.raises(InputError, match="leave --memory out"):
+        Pipeline.open(demo_head.bundle(), drafter="head", memory="2GB", plan="none")
 
 
 def test_a_head_in_another_format_is_named(tmp_path: Path) -> None:

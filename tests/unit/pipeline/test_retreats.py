@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import demo_head
 import pytest
 import tiny_bundles
 import tiny_models
@@ -16,7 +15,6 @@ import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
-from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.errors import BundleError, MemoryBudgetError, StateError
 from edgedec.export import ExportOptions
 from edgedec.loading.unloading import UnloadableModel
@@ -30,8 +28,6 @@ PROMPT = [5, 9, 23, 41, 9, 23, 41, 30, 9, 23]
 LONGER = [5 + n % 40 for n in range(120)]
 SAMPLERS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.9, seed=3)}
 DRAFTERS = ["hybrid", "tree", "adaptive", "text", "model", "recycle"]
-# Of the head that ships: one of random weights drafts nothing right.
-OF_HEAD = ["head", "headed"]
 
 
 def export(folder: Path, seed: int, **changes: Any) -> Path:
@@ -112,65 +108,6 @@ def pressed(pipeline: Pipeline, params: SamplingParams, wanted: dict[int, int]) 
         goal = wanted.get(number, goal) % len(guard._levels)
     assert stream.result is not None
     return stream.result
-
-
-def open_headed(drafter: str) -> Pipeline:
-    return Pipeline.open(
-        demo_head.bundle(), drafter=drafter, draft_length=6, threads=1, memory=4_000_000_000,
-        plan="none", max_context=240,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def without_head() -> Iterator[Callable[[str], list[int]]]:
-    with open_headed("none") as pipeline:
-        yield lambda sampler: pressed(pipeline, SAMPLERS[sampler], {}).token_ids
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("drafter", OF_HEAD)
-def test_a_head_retreats_returns_and_the_text_is_plain_decodings(
-    drafter: str, sampler: str, without_head: Callable[[str], list[int]]
-) -> None:
-    expected = without_head(sampler)
-    with open_headed(drafter) as pipeline:
-        guard = pipeline._parts.guard
-        assert guard is not None
-        names = [level.name for level in guard._levels]
-        assert "head unloaded" in names or drafter == "head"
-        assert [level.weights for level in guard._levels].count(False)
-        before = pressed(pipeline, SAMPLERS[sampler], {})
-        assert before.token_ids == expected
-        for level in range(1, len(names)):
-            result = pressed(pipeline, SAMPLERS[sampler], {4: level, 20: 0})
-            assert result.token_ids == expected, names[level]
-            met = [e.after for e in result.metrics.memory.events if e.kind == "retreat"]
-            assert met[:level] == names[1 : level + 1]
-        # After all of that it drafts as before: it has read the text again.
-        again = pressed(pipeline, SAMPLERS[sampler], {})
-        assert again.metrics.accepted_tokens == before.metrics.accepted_tokens > 0
-
-
-def test_a_prompt_is_read_while_the_head_is_unloaded(
-    without_head: Callable[[str], list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def text() -> Any:
-        with open_headed("headed") as pipeline:
-            guard = pipeline._parts.guard
-            assert guard is not None
-            (level,) = (one for one in guard._levels if one.name == "head unloaded")
-            least = guard._costs.of(level, 80, sampled=False).total
-            guard._grant = lambda: least
-            result = pressed(pipeline, SAMPLERS["greedy"], {})
-            assert guard.level.name == "head unloaded"
-            return result
-
-    assert text().token_ids == without_head("greedy")
-    # The twin goes on reading.
-    awake = property(lambda self: False, lambda self, value: None)
-    monkeypatch.setattr(HeadDrafter, "_resting", awake, raising=False)
-    with pytest.raises(StateError, match="the head is unloaded"):
-        text()
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
