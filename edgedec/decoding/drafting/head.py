@@ -243,7 +243,7 @@ def state_bytes(head: HeadModel) -> int:
     return rows * head.state_width * np.dtype(np.float32).itemsize
 
 
-INFO = DrafterInfo(needs_head=True, planned=False)
+INFO = DrafterInfo(needs_head=True)
 
 
 def build(parts: DrafterParts) -> Drafter:
