@@ -30,7 +30,7 @@ def agreement(folder: Path, texts: Sequence[Sequence[int]]) -> list[float]:
 
     """
     model = OnnxModel.load(folder, batch_invariant=False)
-    head = OnnxHead.load(folder / HEAD_FILE)
+    head = OnnxHead.with_fusion(folder / HEAD_FILE)
     equal, tried, left = [0] * DEPTHS, [0] * DEPTHS, _TOKENS
     try:
         for text in texts:

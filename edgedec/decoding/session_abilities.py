@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from edgedec.decoding.session import ModelInfo, Session
+from edgedec.decoding.session import Model, Session
 from edgedec.decoding.tree import FloatArray
 
 
@@ -86,20 +86,21 @@ class HeadSession(Session, Protocol):
         ...
 
 
-class HeadModel(Protocol):
-    """A head: its sessions, and the fusion of its target's residual streams.
+@runtime_checkable
+class HeadModel(Model, Protocol):
+    """A head: a model whose sessions read states, and the fusion of its target's streams.
 
     Attributes:
-        info: facts about it; its ``vocab_size`` is the target's.
         reads: layers of the target before which it reads the stream, as ``Capabilities.taps``.
+        state_width: columns of the states that it fuses: taps * hidden.
 
     """
 
     @property
-    def info(self) -> ModelInfo: ...
+    def reads(self) -> tuple[int, ...]: ...
 
     @property
-    def reads(self) -> tuple[int, ...]: ...
+    def state_width(self) -> int: ...
 
     def fuse(self, states: FloatArray) -> FloatArray:
         """Return what a session carries for target states, ``[tokens, hidden]`` float32."""
@@ -109,8 +110,8 @@ class HeadModel(Protocol):
         """Return a new, empty session."""
         ...
 
-    def close(self) -> None:
-        """Release the weights."""
+    def blank(self, capacity: int) -> Session:
+        """Return a session that reads zeros in place of states, to be measured like a model's."""
         ...
 
 

@@ -16,6 +16,7 @@ from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.prefill import TURN
 from edgedec.decoding.session import Model, Session
+from edgedec.decoding.session_abilities import HeadModel, HeadSession
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
@@ -64,33 +65,36 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         options = _within(options, pair.target, target)
         meter.mark("target")
         _check_turns(target, options)
-        drafter = drafter_for(pair, target, drafter, options)
+        drafter, left_out = drafter_for(pair, target, drafter, options)
+        meter.mark("target")
         draft = _load_draft(pair, target, drafter, options, stack)
+        head = _load_head(pair, target, drafter, options, stack)
         meter.mark("draft")
         translation = _translation(pair, tokenizer, target, draft)
         meter.mark("tokenizer")
         plan = _plan(pair, drafter, options)
-        opened = open_sessions(target, draft, plan, options, meter, stack)
-        parts = _drafter_parts(target, draft, opened.draft, translation, options)
+        opened = open_sessions(target, head or draft, plan, options, meter, stack)
+        parts = _drafter_parts(target, draft, translation, options)
+        parts = _with_session(parts, head, opened.draft)
         if pair.draft is not None:
             parts = dataclasses.replace(parts, mask=pair.draft.mask)
-        if drafting.info(drafter).needs_head:
-            from edgedec.loading.heads import load_head
-
-            head = load_head(pair, target, options)
-            stack.callback(head.close)
-            parts = dataclasses.replace(parts, head=head, head_capacity=opened.caches.capacity)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
         others = []
         if not target.capabilities.phases:
             engine.pool.limit = options.caches
-            others = _parallel_engines(engine, plan, parts, draft, options.parallel - 1, stack)
+            made = (
+                _another(head or draft, opened.draft, stack) for _ in range(1, options.parallel)
+            )
+            every = [_with_session(parts, head, session) for session in made]
+            others = _parallel_engines(engine, plan, every, stack)
         stack.callback(engine.pool.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        unloadable = draft if isinstance(draft, UnloadableModel) else None
+        unloadable = next((d for d in (head, draft) if isinstance(d, UnloadableModel)), None)
         guard = opened.guard(options, [engine, *others], unloadable)
+        if guard is not None and left_out:
+            guard.say(left_out)
         bound = _bound(opened.caches, target)
         left = stack.pop_all()
         return OpenPair(pair, target, engine, tokenizer, facts, left, bound, guard, others)
@@ -126,15 +130,10 @@ def _check_turns(target: Model, options: OpenOptions) -> None:
 
 
 def _drafter_parts(
-    target: Model,
-    draft: Model | None,
-    session: Session | None,
-    translation: Translation | None,
-    options: OpenOptions,
+    target: Model, draft: Model | None, translation: Translation | None, options: OpenOptions
 ) -> DrafterParts:
     return DrafterParts(
         target.info.vocab_size,
-        session,
         branches=target.capabilities.drafted_branches,
         translation=translation,
         draft_branches=draft.capabilities.branches if draft else None,
@@ -153,19 +152,23 @@ def _within(options: OpenOptions, source: Source, target: Model) -> OpenOptions:
     )
 
 
+def _with_session(
+    parts: DrafterParts, head: HeadModel | None, session: Session | None
+) -> DrafterParts:
+    """Return the parts with a session of what drafts."""
+    if head is None:
+        return dataclasses.replace(parts, draft=session)
+    assert isinstance(session, HeadSession), "a head opens sessions that carry"
+    return dataclasses.replace(parts, head=head, head_session=session)
+
+
 def _parallel_engines(
-    engine: Engine,
-    plan: Plan,
-    parts: DrafterParts,
-    draft: Model | None,
-    count: int,
-    stack: ExitStack,
+    engine: Engine, plan: Plan, parts: Sequence[DrafterParts], stack: ExitStack
 ) -> list[Engine]:
-    """Return engines that take turns with this one, each with a draft session of its own."""
+    """Return engines that take turns with this one, each with parts of its own."""
     others = []
-    for _ in range(count):
-        session = _another(draft, parts.draft, stack)
-        others.append(parallel_engine(engine, plan, dataclasses.replace(parts, draft=session)))
+    for own in parts:
+        others.append(parallel_engine(engine, plan, own))
         stack.callback(others[-1].drafter.close)
     return others
 
@@ -223,6 +226,19 @@ def _load_draft(
     check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
+
+
+def _load_head(
+    pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
+) -> HeadModel | None:
+    """Load the target's head if the drafter needs it."""
+    if not drafting.info(drafter).needs_head:
+        return None
+    from edgedec.loading.heads import load_head
+
+    head = load_head(pair, target, options)
+    stack.callback(head.close)
+    return head
 
 
 def _check_sizes(target: Model, draft: Model) -> None:

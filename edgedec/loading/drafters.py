@@ -18,20 +18,29 @@ def drafter_name(pair: Pair, options: OpenOptions) -> str:
     if options.drafter != "auto":
         return options.drafter
     # A head was made for its target, a draft was not; --draft asks for that draft.
-    if pair.head is not None and options.draft is None and options.memory is None:
+    if pair.head is not None and options.draft is None:
         return HEADED
     return drafting.default(with_model=pair.draft is not None)
 
 
-def drafter_for(pair: Pair, target: Model, name: str, options: OpenOptions) -> str:
-    """Return the drafter's name; plain decoding if the target is recurrent and cannot roll back."""
+def drafter_for(pair: Pair, target: Model, name: str, options: OpenOptions) -> tuple[str, str]:
+    """Return the drafter's name for a loaded target, and why a head is left out, if one is.
+
+    That is plain decoding if the target is recurrent and cannot roll back.
+    """
     if name == HEADED and options.drafter == "auto" and not target.capabilities.taps:
         name = drafting.default(with_model=pair.draft is not None)
+    left_out = ""
+    if options.memory is not None and pair.head is not None and drafting.info(name).needs_head:
+        from edgedec.loading.heads import too_large
+
+        left_out = too_large(pair.head, pair.target, target, options)
+        name = drafting.default(with_model=False) if left_out else name
     if name != PLAIN and options.drafter == "auto" and options.draft is None:
-        return PLAIN if target.capabilities.rollback is Rollback.NONE else name
+        return PLAIN if target.capabilities.rollback is Rollback.NONE else name, left_out
     if name != PLAIN:
         check_goes_back(target, name)
-    return name
+    return name, left_out
 
 
 def check_goes_back(model: Model, name: str) -> None:

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from edgedec._support.amounts import megabytes
 from edgedec.decoding.session import Model
-from edgedec.decoding.session_abilities import HeadModel
+from edgedec.decoding.session_abilities import HeadModel, Rehearsing
 from edgedec.errors import BundleError, InputError
+from edgedec.hardware.pinning import pinned
+from edgedec.hardware.resident import resident_bytes
 from edgedec.loading.options import OpenOptions
-from edgedec.loading.sources import Pair
+from edgedec.loading.sources import Pair, Source
+from edgedec.loading.unloading import UnloadableHead
+from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES
+from edgedec.memory.grant import granting, with_spare
 from edgedec.runtimes import registry
+
+# The least context for which a head is loaded, in tokens.
+_SHORT = 512
+# What a loaded head takes, with its passes and the states that wait, for each byte of its weights
+# and beyond; measured on the demo's head in int4 and fp32, which took 2 to 4 MB less.
+_LOADED, _OPEN_BYTES = 1.5, 12_000_000
 
 
 def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
-    """Load the head of the bundle for its loaded target.
+    """Load the head of the bundle for its loaded target; under ``memory`` it can be unloaded.
 
     Raises:
         InputError: there is none, or an option excludes it.
         BundleError: it is damaged, or was exported for another target.
 
     """
+    source = _source(pair, target)
+    load = partial(_load, source, target, options)
+    return load() if options.memory is None else UnloadableHead(load)
+
+
+def _source(pair: Pair, target: Model) -> Source:
     own = None if pair.bundle is None else pair.bundle.head
     if pair.head is None and own is not None:
         raise InputError(
@@ -30,30 +50,62 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
             f"--drafter head needs a head, and {pair.where} has none: export the target with"
             " --head, or try --drafter lookup"
         )
-    if options.memory is not None:
-        raise InputError(
-            "--drafter head takes memory that --memory does not count yet: leave --memory out, or"
-            " try --drafter hybrid"
-        )
     if not target.capabilities.taps:
         raise InputError(
             "--drafter head reads the target's states, which it does not show in this place: leave"
             " --weight-memory out, or try --drafter lookup"
         )
-    pair.head.admit()
-    files = pair.head.files.values()
-    head = registry.load_head(pair.head.format, pair.head.path, files, options.load)
+    return pair.head
+
+
+def _load(source: Source, target: Model, options: OpenOptions) -> HeadModel:
+    source.admit()
+    with pinned(options.load.cores):
+        head = registry.load_head(source.format, source.path, source.files.values(), options.load)
     columns = head.info.vocab_size, target.info.vocab_size
     if columns[0] != columns[1]:
         head.close()
         raise BundleError(
-            f"{pair.head.path}: the head scores {columns[0]} tokens, the target {columns[1]}:"
+            f"{source.path}: the head scores {columns[0]} tokens, the target {columns[1]}:"
             " export both again"
         )
     if head.reads != target.capabilities.taps:
         head.close()
         raise BundleError(
-            f"{pair.head.path}: the head reads the streams before layers {list(head.reads)}, the"
+            f"{source.path}: the head reads the streams before layers {list(head.reads)}, the"
             f" target shows those before {list(target.capabilities.taps)}: export both again"
         )
     return head
+
+
+def too_large(head: Source, source: Source, target: Model, options: OpenOptions) -> str:
+    """Return why a head does not fit in ``memory``, before it is loaded; empty if it may.
+
+    Args:
+        head: not loaded.
+        source, target: the target, loaded.
+        options: with a memory limit.
+
+    """
+    assert options.memory is not None, "without a limit nothing is too large"
+    weights = sum(head.files[name].stat().st_size for name in head.files.keys() - source.files)
+    logits = 2 * FLOAT_BYTES * (AUTO_LENGTH + 1) * target.info.vocab_size
+    context = min(options.max_context or _SHORT, target.info.max_context)
+    cache = context * target.info.kv_bytes_per_token * options.caches
+    _warm(target, context)
+    held = int(_LOADED * weights) + logits + _OPEN_BYTES
+    enough = with_spare(resident_bytes() + cache + held)
+    if enough <= granting(options.memory)():
+        return ""
+    return (
+        f"the head is left out, since the target's cache comes first: it takes about"
+        f" {megabytes(held)} MB, and --memory {-(-enough // 10**6)}MB would hold it"
+    )
+
+
+def _warm(target: Model, context: int) -> None:
+    """Let the target take the memory of its passes."""
+    session = target.open(context)
+    if isinstance(session, Rehearsing) and context > AUTO_LENGTH + 1:
+        session.rehearse(context, AUTO_LENGTH + 1)
+    session.close()

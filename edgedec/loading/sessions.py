@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from edgedec._support.amounts import megabytes
+from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session, Want
-from edgedec.decoding.session_abilities import Rehearsing, Reserving
+from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Reserving
 from edgedec.decoding.session_base import PREFILL_CHUNK
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import MemoryBudgetError
@@ -71,7 +72,7 @@ class Sessions:
     """Open sessions of a pair.
 
     Attributes:
-        target, draft: empty; ``draft`` is None without a draft model.
+        target, draft: empty; ``draft`` is of the draft model or the head, None without one.
         caches: their capacity.
         costs: memory of the models; None if memory is not limited.
         meter: measures the memory of the engine; None if memory is not limited.
@@ -95,7 +96,7 @@ class Sessions:
         Args:
             options: the options that the sessions were opened with.
             engines: all engines that use them.
-            draft: the draft model; None if there is none, or it stays loaded.
+            draft: the draft model or the head; None if there is none, or it stays loaded.
 
         """
         engine = engines[0]
@@ -136,7 +137,7 @@ def open_sessions(
     """Open sessions with the largest context that the options and the memory limit allow.
 
     Args:
-        target, draft: the models.
+        target, draft: the models; the second may be the target's head.
         plan: says how much is drafted.
         options: limits of the context and of memory.
         meter: has measured the steps ``tokenizer``, ``target`` and ``draft``.
@@ -156,6 +157,11 @@ def open_sessions(
     of_draft = None
     if draft is not None and found.draft is not None:
         of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
+        if isinstance(draft, HeadModel):
+            from edgedec.decoding.drafting.head import state_bytes
+
+            buffers = state_bytes(draft) * options.parallel
+            of_draft = replace(of_draft, held=of_draft.held + buffers)
     costs = Costs(
         of_target.times(options.caches),
         of_draft and of_draft.times(options.parallel),
@@ -182,22 +188,22 @@ def _opened(
         # The target has a cache per conversation, the draft one per parallel request.
         kv_bytes_per_token=target.info.kv_bytes_per_token * options.caches,
     )
-    drafting = None
+    of_draft = seen = None
     if draft is not None:
         kv_bytes = draft.info.kv_bytes_per_token * options.parallel
-        of_draft = replace(draft.info, kv_bytes_per_token=kv_bytes)
-        drafting = _at_most(of_draft, options.most_drafted_from)
+        # A head holds the whole text, as its target does.
+        seen = None if isinstance(draft, HeadModel) else options.most_drafted_from
+        of_draft = _at_most(replace(draft.info, kv_bytes_per_token=kv_bytes), seen)
     caches = plan_caches(
         info,
-        drafting,
+        of_draft,
         max_context=options.max_context,
         kv_memory=options.kv_memory,
     )
     session = _open(target, caches.capacity, stack)
     if draft is None:
         return Sessions(session, None, caches)
-    seen = options.most_drafted_from or caches.capacity
-    return Sessions(session, _open(draft, seen, stack), caches)
+    return Sessions(session, _open(draft, seen or caches.capacity, stack), caches)
 
 
 def _at_most(info: ModelInfo, context: int | None) -> ModelInfo:
@@ -262,16 +268,18 @@ def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | Non
         granted: bytes that the process may hold.
         most: upper bound, in tokens.
         asked: the context that the user requested, which is kept even if drafts must be shorter.
+            With a head, the largest one is kept: long texts do without the head.
 
     Raises:
         MemoryBudgetError: the requested context, or any, does not fit; names bytes and options.
 
     """
     room = granted - spare(granted)
+    headed = drafting.info(drafter).needs_head
     full = costs.fitting(Level(FULL, (drafter,)), room, most)
-    if full == most or (asked is None and full >= _SHORT):
+    if full == most or (asked is None and full >= _SHORT and not headed):
         return full
-    bare = Level("plain decoding", (PLAIN,), limits=None, model=False)
+    bare = Level("plain decoding", (PLAIN,), limits=None, model=False, weights=not headed)
     plain = costs.fitting(bare, room, most)
     if plain == most or (asked is None and plain >= min(_LEAST, most)):
         return plain
@@ -282,7 +290,8 @@ def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | Non
         advice += f", or --max-context {plain}"
     else:
         advice += ", or take a smaller model"
-    advice += costs.without_draft(needed, granted)
+    if not headed:  # a head is dropped anyway
+        advice += costs.without_draft(needed, granted)
     raise MemoryBudgetError(
         f"--memory: plain decoding with a context of {least} tokens needs {megabytes(needed)} MB,"
         f" and {megabytes(granted)} MB are granted: {advice}"

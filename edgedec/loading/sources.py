@@ -153,6 +153,10 @@ def _every_format(target: str | Path, draft: Path | None) -> dict[str, list[Sour
     drafts = own if draft is None else _variants(draft, "draft")["target"]
     if drafts is not None:
         found["draft"] = [replace(source, role="draft") for source in drafts]
+    # Who gives a draft wants that one.
+    head = None if draft is not None or is_gguf(target) else _bundle(target).head
+    if head is not None:
+        found["head"] = [_of_role(_bundle(target), head, format) for format in head.variants]
     return found
 
 

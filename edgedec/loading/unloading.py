@@ -1,6 +1,6 @@
-"""A draft model that can be unloaded under memory pressure, and loaded again later.
+"""A draft model or a head that can be unloaded under memory pressure, and loaded again later.
 
-A draft model affects only speed, so decoding goes on without it; see ``memory.levels``.
+It affects only speed, so decoding goes on without it; see ``memory.levels``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from typing import BinaryIO
 
 from edgedec._support.fields import one_line
 from edgedec.decoding.session import Model, OnChunk, Pass, Session, Want
-from edgedec.decoding.session_abilities import Rehearsing, Reserving, Trimmable
+from edgedec.decoding.session_abilities import (
+    HeadModel,
+    HeadSession,
+    Rehearsing,
+    Reserving,
+    Trimmable,
+)
 from edgedec.decoding.session_base import closed
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import BundleError, EdgedecError, RuntimeUnavailable, StateError
 
 
@@ -24,6 +30,8 @@ class UnloadableModel:
 
     """
 
+    kind = "the draft model"
+
     def __init__(self, load: Callable[[], Model]) -> None:
         self._load = load
         self._model: Model | None = load()
@@ -33,12 +41,7 @@ class UnloadableModel:
     def open(self, capacity: int) -> Session:
         """See ``Model``; loads the model if it is unloaded."""
         session = self._loaded().open(capacity)
-        kind = UnloadableSession
-        if isinstance(session, Rehearsing):
-            kind = _RehearsingSession
-        elif isinstance(session, Reserving):
-            kind = _ReservingSession
-        self._sessions.append(kind(self, session))
+        self._sessions.append(_kind(session)(self, session))
         return self._sessions[-1]
 
     def load(self) -> None:
@@ -55,7 +58,7 @@ class UnloadableModel:
         except EdgedecError as error:
             self.unload()
             raise RuntimeUnavailable(
-                f"the draft model was unloaded and cannot be loaded again: {one_line(str(error))}"
+                f"{self.kind} was unloaded and cannot be loaded again: {one_line(str(error))}"
             ) from error
 
     def _loaded(self) -> Model:
@@ -163,7 +166,7 @@ class UnloadableSession:
         if self._closed:
             raise closed()
         if self._gone:
-            raise StateError("the draft model is unloaded: load() it before a pass")
+            raise StateError(f"{self._model.kind} is unloaded: load() it before a pass")
         return self._inner
 
 
@@ -173,6 +176,16 @@ class _RehearsingSession(UnloadableSession):
         inner = self._here()
         assert isinstance(inner, Rehearsing)
         inner.rehearse(length, rows)
+
+
+class UnloadableHeadSession(_RehearsingSession):
+    """A session of an ``UnloadableHead``."""
+
+    def carry(self, rows: FloatArray) -> None:
+        """See ``HeadSession``."""
+        inner = self._here()
+        assert isinstance(inner, HeadSession)
+        inner.carry(rows)
 
 
 class _ReservingSession(UnloadableSession):
@@ -189,3 +202,48 @@ class _ReservingSession(UnloadableSession):
         inner = self._here()
         assert isinstance(inner, Reserving)
         return inner
+
+
+def _kind(session: Session) -> type[UnloadableSession]:
+    """Return the class that has the abilities of a session."""
+    if isinstance(session, HeadSession):
+        return UnloadableHeadSession
+    if isinstance(session, Rehearsing):
+        return _RehearsingSession
+    return _ReservingSession if isinstance(session, Reserving) else UnloadableSession
+
+
+class UnloadableHead(UnloadableModel):
+    """A head that can be unloaded, which empties its sessions, and loaded again.
+
+    Args:
+        load: loads the head.
+
+    """
+
+    kind = "the head"
+
+    def __init__(self, load: Callable[[], HeadModel]) -> None:
+        super().__init__(load)
+        self.reads, self.state_width = self._head().reads, self._head().state_width
+
+    def open(self, capacity: int) -> UnloadableHeadSession:
+        """See ``HeadModel``; loads the head if it is unloaded."""
+        session = super().open(capacity)
+        assert isinstance(session, UnloadableHeadSession), "a head opens sessions that carry"
+        return session
+
+    def blank(self, capacity: int) -> Session:
+        """See ``HeadModel``."""
+        return self._head().blank(capacity)
+
+    def fuse(self, states: FloatArray) -> FloatArray:
+        """See ``HeadModel``; StateError while it is unloaded."""
+        if self._model is None:
+            raise StateError(f"{self.kind} is unloaded: load() it before a pass")
+        return self._head().fuse(states)
+
+    def _head(self) -> HeadModel:
+        model = self._loaded()
+        assert isinstance(model, HeadModel), "what load() returned"
+        return model

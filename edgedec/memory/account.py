@@ -96,7 +96,8 @@ class Account:
     """Memory of a decoding configuration, in bytes, part by part.
 
     Attributes:
-        target, draft: weights and the runtime's own memory.
+        target, draft: weights and the runtime's own memory; a head counts as the draft, with the
+            states that wait for it.
         target_kv, draft_kv: caches when the context is full.
         rows: logits of one round.
         bias: attention bias of one round.

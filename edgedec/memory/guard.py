@@ -46,7 +46,7 @@ class MemoryGuard:
         read: returns the bytes that the process holds.
 
     Attributes:
-        notes: one line if the draft model was unloaded and cannot be loaded again; also logged.
+        notes: what the user should know, one line each; also logged.
 
     """
 
@@ -75,6 +75,12 @@ class MemoryGuard:
     def level(self) -> Level:
         """The current level."""
         return self._levels[self._at]
+
+    def say(self, note: str) -> None:
+        """Add a line to the notes, once."""
+        if note not in self.notes:
+            self.notes.append(note)
+            _log.warning(note)
 
     def free_bytes(self, *, running: bool) -> int:
         """Return the granted bytes that neither the process nor its running texts need."""
@@ -137,8 +143,7 @@ class MemoryGuard:
             there = self.level
             self._levels = [level for level in self._levels if not level.weights]
             self._at = self._first = self._levels.index(there)
-            self.notes.append(f"{error}: going on without it")
-            _log.warning(self.notes[-1])
+            self.say(f"{error}: going on without it")
             return False
         return True
 
@@ -214,6 +219,8 @@ class MemoryGuard:
     def _go_to(self, at: int, reason: str, held: int) -> None:
         before, kind = self.level, "retreat" if at > self._at else "return"
         self._at = at
+        if self.level.note:
+            self.say(self.level.note)
         self._free()
         self._record.events.append(
             MemoryEvent(kind, before.name, self.level.name, reason, held, self._metrics.emitted)

@@ -1,9 +1,9 @@
 """Levels of retreat when memory is short, in SpecMemo's order (2506.01206).
 
-They are shorter drafts, smaller trees, no cache of the draft model, no draft model, the cheapest
-drafter, and no drafter. Every level keeps the target's session, and none can change the text, since
-drafts only affect speed. Quantising the target's keys and values would change the text, and an ONNX
-graph has one type for them, so it is chosen when a model is exported or opened.
+They are shorter drafts, smaller trees, no cache of the draft model or the head, neither of them,
+the cheapest drafter, and no drafter. Every level keeps the target's session, and none can change
+the text, since drafts only affect speed. Quantising the target's keys and values would change the
+text, and an ONNX graph has one type for them, so it is chosen when a model is exported or opened.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from edgedec.memory.account import Account, ModelCosts, Shape, account, remember
 TOKENISING_BYTES = 800
 _SHORTER, _SMALLER, _NOTHING = DraftLimits(8, 4), DraftLimits(2, 2), DraftLimits(0, 0)
 FULL = "everything"
+_NO_HEAD = "--memory holds the target's cache but not its head with it: going on without the head"
 
 
 class Unloadable(Protocol):
-    """A draft model whose weights can be unloaded."""
+    """A draft model or a head whose weights can be unloaded."""
 
     def unload(self) -> None: ...
 
@@ -51,10 +52,11 @@ class Level:
         drafters: names of the drafters whose tables are kept.
         sources: the drafters that may draft; None is all.
         limits: of a draft; None is the policy's own.
-        model: whether the draft model keeps a cache.
+        model: whether the draft model, or the head, keeps a cache.
         weights: whether it keeps its weights.
         release: frees what the level does not use.
         restore: loads the draft model's weights if they are gone; raises RuntimeUnavailable.
+        note: said once when decoding retreats to it; empty if it is not worth a line.
 
     """
 
@@ -66,6 +68,7 @@ class Level:
     weights: bool = True
     release: Callable[[], None] = _nothing
     restore: Callable[[], None] = _nothing
+    note: str = ""
 
 
 def levels(
@@ -83,15 +86,18 @@ def levels(
         targets: returns the sessions that score their drafts.
         vocab_size: of the target.
         most: most drafted tokens of a round without a limit.
-        draft: the draft model; None if there is none, or it stays loaded.
+        draft: the draft model or the head; None if there is none, or it stays loaded.
 
     """
-    drafter = drafters[0]
+    drafter, info = drafters[0], drafting.info(drafters[0].name)
+    trim = partial(_trim, targets)
     full = Level(FULL, (drafter.name,), restore=_nothing if draft is None else draft.load)
+    if info.needs_head:  # it was told to keep no states, and is told that it may again
+        trim = partial(_release, targets, drafters, (drafter.name, *info.parts), None)
+        full = replace(full, release=trim)
     if drafter.name == PLAIN:
         return [full]
     found = [full]
-    trim = partial(_trim, targets)
     for name, limits in (("shorter drafts", _SHORTER), ("smaller drafts", _SMALLER)):
         if limits.nodes < most:
             found.append(replace(full, name=name, limits=limits, release=trim))
@@ -105,14 +111,15 @@ def levels(
             sources=frozenset(keep), model=False, weights=weights,
             restore=full.restore if weights else _nothing,
             release=partial(_release, targets, drafters, keep, None if weights else draft),
+            note=_NO_HEAD if info.needs_head else "",
         )  # fmt: skip
 
     free = sorted(_without_model(drafter.name), key=lambda one: remembered(one, vocab_size, 1))
-    if drafting.info(drafter.name).needs_model:
-        if free or draft is not None:
-            found.append(alone("no draft model", *free, weights=True))
-        if free and draft is not None:
-            found.append(alone("draft model unloaded", *free))
+    what = "head" if info.needs_head else "draft model"
+    if info.needs_weights and (free or draft is not None):
+        found.append(alone(f"no {what}", *free, weights=True))
+    if info.needs_weights and free and draft is not None:
+        found.append(alone(f"{what} unloaded", *free))
     if len(free) > 1:
         found.append(alone(f"{free[0]} alone", free[0]))
     return [*found, alone("plain decoding")]
@@ -143,7 +150,7 @@ def _without_model(drafter: str) -> list[str]:
     info = drafting.info(drafter)
     if info.parts:
         return list(dict.fromkeys(name for part in info.parts for name in _without_model(part)))
-    return [] if info.needs_model or drafter == PLAIN else [drafter]
+    return [] if info.needs_weights or drafter == PLAIN else [drafter]
 
 
 @dataclass(frozen=True, slots=True)

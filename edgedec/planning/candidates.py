@@ -57,6 +57,8 @@ def _drafters(forecast: Forecast, target: Measured, *, with_model: bool) -> Iter
     for name in drafting.planned():
         info = drafting.info(name)
         usable = (target.tree or not info.needs_branches) and forecast.knows(name)
+        if info.needs_head and forecast.profile.head_beside(target.place) is None:
+            continue
         if info.needs_model == with_model and usable:
             yield name
 

@@ -134,7 +134,8 @@ class _Planner:
         If no plain one is left, those that failed stay, since something has to decode.
         """
         plans = [one.plan for one in contenders(usable)]
-        ran = run(plans, fits_together(plans, self.memory.limit, self.profile.at))
+        head = next(iter(self.profile.of("head")), None)
+        ran = run(plans, fits_together(plans, self.memory.limit, self.profile.at, head))
         self.nothing_ran = ran.note
         shares = [one for one in (self.profile.busy, ran.busy) if one is not None]
         self.profile = dataclasses.replace(self.profile, busy=max(shares, default=None))

@@ -17,7 +17,7 @@ from edgedec.errors import PlanError
 from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan, Prediction
-from edgedec.records.profile import Profile
+from edgedec.records.profile import Measured, Profile
 from edgedec.records.rounds import DrafterRounds, Drafts
 from edgedec.records.workload import Workload
 
@@ -133,7 +133,7 @@ class Forecast:
         if known.rows > below:
             target_s += (known.rows - below) * (target(below + 1) - target_s)
         draft_s = 0.0
-        if known.draft_passes and plan.draft is not None:
+        if known.draft_passes and drafting.info(plan.drafter).needs_weights:
             draft_s = known.draft_passes * self._draft_token_s(plan)
         return Estimate(known.tokens, target_s, draft_s, known.overhead_s)
 
@@ -148,7 +148,10 @@ class Forecast:
         for drafts in known.drafts:
             model_s = 0.0
             verify_s = target(math.ceil(min(drafts.nodes, length)) + 1)
-            if drafting.info(drafts.source).needs_model:
+            if drafting.info(drafts.source).needs_head:
+                # The pairs that it lacks ride along with the first token.
+                model_s = length * self._draft_token_s(plan)
+            elif drafting.info(drafts.source).needs_model:
                 model_s = self._model_s(plan, drafts) + self._lag_s(plan, known, drafts)
                 if plan.schedule == OVERLAPPED:
                     verify_s, model_s = self._overlap(plan, drafts, verify_s, model_s)
@@ -202,6 +205,8 @@ class Forecast:
         return next((self._rounds[key].overhead_s for key in keys if key in self._rounds), 0.0)
 
     def _draft_token_s(self, plan: Plan) -> float:
+        if drafting.info(plan.drafter).needs_head:
+            return self._head(plan).seconds(1, self.workload.middle) + self.profile.head_overhead_s
         return self._draft(plan)(1) + self.profile.draft_overhead_s
 
     def _target(self, plan: Plan) -> Seconds:
@@ -211,6 +216,12 @@ class Forecast:
         if plan.draft is None:
             raise PlanError(f"{plan.label}: the drafter {plan.drafter} needs a place for its model")
         return self._seconds("draft", plan.draft)
+
+    def _head(self, plan: Plan) -> Measured:
+        found = self.profile.head_beside(plan.target)
+        if found is None:
+            raise PlanError(f"{plan.label}: the drafter {plan.drafter} needs a head, measured here")
+        return found
 
     def _seconds(self, role: str, place: Place) -> Seconds:
         """Return the times of a model's passes, with the cache filled to the workload's middle."""
@@ -228,6 +239,8 @@ class Forecast:
         draft_s = 0.0
         if plan.draft is not None:
             draft_s = tokens * self.profile.at("draft", plan.draft).prefill_s
+        elif drafting.info(plan.drafter).needs_head:
+            draft_s = tokens * self._head(plan).prefill_s
         at_once = plan.schedule == OVERLAPPED
         prefill_s = max(target_s, draft_s) if at_once else target_s + draft_s
         return prefill_s + self.estimate(plan).seconds

@@ -1,8 +1,9 @@
 """Fits a family of plans into memory by reducing what they need in a fixed order.
 
 Drafted tokens are reduced first, as long as 96% of the best speed is kept (SpecMemo, 2506.01206);
-then the context, unless the user set one, down to what the workload needs; then drafted tokens
-again; then the family is refused.
+then the context, unless the user set one, down to what the workload needs (with a head it stays
+that of plain decoding, since longer texts do without the head); then drafted tokens again; then the
+family is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from edgedec._support.amounts import size
+from edgedec.decoding import drafting
 from edgedec.decoding.drafting import DRAFT_CONTEXT
 from edgedec.memory.account import AUTO_LENGTH, Account, ModelCosts, Shape, account
 from edgedec.memory.grant import with_spare
@@ -47,13 +49,19 @@ def footprint(profile: Profile, plan: Plan, context: int) -> Account:
 
     """
     target = profile.at("target", plan.target)
-    draft = None if plan.draft is None else profile.at("draft", plan.draft)
-    shared = draft is not None and _same_weights(target, draft)
+    draft = beside = None
+    if plan.draft is not None:
+        beside = profile.at("draft", plan.draft)
+        shared = _same_weights(target, beside)
+        draft = _of_draft(beside, 0 if shared else _held(beside))
+    elif drafting.info(plan.drafter).needs_head:
+        beside = profile.head_beside(plan.target)
+        draft = None if beside is None else _costs(beside, _held(beside))
     return account(
         _costs(target, _held(target)),
-        None if draft is None else _of_draft(draft, 0 if shared else _held(draft)),
+        draft,
         Shape(context, drafted_at_most(plan), (plan.drafter,)),
-        process=_process(target, draft),
+        process=_process(target, beside),
         tokenizer=_TOKEN_BYTES * target.vocab_size,
     )
 
@@ -190,8 +198,10 @@ class MemoryFit:
                 return Fit(plan, full, self.bytes_of(plan, full))
         for plan in (enough[0], *by_rate):
             if self.holds(plan, self._needed):
-                context = self._largest_context(plan, full)
-                return Fit(plan, context, self.bytes_of(plan, context))
+                held = context = self._largest_context(plan, full)
+                if drafting.info(plan.drafter).needs_head:  # longer texts do without it
+                    context = self._largest_context(Plan(plan.target), full)
+                return Fit(plan, context, self.bytes_of(plan, held))
         least = min(self.least(plan) for plan in rates)
         return self._refused(
             by_rate[-1] if len(by_rate) == 1 else next(iter(rates)),

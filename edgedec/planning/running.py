@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgedec.decoding import drafting
 from edgedec.errors import ProfileError
 from edgedec.hardware.contention import by_others, usage
 from edgedec.loading.sources import Models
@@ -126,4 +127,6 @@ class Runner:
 
     def _measured(self, plans: Sequence[Plan]) -> list[Measured]:
         every = [self.profile.at("target", plan.target) for plan in plans]
-        return every + [self.profile.at("draft", p.draft) for p in plans if p.draft is not None]
+        every += [self.profile.at("draft", p.draft) for p in plans if p.draft is not None]
+        headed = (p.target for p in plans if drafting.info(p.drafter).needs_head)
+        return every + [one for p in headed if (one := self.profile.head_beside(p)) is not None]

@@ -12,12 +12,15 @@ import numpy as np
 
 from edgedec._support import _sandbox_child
 from edgedec._support.fields import from_json, to_json
+from edgedec.decoding.drafting.head import state_bytes
 from edgedec.decoding.session import Model, Rollback, Session
+from edgedec.decoding.session_abilities import HeadModel
 from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import resident_bytes
 from edgedec.profiling import parity, passes
-from edgedec.profiling.children import LOGITS, MeasurementJob
+from edgedec.profiling.children import HEAD, LOGITS, TARGET, MeasurementJob
+from edgedec.records.load import LoadOptions
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.runtimes import registry
 
@@ -40,14 +43,16 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
     registry.adapter(registry.of_format(job.place.format).name)
     before, begin = resident_bytes(), perf_counter()
     options = job.place.load_options(batch_invariant=job.batch_invariant)
-    model = registry.load(job.place.format, Path(job.path), options)
+    model = _load(job, options)
     widths = _widths(job, model)
     most = min(model.info.max_context, job.contexts[-1] + max(widths) + _SLACK)
-    session = model.open(most)
+    # Its states are made up, which takes as long as real ones.
+    session = model.blank(most) if isinstance(model, HeadModel) else model.open(most)
     load_s = perf_counter() - begin
     times, prefill_s, steady = _at_contexts(session, job, widths)
     # Measured before rows of logits are kept for comparison, which may be large.
     grown = resident_bytes() - before
+    grown += state_bytes(model) if isinstance(model, HeadModel) else 0
     info, can = model.info, model.capabilities
     logits = parity.rows(session, job.sample, tree=can.tree and max(widths) > 1)
     measured = Measured(
@@ -70,8 +75,16 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         rolls_back=can.rollback is not Rollback.NONE,
         process_bytes=before,
         scratch_bytes_per_token=info.scratch_bytes_per_token,
+        shows_states=job.role == TARGET and bool(can.taps),
     )
     return measured, logits
+
+
+def _load(job: MeasurementJob, options: LoadOptions) -> Model:
+    if job.role == HEAD:
+        files = [Path(file) for file in job.files]
+        return registry.load_head(job.place.format, Path(job.path), files, options)
+    return registry.load(job.place.format, Path(job.path), options)
 
 
 def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:

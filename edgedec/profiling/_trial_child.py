@@ -6,7 +6,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgedec._support import _sandbox_child
@@ -17,6 +17,7 @@ from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model
+from edgedec.decoding.session_abilities import HeadModel
 from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError, ProfileError
@@ -25,7 +26,7 @@ from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import Models, Source
 from edgedec.overlap.clock import Clock, WallClock
 from edgedec.profiling._trial_rounds import Recorded, averages, draft_token_s
-from edgedec.profiling.children import DRAFT, TARGET
+from edgedec.profiling.children import DRAFT, HEAD, TARGET
 from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, limit_s, results, whole
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
@@ -67,14 +68,16 @@ def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock)
                 break
     finally:
         stage.close()
+    every = [text for texts in stage.texts.values() for text in texts]
     return Outcome(
         tuple(turns),
         tuple(
             averages(plan, job.temperature, stage.texts[number])
             for number, plan in enumerate(job.plans)
         ),
-        draft_token_s(text for texts in stage.texts.values() for text in texts),
+        draft_token_s(every, head=False),
         stage.failed,
+        draft_token_s(every, head=True),
     )
 
 
@@ -200,6 +203,8 @@ class _Stage:
             draft_branches=draft.capabilities.branches if draft else None,
             mask=mask,
         )
+        if info.needs_head:
+            parts = self._with_head(parts, plan, session.capacity, stack)
         # Plans that run the same models draft by the same pass times, which are measured once.
         costs = (
             plan.target,
@@ -239,6 +244,26 @@ class _Stage:
                 self._models[key] = registry.load(place.format, source.path, options)
             self._stack.callback(self._models[key].close)
         return self._models[key]
+
+    def _with_head(
+        self, parts: DrafterParts, plan: Plan, capacity: int, stack: ExitStack
+    ) -> DrafterParts:
+        """Return the parts with the target's head and a session of it."""
+        place = plan.target
+        key = HEAD, place, None
+        if key not in self._models:
+            source = self._source(HEAD, place)
+            source.admit()
+            files = source.files.values()
+            with pinned(place.cores):
+                made = registry.load_head(place.format, source.path, files, place.load_options())
+            self._models[key] = made
+            self._stack.callback(made.close)
+        head = self._models[key]
+        assert isinstance(head, HeadModel), "what load_head() returned"
+        own = head.open(min(capacity, head.info.max_context))
+        stack.callback(own.close)
+        return replace(parts, head=head, head_session=own)
 
     def _source(self, role: str, place: Place) -> Source:
         return next(one for one in self._sources[role] if one.format == place.format)

@@ -55,7 +55,7 @@ def averages(plan: Plan, temperature: float, texts: Sequence[Recorded]) -> Draft
         rounds=len(records),
         tokens=fmean(record.emitted for record in records),
         rows=fmean(record.rows for record in records),
-        draft_passes=fmean(record.depth * _by_model(record) for record in records),
+        draft_passes=fmean(record.depth * _by_weights(record) for record in records),
         overhead_s=max(0.0, median(outside)) if outside else 0.0,
         drafts=_by_source(records, plan.draft_length or 0),
     )
@@ -72,17 +72,24 @@ def _by_source(records: Sequence[RoundRecord], length: int) -> tuple[Drafts, ...
     return tuple(found)
 
 
-def _by_model(record: RoundRecord) -> bool:
-    return record.drafted > 0 and drafting.info(record.source).needs_model
+def _by_weights(record: RoundRecord) -> bool:
+    return record.drafted > 0 and drafting.info(record.source).needs_weights
 
 
 def _outside(record: RoundRecord, total_s: float) -> float:
     """Return a round's seconds outside both models."""
-    return total_s - record.target_s - (record.draft_s if _by_model(record) else 0.0)
+    return total_s - record.target_s - (record.draft_s if _by_weights(record) else 0.0)
 
 
-def draft_token_s(texts: Iterable[Recorded]) -> float:
-    """Return the median seconds that a draft model took for a token; 0 if none drafted."""
-    rounds = (record for text in texts for record, _ in text.rounds[1:])
-    found = [record.draft_s / record.depth for record in rounds if _by_model(record)]
+def draft_token_s(texts: Iterable[Recorded], *, head: bool) -> float:
+    """Return the median seconds that a draft model or a head took for a token; 0 if none drafted.
+
+    Args:
+        texts: as they were decoded.
+        head: of the head, or of the draft model.
+
+    """
+    rounds = (record for text in texts for record, _ in text.rounds[1:] if _by_weights(record))
+    own = (record for record in rounds if drafting.info(record.source).needs_head == head)
+    found = [record.draft_s / record.depth for record in own]
     return median(found) if found else 0.0

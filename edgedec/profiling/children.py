@@ -23,7 +23,7 @@ LOGITS = "logits.npy"
 QUIET = {"GGML_NO_BACKTRACE": "1"}
 
 
-TARGET, DRAFT = "target", "draft"
+TARGET, DRAFT, HEAD = "target", "draft", "head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,14 @@ class MeasurementJob:
     """One model at one place, to be measured.
 
     Attributes:
-        role: ``target`` or ``draft``.
+        role: ``target``, ``draft`` or ``head``.
         path: the model's main file.
         place: where to run it.
         sample: tokens of some text in the model's own vocabulary.
         contexts: numbers of cached tokens to measure passes at, ascending.
         widths: numbers of rows to measure, most important first.
         budget_s: time for each context, in seconds.
+        files: all files of a head.
 
     """
 
@@ -48,11 +49,12 @@ class MeasurementJob:
     contexts: tuple[int, ...]
     widths: tuple[int, ...]
     budget_s: float
+    files: tuple[str, ...] = ()
 
     @property
     def batch_invariant(self) -> bool | None:
         """Batch invariance as the loader would set it; None (automatic) for the target only."""
-        return False if self.role == DRAFT else None
+        return None if self.role == TARGET else False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
 from edgedec.profiling import children, parity
-from edgedec.profiling.children import MeasurementJob
+from edgedec.profiling.children import HEAD, MeasurementJob
 from edgedec.profiling.places import Site
 from edgedec.profiling.prompts import SAMPLE
 from edgedec.records.place import CPU
@@ -82,6 +82,7 @@ class Measuring:
             contexts=self._contexts,
             widths=THOROUGH_WIDTHS if thorough else WIDTHS,
             budget_s=THOROUGH_BUDGET_S if thorough else BUDGET_S,
+            files=tuple(map(str, site.source.files.values())) if site.source.role == HEAD else (),
         )
 
     def _compared(self, found: Sequence[children.PlaceOutcome]) -> list[Measured]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from edgedec.errors import EdgedecError
 from edgedec.hardware.clusters import Cluster, clusters
 from edgedec.loading.sources import Source
-from edgedec.profiling.children import TARGET
+from edgedec.profiling.children import HEAD, TARGET
 from edgedec.records.place import CPU, Place
 from edgedec.runtimes import registry
 
@@ -80,8 +80,12 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
                 continue
             on_cpu = _on_cpu(source.format, role, groups, wanted)
             more = _on_cpu(source.format, role, groups, replace(wanted, thorough=True))
-            skipped += sum(_named(place, wanted.labels) for place in more if place not in on_cpu)
+            skipped += role != HEAD and sum(
+                _named(place, wanted.labels) for place in more if place not in on_cpu
+            )
             places = [*on_cpu, *devices]
+            if role == HEAD:  # it runs on the processor, wherever its target does
+                places = [place for place in on_cpu if place.cores is None]
             if role == TARGET and wanted.weight_memory is not None:
                 able = (place for place in places if streams_weights(place))
                 places = [replace(place, weight_memory=wanted.weight_memory) for place in able]

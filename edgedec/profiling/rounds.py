@@ -9,7 +9,7 @@ from edgedec.decoding import drafting
 from edgedec.errors import ProfileError
 from edgedec.loading.sources import Models, Source
 from edgedec.profiling import trial
-from edgedec.profiling.children import DRAFT, TARGET
+from edgedec.profiling.children import DRAFT, HEAD, TARGET
 from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.together import fits_together
 from edgedec.profiling.trial import TrialJob
@@ -30,6 +30,7 @@ class MeasuredRounds:
 
     rounds: tuple[DrafterRounds, ...] = ()
     draft_overhead_s: float = 0.0
+    head_overhead_s: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 
@@ -55,7 +56,8 @@ def rounds(
     target, draft = quickest(measured, TARGET), quickest(measured, DRAFT)
     if target is None:
         return found
-    plans = list(_plans(target, draft))
+    head = quickest(measured, HEAD) if target.shows_states else None
+    plans = list(_plans(target, draft, head))
     chosen = some(prompts, _TEXTS)
     # A plan that drafts takes about half of plain decoding's time.
     each_s = target.seconds(1, _PROMPT_TOKENS) / 2
@@ -64,7 +66,7 @@ def rounds(
     places = {(one.role, one.place): one for one in measured}
     job = TrialJob(
         models.target, models.draft, tuple(plans), texts, new_tokens, temperature,
-        together=fits_together(plans, memory, lambda role, place: places[role, place]),
+        together=fits_together(plans, memory, lambda role, place: places[role, place], head),
     )  # fmt: skip
     try:
         outcome = trial.run(job)
@@ -77,10 +79,13 @@ def rounds(
     if draft is not None and outcome.draft_token_s:
         least = draft.seconds(1, _PROMPT_TOKENS)
         found.draft_overhead_s = max(0.0, outcome.draft_token_s - least)
+    if head is not None and outcome.head_token_s:
+        least = head.seconds(1, _PROMPT_TOKENS)
+        found.head_overhead_s = max(0.0, outcome.head_token_s - least)
     return found
 
 
-def _plans(target: Measured, draft: Measured | None) -> Iterator[Plan]:
+def _plans(target: Measured, draft: Measured | None, head: Measured | None) -> Iterator[Plan]:
     """Yield plain decoding, and each drafter with a fixed length and with one decided each round.
 
     A drafter that has no fixed lengths and is not a composite drafts trees of a fixed size.
@@ -92,6 +97,8 @@ def _plans(target: Measured, draft: Measured | None) -> Iterator[Plan]:
         info = drafting.info(name)
         if (info.needs_branches and not target.tree) or (info.needs_model and draft is None):
             continue
+        if info.needs_head and head is None:
+            continue
         place = draft.place if info.needs_model and draft is not None else None
         if info.lengths or not info.parts:
             yield Plan(target.place, place, name, max(info.lengths, default=LENGTH))
@@ -101,7 +108,7 @@ def _plans(target: Measured, draft: Measured | None) -> Iterator[Plan]:
 def quickest(measured: Sequence[Measured], role: str) -> Measured | None:
     """Return the usable place with the shortest pass, preferring those that reserve no cores."""
     usable = [one for one in measured if one.role == role and one.parity.usable and one.times]
-    if role == DRAFT:
+    if role != TARGET:
         usable = [one for one in usable if one.rolls_back]
     return min(usable, key=lambda m: (m.place.cores is not None, m.seconds(1, 0)), default=None)
 

@@ -200,6 +200,7 @@ def _rounds(made: Profile, models: Models, options: ProfileOptions) -> Profile:
         made,
         rounds=found.rounds,
         draft_overhead_s=found.draft_overhead_s,
+        head_overhead_s=found.head_overhead_s,
         notes=(*made.notes, *found.notes),
         prompts=_digest(options),
         texts=_described(options),

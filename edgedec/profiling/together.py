@@ -12,7 +12,10 @@ from edgedec.records.profile import Measured
 
 
 def fits_together(
-    plans: Sequence[Plan], limit: int | None, at: Callable[[str, Place], Measured]
+    plans: Sequence[Plan],
+    limit: int | None,
+    at: Callable[[str, Place], Measured],
+    head: Measured | None = None,
 ) -> bool:
     """Return whether one process may hold the models of all plans at once.
 
@@ -20,12 +23,15 @@ def fits_together(
         plans: what is to run.
         limit: most bytes that the process may hold; None sets no limit.
         at: gives the measurements of a role at a place.
+        head: the target's head, as measured anywhere; None without one.
 
     """
-    return limit is None or bytes_together(plans, at) <= limit
+    return limit is None or bytes_together(plans, at, head) <= limit
 
 
-def bytes_together(plans: Sequence[Plan], at: Callable[[str, Place], Measured]) -> int:
+def bytes_together(
+    plans: Sequence[Plan], at: Callable[[str, Place], Measured], head: Measured | None = None
+) -> int:
     """Return the memory of a process that holds the models of all plans at once, in bytes.
 
     A target is loaded with other options for drafters that need branches, so it may count twice.
@@ -33,6 +39,8 @@ def bytes_together(plans: Sequence[Plan], at: Callable[[str, Place], Measured]) 
     loaded = {(TARGET, p.target, drafting.info(p.drafter).needs_branches) for p in plans}
     loaded |= {(DRAFT, plan.draft, False) for plan in plans if plan.draft is not None}
     models = [at(role, place) for role, place, _ in loaded]
+    if head is not None:
+        models += [head] * len({p.target for p in plans if drafting.info(p.drafter).needs_head})
     return sum(map(_held, models)) + max(one.process_bytes for one in models)
 
 

@@ -85,6 +85,7 @@ class Outcome:
         rounds: of each plan that ran, in the order of plans; ``None`` for one that failed.
         draft_token_s: median seconds that a draft model took for a token; 0 if none drafted.
         failed: why each plan failed, by its number.
+        head_token_s: as ``draft_token_s``, of a head.
 
     """
 
@@ -92,6 +93,7 @@ class Outcome:
     rounds: tuple[DrafterRounds | None, ...]
     draft_token_s: float
     failed: dict[str, str]
+    head_token_s: float = 0.0
 
 
 def run(job: TrialJob, module: str = CHILD) -> Outcome:

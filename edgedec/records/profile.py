@@ -9,7 +9,7 @@ from edgedec.errors import ProfileError
 from edgedec.records.place import Place
 from edgedec.records.rounds import DrafterRounds
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Measured:
     """One model at one place.
 
     Attributes:
-        role: ``target`` or ``draft``.
+        role: ``target``, ``draft`` or ``head``.
         name: the model's.
         place: where it ran.
         times: by context, ascending.
@@ -72,6 +72,7 @@ class Measured:
         rolls_back: False for a recurrent model, which cannot roll back a rejected token.
         process_bytes: of a process with the runtime but no model.
         scratch_bytes_per_token: as ``ModelInfo``.
+        shows_states: it shows the streams that a head reads.
 
     """
 
@@ -93,6 +94,7 @@ class Measured:
     rolls_back: bool = True
     process_bytes: int = 0
     scratch_bytes_per_token: int = 0
+    shows_states: bool = False
 
     @property
     def tree(self) -> bool:
@@ -159,6 +161,7 @@ class Profile:
         measured: every model at every place, including unusable ones.
         rounds: each drafter's rounds on calibration texts, and plain ones.
         draft_overhead_s: seconds outside the draft model for each token that it drafts.
+        head_overhead_s: likewise, of a head.
         prompts: the texts' prompts: ``built-in``, or the hash of the user's own.
         thorough: whether more places, widths and contexts were measured than usual.
         notes: what was left out and why, one line each.
@@ -177,6 +180,7 @@ class Profile:
     measured: tuple[Measured, ...]
     rounds: tuple[DrafterRounds, ...] = ()
     draft_overhead_s: float = 0.0
+    head_overhead_s: float = 0.0
     prompts: str = "built-in"
     thorough: bool = False
     notes: tuple[str, ...] = ()
@@ -200,6 +204,16 @@ class Profile:
             if measured.role == role and measured.place == place:
                 return measured
         raise ProfileError(f"the {role} was not measured at {place.label}: profile it again")
+
+    def head_beside(self, target: Place) -> Measured | None:
+        """Return the measurements of the head for a target at a place; None if it cannot draft.
+
+        A head has no place of its own: it runs on the processor, with its target's threads.
+        """
+        if not self.at("target", target).shows_states:
+            return None
+        heads = (one for one in self.of("head") if one.place.format == target.format)
+        return min(heads, key=lambda one: abs(one.place.threads - target.threads), default=None)
 
     def slowdown(self, target: Place, draft: Place) -> tuple[float, float]:
         """Return how much slower each model's passes are when both compute; 1 if unknown."""

@@ -9,7 +9,7 @@ from edgedec.errors import ProfileError
 from edgedec.records.profile import Measured, PassTimes, Profile
 from edgedec.records.rounds import DrafterRounds
 
-ROLES = ("target", "draft")
+ROLES = ("target", "draft", "head")
 # Bounds of any measurement: a pass takes between a millionth of a nanosecond and months.
 _LEAST_S, _MOST_S = 1e-15, 1e7
 _MOST_BYTES, _MOST_TOKENS, _MOST_COUNT = 1 << 60, 1 << 40, 1 << 20
@@ -27,6 +27,7 @@ def check(profile: Profile) -> None:
 
     """
     _within("draft_overhead_s", profile.draft_overhead_s, 0, _MOST_S)
+    _within("head_overhead_s", profile.head_overhead_s, 0, _MOST_S)
     _within("busy", profile.busy or 0.0, 0, 1)
     seen = [(one.role, one.place) for one in profile.measured]
     if len(set(seen)) != len(seen):

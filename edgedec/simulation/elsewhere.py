@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 from edgedec.planning.estimate import Forecast
+from edgedec.records.place import CPU
 from edgedec.records.plan import Plan, Prediction
 from edgedec.records.profile import SCHEMA, Measured, Profile
 from edgedec.records.rounds import DrafterRounds
@@ -21,7 +23,7 @@ class Sizes:
     """The models that run there.
 
     Attributes:
-        target, draft: their sizes; the draft may be None.
+        target, draft, head: their sizes; the last two may be None.
         target_devices, draft_devices: names of devices they may run on; empty is all.
 
     """
@@ -30,6 +32,7 @@ class Sizes:
     draft: ModelSize | None = None
     target_devices: tuple[str, ...] = ()
     draft_devices: tuple[str, ...] = ()
+    head: ModelSize | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,13 @@ class Drafting:
     """How a pair drafts, and Python's own time, which cards do not contain.
 
     Attributes:
-        rounds, draft_overhead_s: as ``Profile``; of the pair, or assumed.
+        rounds, draft_overhead_s, head_overhead_s: as ``Profile``; of the pair, or assumed.
 
     """
 
     rounds: tuple[DrafterRounds, ...] = ()
     draft_overhead_s: float = 0.0
+    head_overhead_s: float = 0.0
 
     @property
     def overhead_s(self) -> float:
@@ -52,10 +56,11 @@ class Drafting:
     @property
     def with_model(self) -> bool:
         """True if a draft model's acceptance is known."""
-        return any(one.draft_passes for one in self.rounds)
+        known = (one.drafter for one in self.rounds if one.draft_passes)
+        return any(not drafting.info(name).needs_head for name in known)
 
 
-def profile_of(card: Card, models: Sizes, drafting: Drafting) -> Profile:
+def profile_of(card: Card, models: Sizes, how: Drafting) -> Profile:
     """Return the profile that the card's machine would have, at the middle of each range.
 
     Raises:
@@ -64,6 +69,10 @@ def profile_of(card: Card, models: Sizes, drafting: Drafting) -> Profile:
     """
     targets = _measured(card, "target", models.target, models.target_devices)
     drafts: list[Measured] = []
+    heads: list[Measured] = []
+    if models.head is not None and CPU in card.devices:
+        heads = _measured(card, "head", models.head, (CPU,))
+        targets = [replace(one, shows_states=True) for one in targets]
     if models.draft is not None:
         drafts = _measured(card, "draft", models.draft, models.draft_devices)
     return Profile(
@@ -71,23 +80,24 @@ def profile_of(card: Card, models: Sizes, drafting: Drafting) -> Profile:
         machine={"card": card.name},
         bundle="",
         versions={},
-        measured=(*targets, *drafts),
+        measured=(*targets, *drafts, *heads),
         contention=tuple(
             contention(card, target.place.device, draft.place.device)
             for target in targets
             for draft in drafts
         ),
-        rounds=drafting.rounds,
-        draft_overhead_s=drafting.draft_overhead_s,
+        rounds=how.rounds,
+        draft_overhead_s=how.draft_overhead_s,
+        head_overhead_s=how.head_overhead_s,
     )
 
 
 def span(
-    card: Card, models: Sizes, drafting: Drafting, plan: Plan, workload: Workload
+    card: Card, models: Sizes, how: Drafting, plan: Plan, workload: Workload
 ) -> tuple[Prediction, Prediction]:
     """Return a plan's speed at the slow and at the fast end of all the card's ranges."""
     slow, fast = (
-        Forecast(profile_of(corner(card, fast=end), models, drafting), workload).predict(plan)
+        Forecast(profile_of(corner(card, fast=end), models, how), workload).predict(plan)
         for end in (False, True)
     )
     return slow, fast

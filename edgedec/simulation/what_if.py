@@ -172,20 +172,23 @@ def _assumed(machine: Card, drafting: Drafting, known: str) -> tuple[str, ...]:
 
 
 def _models(bundle: str | Path, case: WhatIf) -> Sizes:
+    head = None
     if case.target is not None:
         target = parse(case.target)
         draft = None if case.draft is None else parse(case.draft)
     else:
-        target, draft = _of_bundle(bundle, case)
+        target, draft, head = _of_bundle(bundle, case)
     if draft is not None and draft.weight_bytes > target.weight_bytes:
         raise InputError(
             f"the draft ({draft.name}, {size(draft.weight_bytes)}) is larger than the target"
             f" ({target.name}, {size(target.weight_bytes)}): swap them"
         )
-    return Sizes(target, draft, case.target_devices, case.draft_devices)
+    return Sizes(target, draft, case.target_devices, case.draft_devices, head)
 
 
-def _of_bundle(bundle: str | Path, case: WhatIf) -> tuple[ModelSize, ModelSize | None]:
+def _of_bundle(
+    bundle: str | Path, case: WhatIf
+) -> tuple[ModelSize, ModelSize | None, ModelSize | None]:
     if is_gguf(bundle):
         raise InputError(
             f"{bundle} is not a bundle, so the size of each model is not known: give them, as in"
@@ -193,7 +196,8 @@ def _of_bundle(bundle: str | Path, case: WhatIf) -> tuple[ModelSize, ModelSize |
         )
     opened = Bundle.open(bundle)
     draft = None if opened.draft is None else size_of(opened, opened.draft)
-    return size_of(opened, opened.target), parse(case.draft) if case.draft else draft
+    head = None if opened.head is None or case.draft else size_of(opened, opened.head)
+    return size_of(opened, opened.target), parse(case.draft) if case.draft else draft, head
 
 
 def size_of(bundle: Bundle, role: Role) -> ModelSize:
@@ -206,12 +210,14 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
             f"the bundle does not say the {role.role}'s {missing[0]}: give sizes with --target"
             " and --draft, as in '7B int4'"
         )
+    # A head's files are beside the target's, which it shares.
+    own = variant.files if role is bundle.target else set(variant.files) - _files(bundle.target)
     heads = dims.get("kv_heads", dims.get("heads", 1))
     width = dims.get("head_dim", dims["hidden"] // dims.get("heads", 1))
     return ModelSize(
         name=role.source,
         parameters=dims["parameters"],
-        weight_bytes=sum(bundle.files[name].size_bytes for name in variant.files),
+        weight_bytes=sum(bundle.files[name].size_bytes for name in own),
         kv_bytes_per_token=2 * dims["layers"] * heads * width * KV_BYTES.get(variant.kv, 2),
         layers=dims["layers"],
         hidden=dims["hidden"],
@@ -219,6 +225,10 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
         vocab_size=dims["vocab_size"],
         max_context=dims.get("max_context", 4096),
     )
+
+
+def _files(role: Role) -> set[str]:
+    return {name for variant in role.variants.values() for name in variant.files}
 
 
 def _format(weights: str) -> str:
@@ -244,7 +254,7 @@ def _drafting(
         )
     options = ProfileOptions(temperature=workload.temperature)
     profile = run.profile(Models.find(bundle), options, on_progress)
-    found = Drafting(profile.rounds, profile.draft_overhead_s)
+    found = Drafting(profile.rounds, profile.draft_overhead_s, profile.head_overhead_s)
     return found, f"Acceptance was measured here, with {bundle} on calibration texts."
 
 

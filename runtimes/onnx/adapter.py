@@ -53,7 +53,7 @@ def load_head(path: Path, files: Collection[Path], options: LoadOptions) -> Head
             " bundle again"
         )
     admit(fusion, files)
-    return OnnxHead.load(path, threads=options.threads)
+    return OnnxHead.with_fusion(path, threads=options.threads)
 
 
 def quickest(path: Path, options: LoadOptions) -> str | None:

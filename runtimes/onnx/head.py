@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgedec.bundle.onnx_file import read_model_file
-from edgedec.decoding.session import ModelInfo, Pass, Want
+from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import BundleError, PassFailed
 from edgedec.runtimes._ort.opening import one_line, open_inference
@@ -24,6 +25,8 @@ class OnnxHeadSession(OnnxSession):
     """Implements ``edgedec.decoding.session_abilities.HeadSession``."""
 
     runtime = "onnx-head"
+    # Whether passes read states that it makes up itself.
+    _blank = False
 
     def carry(self, rows: FloatArray) -> None:
         """See ``HeadSession``."""
@@ -34,25 +37,35 @@ class OnnxHeadSession(OnnxSession):
 
     def _run(self, tokens: Sequence[int], past: int, **more: Any) -> None:
         count = len(tokens)
+        if self._blank:
+            assert isinstance(self._model, OnnxHead), "heads open such sessions"
+            self.carry(self._model.fuse(np.zeros((count, self._model.state_width), np.float32)))
         self._passes.carried, self._given = self._given[:count], self._given[count:]
         super()._run(tokens, past, **more)
 
+    def rehearse(self, length: int, rows: int) -> None:
+        """See ``Rehearsing``; the states are zeros, which are fused like others."""
+        blank, self._blank = self._blank, True
+        try:
+            super().rehearse(length, rows)
+        finally:
+            self._blank = blank
 
-class OnnxHead:
-    """Implements ``edgedec.decoding.session_abilities.HeadModel``; made by ``OnnxHead.load``.
+
+class OnnxHead(OnnxModel):
+    """Implements ``edgedec.decoding.session_abilities.HeadModel``; made by ``with_fusion``.
 
     Attributes:
         reads: see ``HeadModel``.
 
     """
 
-    def __init__(self, model: OnnxModel, fusion: Any) -> None:
-        self._model, self._fusion = model, fusion
-        model.session = OnnxHeadSession
-        self.reads = model.graph.facts.reads
+    session = OnnxHeadSession
+    reads: tuple[int, ...]
+    _fusion: Any
 
     @classmethod
-    def load(cls, path: Path, *, threads: int | None = None) -> OnnxHead:
+    def with_fusion(cls, path: Path, *, threads: int | None = None) -> OnnxHead:
         """Load a head that ``edgedec export --head`` wrote.
 
         Args:
@@ -63,23 +76,26 @@ class OnnxHead:
             BundleError: a file is missing, damaged, or not a head of edgedec's.
 
         """
-        model = OnnxModel.load(path, threads=threads, batch_invariant=False)
-        facts = model.graph.facts
+        head = cls.load(path, threads=threads, batch_invariant=False)
+        assert isinstance(head, OnnxHead), "load() makes one of its class"
+        head.reads = head.graph.facts.reads
         file = path.with_name(FUSE_FILE)
         stored = read_model_file(file)
-        fusion = open_inference(file, stored, model.info.threads)
+        head._fusion = fusion = open_inference(file, stored, head.info.threads)
         nodes = (*fusion.get_inputs(), *fusion.get_outputs())
         ends = {node.name: (node.type, *node.shape[-1:]) for node in nodes}
-        hidden = model.graph.hidden
-        widths = {"states": len(facts.reads) * hidden, "carried": hidden}
+        hidden = head.graph.hidden
+        widths = {"states": head.state_width, "carried": hidden}
         if not hidden or ends != {name: (_FLOATS, width) for name, width in widths.items()}:
             raise BundleError(f"{path}: not a head with its fusion: export it again")
-        return cls(model, fusion)
+        weight_bytes = head.info.weight_bytes + stored.weight_bytes
+        head.info = replace(head.info, weight_bytes=weight_bytes)
+        return head
 
     @property
-    def info(self) -> ModelInfo:
-        """Facts about the head, without those of its fusion."""
-        return self._model.info
+    def state_width(self) -> int:
+        """See ``HeadModel``."""
+        return len(self.reads) * self.graph.hidden
 
     def fuse(self, states: FloatArray) -> FloatArray:
         """See ``HeadModel``."""
@@ -92,11 +108,17 @@ class OnnxHead:
 
     def open(self, capacity: int) -> OnnxHeadSession:
         """Return a new, empty session."""
-        session = self._model.open(capacity)
-        assert isinstance(session, OnnxHeadSession), "set when it was loaded"
+        session = super().open(capacity)
+        assert isinstance(session, OnnxHeadSession), "the class of its sessions"
+        return session
+
+    def blank(self, capacity: int) -> OnnxHeadSession:
+        """See ``HeadModel``."""
+        session = self.open(capacity)
+        session._blank = True
         return session
 
     def close(self) -> None:
         """Release the weights."""
-        self._model.close()
+        super().close()
         self._fusion = None

@@ -8,6 +8,7 @@ from pathlib import Path
 from subprocess import CompletedProcess, Popen
 from typing import Any
 
+import demo_head
 import pytest
 
 from edgedec.memory import guard as guarding
@@ -25,10 +26,10 @@ Ask = Callable[..., "CompletedProcess[bytes]"]
 def generate(start: Callable[..., "Popen[bytes]"], tmp_path: Path) -> Ask:
     """Decode in a process of its own, with nothing measured before the first call."""
 
-    def call(memory: int) -> "CompletedProcess[bytes]":
+    def call(memory: int, *how: object, prompt: str = PROMPT) -> "CompletedProcess[bytes]":
         environment = {**os.environ, "EDGEDEC_CACHE": str(tmp_path)}
         process = start(
-            "generate", "--memory", f"{memory}MB", "--json", "--max-new-tokens", 64, PROMPT,
+            "generate", *how, "--memory", f"{memory}MB", "--json", "--max-new-tokens", 64, prompt,
             env=environment,
         )  # fmt: skip
         out, err = process.communicate()
@@ -52,6 +53,38 @@ def test_the_smallest_memory_that_is_named_is_enough_and_kept_to(generate: Ask) 
         assert ran.returncode == 0, ran.stderr
         assert json.loads(ran.stdout)["peak_memory_bytes"] <= memory * 1e6
     assert generate(smallest - 1).returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_head_is_left_out_where_the_line_says_and_the_limit_kept_to(generate: Ask) -> None:
+    """With less than the line says the head is not loaded; with that, long texts go without it."""
+    how = demo_head.bundle(), "--plan", "none"
+
+    def peak(memory: int, prompt: str) -> dict[str, Any]:
+        ran = generate(memory, *how, prompt=prompt)
+        assert ran.returncode == 0, ran.stderr
+        answer: dict[str, Any] = json.loads(ran.stdout)
+        assert answer["peak_memory_bytes"] <= memory * 1e6
+        return answer | {"said": ran.stderr.decode()}
+
+    refused = generate(70, *how)
+    least = re.search(rb"give --memory (\d+)MB", refused.stderr)
+    assert least is not None, refused.stderr
+    without = peak(int(least[1]) + 4, PROMPT)
+    assert without["plan"]["drafter"] == "text"
+    named = re.search(r"the head is left out.* --memory (\d+)MB", without["said"])
+    assert named is not None, without["said"]
+    short = peak(int(named[1]) + 2, PROMPT)
+    assert short["plan"]["drafter"] == "headed"
+    assert (short["said"], short["memory"]["events"]) == ("", [])
+    assert short["memory"]["parts"]["draft_kv"] > 0
+    assert short["token_ids"] == without["token_ids"]
+    # Prompt and answer take most of the context, which is that of plain decoding.
+    times = (short["plan"]["max_context"] - 400) // short["prompt_tokens"]
+    long = peak(int(named[1]) + 2, PROMPT * times)
+    assert [event["after"] for event in long["memory"]["events"]] == ["head unloaded"]
+    assert "going on without the head" in long["said"]
 
 
 def test_every_retreat_is_in_the_json(

@@ -28,7 +28,7 @@ def exported(case: str, folder: Path, **changed: object) -> OnnxHead:
     options = GraphOptions("tiny", weights="fp32", taps=spec.taps)
     write_model(target, MemoryTensors(random_stored(target)), folder, options)
     write_head(spec, head.tensors, head.ids, folder, GraphOptions("tiny", weights="fp32"))
-    return OnnxHead.load(folder / "head.onnx", threads=1)
+    return OnnxHead.with_fusion(folder / "head.onnx", threads=1)
 
 
 def logits(head: OnnxHead) -> list[FloatArray]:

@@ -92,9 +92,9 @@ def usable() -> tuple[str, ...]:
 
 
 def planned() -> list[str]:
-    """Return the drafters that plans choose from: those without a model first, composites last."""
+    """Return the drafters that plans choose from: those without weights first, composites last."""
     found = {name: info(name) for name in usable()}
-    ranks = {name: (of.needs_model, len(of.parts), name) for name, of in found.items()}
+    ranks = {name: (of.needs_weights, len(of.parts), name) for name, of in found.items()}
     return sorted((name for name in found if found[name].planned), key=ranks.__getitem__)
 
 

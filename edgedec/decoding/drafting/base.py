@@ -11,7 +11,7 @@ from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Pass, Session
-from edgedec.decoding.session_abilities import HeadModel
+from edgedec.decoding.session_abilities import HeadModel, HeadSession
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import Draft, FloatArray
 
@@ -197,7 +197,8 @@ class Evictable(Protocol):
     def evict(self, keep: Collection[str] = ()) -> None:
         """Release the memory of all drafters but those named in ``keep``.
 
-        They can still draft, and then rebuild their state from the sampler's history.
+        They can still draft, and then rebuild their state from the sampler's history. What reads
+        the target's states keeps none of them until it is named in a later call.
         """
         ...
 
@@ -244,6 +245,11 @@ class DrafterInfo:
     context_bytes: int = 0
     vocab_bytes: int = 0
 
+    @property
+    def needs_weights(self) -> bool:
+        """True if it drafts with a model or a head, beside the target."""
+        return self.needs_model or self.needs_head
+
 
 @dataclass(frozen=True, slots=True)
 class DrafterParts:
@@ -256,8 +262,8 @@ class DrafterParts:
         branches: of the target's ``Capabilities``: 1 means chains only, None any number.
         draft_branches: of the draft's ``Capabilities``.
         translation: between the target's vocabulary and the draft's; None if they are the same.
-        head: reads the target's states, for drafters that use one; ``head_capacity`` are the pairs
-            of tokens and states that a session of it holds.
+        head: fuses the target's states, for drafters that use one; ``head_session`` is an empty
+            session of it, which the drafter owns from then on.
         mask: the token that the draft model reads in place of one not known yet; None if it was not
             trained to.
         rivals: the drafters that are tried next, if this one is part of a composite.
@@ -276,7 +282,7 @@ class DrafterParts:
     translation: Translation | None = None
     draft_branches: int | None = None
     head: HeadModel | None = None
-    head_capacity: int = 0
+    head_session: HeadSession | None = None
     mask: int | None = None
     rivals: Sequence[str] = ()
     choose_window: bool = False

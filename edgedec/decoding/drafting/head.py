@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from edgedec.decoding.drafting._head_round import Round, Waiting
 from edgedec.decoding.drafting.base import (
     Drafter,
@@ -20,6 +22,7 @@ from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Session
 from edgedec.decoding.session_abilities import HeadModel, HeadSession, Trimmable
+from edgedec.decoding.session_base import PREFILL_CHUNK
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 from edgedec.errors import InputError
 
@@ -42,7 +45,7 @@ class HeadDrafter:
     the states of the pairs after them, as far as the target has computed them.
 
     Args:
-        parts: with a head.
+        parts: with a head and a session of it.
 
     Raises:
         InputError: there is none.
@@ -53,13 +56,13 @@ class HeadDrafter:
     reads_states = True
 
     def __init__(self, parts: DrafterParts) -> None:
-        if parts.head is None:
+        if parts.head is None or parts.head_session is None:
             raise InputError(
                 f"drafter {self.name!r} needs a head, which reads the target's states: export the"
                 " target with --head, or use 'lookup'"
             )
         self._head: HeadModel = parts.head
-        self._session: HeadSession = parts.head.open(parts.head_capacity)
+        self._session: HeadSession = parts.head_session
         self.rivals = parts.rivals
         self._sampler: Sampler | None = None
         # Of the text: where it begins behind the prompt, and what the head has not seen.
@@ -67,6 +70,8 @@ class HeadDrafter:
         self._held: list[int] = []
         self._waiting = Waiting()
         self._round: Round | None = None
+        # Whether it was told to give its memory back: it computes nothing until it is kept again.
+        self._evicted = False
 
     # -- following the text ---------------------------------------------------------------------
 
@@ -101,11 +106,11 @@ class HeadDrafter:
         if not len(states):
             return
         self._waiting.add(states)
-        if position < self._begins:
-            self._prefill(len(self._waiting) - 1)
-        elif len(self._waiting) > _MOST_WAITING:
+        if self._evicted or (position >= self._begins and len(self._waiting) > _MOST_WAITING):
             self._restart(self._known - 1)
             self._waiting.add(states[-1:])
+        elif position < self._begins:
+            self._prefill(len(self._waiting) - 1)
 
     @property
     def _known(self) -> int:
@@ -217,8 +222,9 @@ class HeadDrafter:
     # -- memory ---------------------------------------------------------------------------------
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``: the head then sees the text from here on."""
-        if self.name not in keep:
+        """See ``Evictable``: the head then sees the text from where it is kept again."""
+        self._evicted = self.name not in keep
+        if self._evicted:
             self._restart(self._known)
             if isinstance(self._session, Trimmable):
                 self._session.trim()
@@ -227,7 +233,17 @@ class HeadDrafter:
         self._session.close()
 
 
-INFO = DrafterInfo(needs_head=True, planned=False)
+def state_bytes(head: HeadModel) -> int:
+    """Return the most bytes of states that one drafter, and its target's passes, keep for a head.
+
+    A target's pass shows those of a chunk, in buffers of twice its rows; they are copied, and
+    joined with those that wait.
+    """
+    rows = 2 * PREFILL_CHUNK + 2 * (_MOST_WAITING + PREFILL_CHUNK)
+    return rows * head.state_width * np.dtype(np.float32).itemsize
+
+
+INFO = DrafterInfo(needs_head=True)
 
 
 def build(parts: DrafterParts) -> Drafter:

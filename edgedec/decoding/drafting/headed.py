@@ -7,9 +7,7 @@ from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.drafting.lookup import LookupDrafter
 
-INFO = DrafterInfo(
-    needs_head=True, planned=False, parts=(LookupDrafter.name, HeadDrafter.name), lengths=()
-)
+INFO = DrafterInfo(needs_head=True, parts=(LookupDrafter.name, HeadDrafter.name), lengths=())
 
 
 def build(parts: DrafterParts) -> Drafter:
