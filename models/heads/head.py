@@ -71,9 +71,10 @@ class HeadSpec:
     def tensors(self) -> dict[str, Shape]:
         """Return every canonical tensor with its shape, without those of the target."""
         layer, hidden = self.layer, self.hidden
-        found: dict[str, Shape] = {HIDDEN_NORM: (hidden,)}
+        found: dict[str, Shape] = {}
         if self.fused:
             found[FUSE] = (hidden, len(self.taps) * hidden)
+        found[HIDDEN_NORM] = (hidden,)
         if self.target_norm:
             found[TARGET_NORM] = (hidden,)
         if self.join == "product":
