@@ -21,8 +21,8 @@ _DEFAULT_FORMAT = "onnx"
 
 class _Export(_help.GroupedCommand):
     shown: ClassVar = {
-        "Options": ("out", "draft", "head", "mtp", "weights", "calibrated", "format_names", "max_context",
-                    "overwrite"),
+        "Options": ("out", "draft", "head", "mtp", "weights", "calibrated", "format_names",
+                    "max_context", "overwrite"),
         "Output": ("verbose", "as_json"),
     }  # fmt: skip
     rare: ClassVar = {

@@ -70,7 +70,7 @@ def neighbours(spec: HeadSpec, layers: int) -> Iterator[Wiring]:
 
 
 def _found(config: Mapping[str, Any], *, inside: bool) -> _Kind | None:
-    of_place = (kind for kind in map(_kind, kinds()) if kind.INSIDE == inside)
+    of_place = (kind for kind in map(_kind, kinds()) if inside == kind.INSIDE)
     return next((kind for kind in of_place if kind.matches(config)), None)
 
 

@@ -85,7 +85,7 @@ def neighbours(spec: HeadSpec, layers: int) -> Iterator[Wiring]:
 
 
 def _stored(layer: DecoderSpec) -> dict[str, tuple[str, ...]]:
-    found = {
+    found: dict[str, tuple[str, ...]] = {
         HIDDEN_NORM: (f"{_PREFIX}.hidden_layernorm.weight",),
         TOKEN_NORM: (f"{_PREFIX}.token_layernorm.weight",),
         PRODUCT: (f"{_PREFIX}.input_proj.weight",),

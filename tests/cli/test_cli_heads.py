@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import mimo_case
 import pytest
 import tiny_gguf
 
@@ -85,3 +86,16 @@ def test_an_unknown_target_is_one_line(run: Run) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1
     assert "--draft" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "roles"), [((), {"target", "head"}), (("--no-mtp",), {"target"})]
+)
+def test_a_checkpoint_that_carries_a_head(
+    run: Run, tmp_path: Path, flags: tuple[str, ...], roles: set[str]
+) -> None:
+    quick = ("--weights", "fp32", "--no-parity", "--json")
+    target = mimo_case.checkpoint(tmp_path / "mimo")
+    result = run("export", target, "--out", tmp_path / "b", *flags, *quick)
+    assert result.exit_code == 0, result.stderr
+    assert {model["role"] for model in json.loads(result.stdout)["models"]} == roles
