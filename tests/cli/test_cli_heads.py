@@ -49,7 +49,16 @@ def test_without_a_target_all_are_listed_and_nothing_comes_next(run: Run) -> Non
     result = run("heads")
     assert all(one.name in result.stdout for one in (*TARGETS, *DRAFTS))
     assert result.stderr == ""
-    assert "does not read it yet" in result.stdout
+    assert "takes it along" in result.stdout
+
+
+def test_a_target_that_carries_its_head_is_run_as_it_is(run: Run, tmp_path: Path) -> None:
+    (command,) = next_commands(run("heads", "XiaomiMiMo/MiMo-7B-RL").stderr)
+    assert command == ["edgedec", "run", "XiaomiMiMo/MiMo-7B-RL", "PROMPT"]
+    sizes = {"model_type": "mimo", "num_hidden_layers": 36, "hidden_size": 4096}
+    (tmp_path / "config.json").write_text(json.dumps(sizes), "utf-8")
+    (command,) = next_commands(run("heads", tmp_path).stderr)
+    assert command == ["edgedec", "run", str(tmp_path), "PROMPT"]
 
 
 def test_json_has_sources_and_needs(run: Run) -> None:
