@@ -5,12 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from edgedec.decoding.session import Model
-from edgedec.decoding.session_abilities import HeadModel
+from edgedec.decoding.session_abilities import HeadModel, Showing
 from edgedec.errors import BundleError, InputError
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Pair
 from edgedec.loading.unloading_head import UnloadableHead
 from edgedec.runtimes import registry
+
+
+def show_states(pair: Pair, target: Model) -> None:
+    """Make a target show the states that the bundle's head reads, if it has to be told which."""
+    head = None if pair.bundle is None else pair.bundle.head
+    if head is not None and isinstance(target, Showing):
+        target.show(head.taps)
 
 
 def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
@@ -21,17 +28,16 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
         BundleError: it is damaged, or was exported for another target.
 
     """
-    own = None if pair.bundle is None else pair.bundle.head
-    if pair.head is None and own is not None:
-        raise InputError(
-            f"the head of {pair.where} is for {', '.join(own.variants)}, not for"
-            f" {pair.target.format}: give --format {next(iter(own.variants))}, or try --drafter"
-            " lookup"
-        )
     if pair.head is None:
         raise InputError(
             f"--drafter head needs a head, and {pair.where} has none: export the target with"
             " --head, or try --drafter lookup"
+        )
+    if not target.capabilities.taps and pair.head.format != pair.target.format:
+        raise InputError(
+            f"the head of {pair.where} is for {pair.head.format}, and reads states that the"
+            f" {pair.target.format} target does not show: give --format {pair.head.format}, or try"
+            " --drafter lookup"
         )
     if not target.capabilities.taps:
         raise InputError(

@@ -1,9 +1,9 @@
 """The residual streams before layers, as llama.cpp's own drivers of EAGLE-3 heads read them.
 
-The functions are in llama.cpp's staging header (src/llama-ext.h), so that the library has them under
-C++ names, here as GCC and Clang write them. They are the same in the llama.cpp of llama-cpp-python
-0.3.35 and 0.3.36. A stream that the graph of an architecture does not show ends the process, which
-is why ``check`` tries it in a child before.
+The functions are in llama.cpp's staging header (src/llama-ext.h). So the library has them under C++
+names, here as GCC and Clang write them, and may change them; they are the same in the llama.cpp of
+llama-cpp-python 0.3.30, 0.3.35 and 0.3.36. A stream that the graph of an architecture does not show
+ends the process, which is why ``check`` tries it in a child before.
 """
 
 from __future__ import annotations

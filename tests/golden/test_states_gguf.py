@@ -1,4 +1,4 @@
-"""The residual streams that llama.cpp shows are those of the reference; others are not asked for."""
+"""The residual streams that llama.cpp shows are those of the reference."""
 
 from __future__ import annotations
 
