@@ -48,6 +48,6 @@ class Taps:
         shown = np.empty((count, len(layers), hidden), np.float32)
         size = count * hidden
         for index, layer in enumerate(layers):
-            block = (ctypes.c_float * size).from_address(self._get(context, layer))
+            block: Any = (ctypes.c_float * size).from_address(self._get(context, layer))
             shown[:, index] = np.frombuffer(block, np.float32).reshape(count, hidden)
         return shown.reshape(count, -1)
