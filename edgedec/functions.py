@@ -45,6 +45,7 @@ class ConvertOptions(TypedDict, total=False):
 
     draft: str | Path | None
     head: str | Path | None
+    mtp: bool
     format: str | Sequence[str]
     weights: str | None
     draft_weights: str | None

@@ -32,9 +32,10 @@ def agreement(folder: Path, texts: Sequence[Sequence[int]]) -> list[float]:
     model = OnnxModel.load(folder, batch_invariant=False)
     head = OnnxHead.with_fusion(folder / HEAD_FILE)
     equal, tried, left = [0] * DEPTHS, [0] * DEPTHS, _TOKENS
+    longest = head.info.max_context - DEPTHS
     try:
         for text in texts:
-            read = list(text[:left])
+            read = list(text[: min(left, longest)])
             left -= len(read)
             if len(read) > DEPTHS + 2:
                 _count(model, head, read, equal, tried)

@@ -54,9 +54,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     keep_heap_small()  # layers of hundreds of megabytes are allocated and freed
     _check(options)
     sources = _sources(options)
-    head = None
-    if options.head is not None:
-        head = HeadCheckpoint.open(options.head, sources[0].checkpoint.spec)
+    head = _head(options, sources[0].checkpoint)
     taps = () if head is None else head.spec.taps
     jobs = {source.role: _jobs(options, source, sources, taps) for source in sources}
     with appearing(options.out, overwrite=options.overwrite) as folder:
@@ -170,6 +168,15 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
                 f" the model only {rows}"
             )
     return sources
+
+
+def _head(options: ExportOptions, target: Checkpoint) -> HeadCheckpoint | None:
+    """Open the head that was given, or the one that the target's checkpoint carries."""
+    if options.head is not None:
+        return HeadCheckpoint.open(options.head, target.spec)
+    if options.mtp and "onnx" in options.formats:
+        return HeadCheckpoint.inside(target)
+    return None
 
 
 def _warn(target: Checkpoint, draft: Checkpoint, note: str) -> None:

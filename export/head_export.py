@@ -45,7 +45,7 @@ def export_head(head: HeadCheckpoint, job: ExportJob, bundle: Path) -> ModelRepo
     texts = job.texts or (job.tokens,)
     found = agreement(folder, texts) if job.options.parity else []
     if found:
-        wiring.check(head, spec, target, folder, options, texts, found[0])
+        wiring.check(head, spec, target, folder, options, texts, found)
     if found and found[0] < POOR:
         _log.warning(
             "the head's first choice is the target's in %.0f%% of the places, which drafts nothing"
@@ -66,6 +66,7 @@ def export_head(head: HeadCheckpoint, job: ExportJob, bundle: Path) -> ModelRepo
         columns=spec.target_vocab,
         vocab_used=len(head.ids),
         errors=errors,
+        notes=(spec.note,) if spec.note else (),
         parity={f"agreement_{depth}": share for depth, share in enumerate(found, 1)},
     )
 
@@ -94,7 +95,7 @@ def described(report: ModelReport, head: HeadCheckpoint, target: dict[str, Any])
                 "weights": report.weights,
                 "kv": report.kv,
                 "tensor_errors": {name: round(e, 6) for name, e in report.errors.items()},
-                "notes": [],
+                "notes": list(report.notes),
                 "parity": dict(report.parity),
             }
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,21 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import CheckpointError
-from edgedec.export.checkpoint import locate, read_json
+from edgedec.export.checkpoint import Checkpoint, locate, read_json
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.heads import HeadSpec, head_for
+from edgedec.models.heads import HeadSpec, head_for, head_inside
 
+_log = logging.getLogger("edgedec")
 _OFFSETS = "d2t"
 
 
 @dataclass(frozen=True, slots=True)
 class HeadCheckpoint:
-    """A folder with a head.
+    """A head in a folder, which may be that of its target.
 
     Attributes:
-        path: the folder.
+        path: the folder, which may be the target's.
         spec: the head it describes, for the target.
         tensors: its weights by canonical name.
         ids: the target's ids of the tokens that it drafts, ascending, ``[draft vocabulary]``.
@@ -56,6 +58,32 @@ class HeadCheckpoint:
         tensors = HeadTensors(path, spec)
         return cls(path, spec, tensors, _ids(path, tensors.files, spec))
 
+    @classmethod
+    def inside(cls, target: Checkpoint) -> HeadCheckpoint | None:
+        """Return the head that a target's checkpoint carries; None if it has none.
+
+        Tools that tune a model often leave the head's tensors out and its field in config.json.
+
+        Raises:
+            CheckpointError: some of its tensors are missing, or do not fit.
+
+        """
+        spec = head_inside(target.config, target.spec)
+        if spec is None:
+            return None
+        names = {one for name in spec.tensors() for one in spec.stored[name]}
+        if not names & locate(target.path).keys():
+            _log.warning(
+                "%s: config.json says that it can draft for itself, and the files have no tensor"
+                " of that: exported without a head", target.path,
+            )  # fmt: skip
+            return None
+        try:
+            tensors = HeadTensors(target.path, spec)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; --no-mtp exports the target alone") from None
+        return cls(target.path, spec, tensors, _ids(target.path, tensors.files, spec))
+
 
 class HeadTensors:
     """The canonical tensors of a head, as a ``TensorReader``.
@@ -67,25 +95,30 @@ class HeadTensors:
     """
 
     def __init__(self, path: Path, spec: HeadSpec) -> None:
-        self.files = locate(path)
-        self._shapes = spec.tensors()
-        self._names: dict[str, str] = {}
-        for name, shape in self._shapes.items():
-            found = [one for one in spec.stored[name] if one in self.files]
-            if not found:
+        self.files, self._stored = locate(path), spec.stored
+        for name, shape in spec.tensors().items():
+            found = self._found(name)
+            if found is None:
                 raise CheckpointError(f"{path} has no tensor {spec.stored[name][0]}")
-            self._names[name] = found[0]
-            stored = self.files[found[0]].shape(found[0])
-            if stored != shape:
+            if self.files[found].shape(found) != shape:
                 raise CheckpointError(
-                    f"{path}: {found[0]} is {list(stored)}, expected {list(shape)} by config.json"
+                    f"{path}: {found} is {list(self.files[found].shape(found))}, expected"
+                    f" {list(shape)} by config.json"
                 )
 
+    def _found(self, name: str) -> str | None:
+        return next((one for one in self._stored[name] if one in self.files), None)
+
+    def _name(self, name: str) -> str:
+        # A neighbouring wiring reads tensors that the head itself does not.
+        return self._found(name) or self._stored[name][0]
+
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._shapes[name]
+        stored = self._name(name)
+        return self.files[stored].shape(stored)
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        stored = self._names[name]
+        stored = self._name(name)
         values: FloatArray = self.files[stored].rows(stored, start, stop).astype(np.float32)
         if not np.isfinite(values).all():
             raise CheckpointError(f"{stored} contains NaN or infinite weights and is not exported")

@@ -30,6 +30,8 @@ class ExportOptions:
             lowers acceptance.
         head: the folder of a head that drafts from the states of the target (EAGLE-3), or None;
             for onnx.
+        mtp: export the head that the target's checkpoint carries (MiMo's MTP layer), if it does and
+            no other is given; for onnx.
         formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of static shape),
             ``gguf`` (llama.cpp), ``coreml``, or several.
         weights: how weights are stored: ``int4``, say, for a single format, or one per format, as
@@ -70,6 +72,7 @@ class ExportOptions:
     out: Path
     draft: Path | None = None
     head: Path | None = None
+    mtp: bool = True
     formats: tuple[str, ...] = ("onnx",)
     weights: str | None = None
     draft_weights: str | None = None

@@ -10,8 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -25,19 +24,12 @@ from edgedec.export.onnx import GraphOptions
 from edgedec.export.onnx.heads import write_head
 from edgedec.export.onnx.options import tap_name
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.heads import HeadSpec
+from edgedec.models.heads import HeadSpec, neighbours
 
-# Neighbours are tried below this share at depth 1, and named if they agree so much more often.
+# Neighbours are tried below this share at the depth where they begin to differ, and named if they
+# agree so much more often there.
 DOUBTFUL, BETTER = 0.5, 0.1
 _TARGET_FILE = "model.onnx"
-
-
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """A head with one thing changed: what, and how it would be said in its configuration."""
-
-    spec: HeadSpec
-    remedy: str
 
 
 def check(
@@ -47,7 +39,7 @@ def check(
     folder: Path,
     options: GraphOptions,
     texts: Sequence[Sequence[int]],
-    share: float,
+    found: Sequence[float],
 ) -> None:
     """Raise CheckpointError if a neighbouring wiring agrees clearly more often.
 
@@ -58,44 +50,25 @@ def check(
         folder: with the graphs.
         options: of the head's graphs.
         texts: as for ``agreement``.
-        share: of equal first choices at depth 1, as exported.
+        found: shares of equal first choices by depth, as exported.
 
     """
-    if share >= DOUBTFUL:
-        return
-    found = [
-        (_agreement(head, wiring.spec, target, folder, options, texts), wiring)
-        for wiring in neighbours(spec, target.layers)
-    ]
-    best, wiring = max(found, key=lambda one: one[0])
-    if best > share + BETTER:
+    best, named = BETTER, None
+    for wiring in neighbours(spec, target.layers):
+        share = found[wiring.depth - 1]
+        if share >= DOUBTFUL:
+            continue
+        other = _agreement(head, wiring.spec, target, folder, options, texts)[wiring.depth - 1]
+        if other - share > best:
+            best, named = other - share, wiring
+    if named is not None:
+        share = found[named.depth - 1]
+        deep = "" if named.depth == 1 else f" at depth {named.depth}"
         raise CheckpointError(
-            f"{head.path}: the head's first choice is the target's in {share:.0%} of the places,"
-            f" and in {best:.0%} if {wiring.remedy}: its config.json is most likely wrong, or of"
-            " another tool; change it, or add --no-parity"
+            f"{head.path}: the head's first choice is the target's in {share:.0%} of the"
+            f" places{deep}, and in {share + best:.0%} if {named.remedy}: its config.json is most"
+            " likely wrong, or of another tool; change it, or add --no-parity"
         )
-
-
-def neighbours(spec: HeadSpec, layers: int) -> Iterator[Wiring]:
-    """Yield the wirings that differ in one thing."""
-    for shift, words in ((-1, "earlier"), (1, "later")):
-        taps = tuple(tap + shift for tap in spec.taps)
-        if taps[0] >= 0 and taps[-1] <= layers:
-            ids = [tap - 1 for tap in taps]
-            remedy = (
-                f"it reads the streams one layer {words} (eagle_config with"
-                f" eagle_aux_hidden_state_layer_ids {ids})"
-            )
-            yield Wiring(spec.changed(taps=taps), remedy)
-    normed = spec.residual == "raw"
-    yield Wiring(
-        spec.changed(residual="normed" if normed else "raw"),
-        f"norm_before_residual is {str(normed).lower()}",
-    )
-    normed = spec.carry == "raw"
-    yield Wiring(
-        spec.changed(carry="normed" if normed else "raw"), f"norm_output is {str(normed).lower()}"
-    )
 
 
 def _agreement(
@@ -105,13 +78,13 @@ def _agreement(
     folder: Path,
     options: GraphOptions,
     texts: Sequence[Sequence[int]],
-) -> float:
+) -> list[float]:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         scratch = Path(name)
         _linked(folder / DATA_FILE, scratch / DATA_FILE)
         _show(folder / _TARGET_FILE, scratch / _TARGET_FILE, target, spec.taps)
         write_head(spec, head.tensors, head.ids, scratch, options)
-        return agreement(scratch, texts)[0]
+        return agreement(scratch, texts)
 
 
 def _show(source: Path, copy: Path, target: DecoderSpec, taps: Sequence[int]) -> None:

@@ -86,6 +86,15 @@ class Fields:
             raise self.wrong(name, "a size")
         return value
 
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers from 0 on."""
+        value = self.raw.get(name)
+        if not isinstance(value, list) or not all(
+            type(item) is int and item >= 0 for item in value
+        ):
+            raise self.wrong(name, "a list of sizes")
+        return tuple(value)
+
     def object(self: Self, name: str) -> Self:
         """An object, to be read in the same way."""
         value = self.raw.get(name)

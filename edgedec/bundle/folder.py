@@ -80,6 +80,7 @@ class Role:
         tokenizer: the folder with ``tokenizer.json``.
         tokenizer_hash: sha256 of the tokenizer's content, however the file is written.
         variants: the model in each format there is; at least one.
+        taps: of a head, the layers of the target before which it reads the residual stream.
 
     """
 
@@ -91,6 +92,7 @@ class Role:
     tokenizer: Path
     tokenizer_hash: str
     variants: Mapping[str, Variant]
+    taps: tuple[int, ...] = ()
 
     def variant(self, format: str) -> Variant:
         """Return the model in this format; InputError if the bundle has other formats only."""
@@ -234,6 +236,7 @@ def _role(root: Path, role: str, fields: Fields, files: _Files) -> Role:
         tokenizer=listed(root, tokenizer, tokenizer.text("file"), files).parent,
         tokenizer_hash=tokenizer.text("content_sha256"),
         variants=variants,
+        taps=fields.sizes("taps") if fields.has("taps") else (),
     )
 
 

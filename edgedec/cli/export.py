@@ -21,8 +21,8 @@ _DEFAULT_FORMAT = "onnx"
 
 class _Export(_help.GroupedCommand):
     shown: ClassVar = {
-        "Options": ("out", "draft", "head", "weights", "calibrated", "format_names", "max_context",
-                    "overwrite"),
+        "Options": ("out", "draft", "head", "mtp", "weights", "calibrated", "format_names",
+                    "max_context", "overwrite"),
         "Output": ("verbose", "as_json"),
     }  # fmt: skip
     rare: ClassVar = {
@@ -50,6 +50,12 @@ class _Export(_help.GroupedCommand):
     type=FOLDER,
     metavar="HEAD",
     help="A head that drafts from the target's states (EAGLE-3): its checkpoint's folder.",
+)
+@click.option(
+    "--mtp/--no-mtp",
+    default=True,
+    show_default=True,
+    help="Export the head inside TARGET's own checkpoint, if it has one (MiMo's MTP layer).",
 )
 @click.option(
     "-o",

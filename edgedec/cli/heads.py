@@ -72,13 +72,14 @@ def _next(word: str, target: Target, drafts: Sequence[Draft]) -> str | None:
 
     here = exists(word)
     whole = not here or (Path(word) / "config.json").is_file()  # a head needs the checkpoint
-    kinds = [MTP] if whole else [MTP, HEAD]
+    kinds = [] if whole else [MTP, HEAD]
     draft = next((one for one in drafts if one.kind not in kinds), None)
     if draft is None:
         return None
     if draft.kind != HEAD:
         model = shlex.quote(word if here else target.name)
-        return f'edgedec run {model} --draft {draft.name} "PROMPT"'
+        drafted = "" if draft.kind == MTP else f" --draft {draft.name}"
+        return f'edgedec run {model}{drafted} "PROMPT"'
     short = draft.name.split("/")[1]
     folder = shlex.quote(word if here else f"./{target.name.split('/')[1]}")
     fetched = "" if here else f"hf download {target.name} --local-dir {folder} && "

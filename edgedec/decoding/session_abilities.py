@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from edgedec.decoding.session import Model, Session
@@ -70,6 +70,18 @@ class Tapped(Protocol):
         Raises:
             StateError: its model shows none (``Capabilities.taps``).
 
+        """
+        ...
+
+
+@runtime_checkable
+class Showing(Protocol):
+    """A model that shows residual streams if it is told which, as its file does not say."""
+
+    def show(self, layers: Sequence[int]) -> None:
+        """Show the streams before these layers in sessions opened later, if that is possible.
+
+        ``Capabilities.taps`` then has them.
         """
         ...
 

@@ -15,7 +15,7 @@ NEEDS = {
     HEAD: "made for this very target; edgedec export TARGET --head DRAFT",
     PARALLEL: "serves the family; edgedec export TARGET --draft DRAFT",
     MODEL: "the same tokenizer; edgedec export TARGET --draft DRAFT",
-    MTP: "inside the target's own checkpoint; edgedec does not read it yet",
+    MTP: "inside the target's own checkpoint; edgedec export TARGET takes it along",
 }
 
 

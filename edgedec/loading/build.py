@@ -65,6 +65,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         options = _within(options, pair.target, target)
         meter.mark("target")
         _check_turns(target, options)
+        _show_states(pair, target, drafter)
         drafter, left_out = drafter_for(pair, target, drafter, options)
         meter.mark("target")
         draft = _load_draft(pair, target, drafter, options, stack)
@@ -226,6 +227,14 @@ def _load_draft(
     check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
+
+
+def _show_states(pair: Pair, target: Model, drafter: str) -> None:
+    """Make the target show what its head reads, if the drafter needs that."""
+    if drafting.info(drafter).needs_head:
+        from edgedec.loading.heads import show_states
+
+        show_states(pair, target)
 
 
 def _load_head(

@@ -6,7 +6,7 @@ from functools import partial
 
 from edgedec._support.amounts import megabytes
 from edgedec.decoding.session import Model
-from edgedec.decoding.session_abilities import HeadModel, Rehearsing
+from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Showing
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import resident_bytes
@@ -24,6 +24,13 @@ _SHORT = 512
 _LOADED, _OPEN_BYTES = 1.5, 12_000_000
 
 
+def show_states(pair: Pair, target: Model) -> None:
+    """Make a target show the states that the bundle's head reads, if it has to be told which."""
+    head = None if pair.bundle is None else pair.bundle.head
+    if head is not None and isinstance(target, Showing):
+        target.show(head.taps)
+
+
 def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
     """Load the head of the bundle for its loaded target; under ``memory`` it can be unloaded.
 
@@ -38,17 +45,16 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
 
 
 def _source(pair: Pair, target: Model) -> Source:
-    own = None if pair.bundle is None else pair.bundle.head
-    if pair.head is None and own is not None:
-        raise InputError(
-            f"the head of {pair.where} is for {', '.join(own.variants)}, not for"
-            f" {pair.target.format}: give --format {next(iter(own.variants))}, or try --drafter"
-            " lookup"
-        )
     if pair.head is None:
         raise InputError(
             f"--drafter head needs a head, and {pair.where} has none: export the target with"
             " --head, or try --drafter lookup"
+        )
+    if not target.capabilities.taps and pair.head.format != pair.target.format:
+        raise InputError(
+            f"the head of {pair.where} is for {pair.head.format}, and reads states that the"
+            f" {pair.target.format} target does not show: give --format {pair.head.format}, or try"
+            " --drafter lookup"
         )
     if not target.capabilities.taps:
         raise InputError(

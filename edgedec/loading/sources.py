@@ -100,9 +100,11 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
         and role.tokenizer_hash == bundle.target.tokenizer_hash
     )
     head = None if bundle is None else bundle.head
-    if bundle is None or head is None or source.format not in head.variants:
+    if bundle is None or head is None:
         return Pair(str(target), source, own_draft, bundle, shared)
-    reads = _of_role(bundle, head, source.format)
+    # A head runs in its own format beside a target in any other that shows its states.
+    own = source.format if source.format in head.variants else next(iter(head.variants))
+    reads = _of_role(bundle, head, own)
     return Pair(str(target), source, own_draft, bundle, shared, reads)
 
 

@@ -174,12 +174,14 @@ _GEMMA3 = Architecture(
     attention=_gemma_scale(62),
     keys=_gemma3_keys,
 )
+_QWEN2 = (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER)
 _FUSED_QKV = Layout({"blk.{layer}.attn_qkv": ("q", "k", "v")})
 
 _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
     "llama": (_LLAMA,),
     "mistral": (_LLAMA, _BY_LAYER),
-    "qwen2": (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER),
+    "qwen2": _QWEN2,
+    "mimo": _QWEN2,
     "qwen3": (Architecture("qwen3", biases=QKV, qk_norms=("head",)),),
     "qwen3_moe": (Architecture("qwen3moe", biases=QKV, qk_norms=("head",), experts=True),),
     "olmoe": (

@@ -3,7 +3,7 @@
 ``fuse.onnx``: ``states`` float32 [1, n, taps * hidden] to ``carried`` [1, n, hidden]. ``head.onnx``
 has the inputs and outputs of a decoder of one layer, and the input ``carried``. Its logits have the
 target's columns, -inf for tokens that it does not draft, and its tap is what a row hands to the
-next. Its embedding is the target's, whose bytes are stored once.
+next. Its embedding is the target's, and so is the LM head of some; their bytes are stored once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.facts import TOP_K
 from edgedec.export.graph import DataFile, GraphWriter
 from edgedec.export.onnx.attention import Attention
-from edgedec.export.onnx.drafted import drafted_logits
+from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits
 from edgedec.export.onnx.options import GraphOptions, metadata
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import TensorReader, read
 from edgedec.export.weights import make_format
-from edgedec.models.heads.head import FUSE, FUSE_NORM, HIDDEN_NORM, HeadSpec
+from edgedec.models.heads.head import (
+    FUSE,
+    FUSE_NORM,
+    HIDDEN_NORM,
+    PRODUCT,
+    TARGET_NORM,
+    TOKEN_NORM,
+    HeadSpec,
+)
 
 HEAD_FILE, FUSE_FILE = "head.onnx", "fuse.onnx"
 FILES = (HEAD_FILE, f"{HEAD_FILE}.data", FUSE_FILE, f"{FUSE_FILE}.data")
@@ -88,7 +96,11 @@ def _write_fusion(
         store = make_format(options.form, graph, tensors)
         states = graph.input("states", np.float32, (1, "n", len(spec.taps) * spec.hidden))
         parts = GraphParts(spec.layer, tensors, graph, store, options)
-        store.linear(_normed(spec, parts, states), "carried", [FUSE], [])
+        normed = _normed(spec, parts, states)
+        if spec.fused:
+            store.linear(normed, "carried", [FUSE], [])
+        else:
+            parts.same("carried", normed)
         graph.output("carried", np.float32, (1, "n", spec.hidden))
         graph.save({})
     return store.errors
@@ -96,6 +108,8 @@ def _write_fusion(
 
 def _normed(spec: HeadSpec, parts: GraphParts, states: str) -> str:
     """Emit the streams after the norms that a head has for them."""
+    if spec.target_norm:
+        return parts.bare_norm("target.normed", states, read(parts.tensors, TARGET_NORM))
     if not spec.fuse_norm:
         return states
     names = ["all"] if spec.fuse_norm == "all" else [str(tap) for tap in range(len(spec.taps))]
@@ -117,23 +131,35 @@ class _Layer:
         self._spec, self._parts, self._graph, self._ids = spec, parts, parts.graph, ids
 
     def emit(self, target: Path) -> None:
-        """Emit the whole graph, with the embedding of the target's graph."""
+        """Emit the whole graph, with what it shares with the target's graph."""
         g, parts, layer = self._graph, self._parts, self._spec.layer
+        theirs = onnx.load(target, load_external_data=False).graph
         g.input("input_ids", np.int64, (1, "n"))
-        carried = g.input("carried", np.float32, (1, "n", layer.hidden))
+        g.input("carried", np.float32, (1, "n", layer.hidden))
         attention = Attention(parts)
         attention.inputs()
         g.input("rows", np.int64, ("r",))
-        token = parts.norm("token.normed", _embedding(target, g), "attention_norm")
-        norm = read(parts.tensors, HIDDEN_NORM)
-        state = parts.bare_norm("carried.normed", carried, norm)
-        both = g.node("Concat", [token, state], "layers.0.read", axis=-1)
-        attended = attention.layer(0, both, "layers.0.attended")
-        before = carried if self._spec.residual == "raw" else state
+        read, before = self._joined(_embedding(theirs, g))
+        attended = attention.layer(0, read, "layers.0.attended")
         normed, x = parts.norm_of_sum("layers.0.mlp_norm", "layers.0.stream", before, attended,
                                       "mlp_norm")  # fmt: skip
         fed = self._fed(normed)
-        self._outputs(g.node("Add", [x, fed], "layers.0.left"))
+        self._outputs(g.node("Add", [x, fed], "layers.0.left"), theirs)
+
+    def _joined(self, embedded: str) -> tuple[str, str]:
+        """Emit what attention reads, and what its output is added to."""
+        g, parts, spec = self._graph, self._parts, self._spec
+        state = parts.bare_norm("carried.normed", "carried", read(parts.tensors, HIDDEN_NORM))
+        if spec.join == "attention":
+            token = parts.norm("token.normed", embedded, "attention_norm")
+        else:
+            token = parts.bare_norm("token.normed", embedded, read(parts.tensors, TOKEN_NORM))
+        halves = [state, token] if spec.state_first else [token, state]
+        both = g.node("Concat", halves, "layers.0.read", axis=-1)
+        if spec.join == "attention":
+            return both, "carried" if spec.residual == "raw" else state
+        x = parts.store.linear(both, "layers.0.entry", [PRODUCT], [])
+        return parts.norm("layers.0.attention_norm", x, "attention_norm"), x
 
     def _fed(self, x: str) -> str:
         parts, layer = self._parts, self._spec.layer
@@ -142,33 +168,46 @@ class _Layer:
         inner = parts.multiplied("layers.0.gated", parts.activated("layers.0.active", gate), up)
         return parts.linear("layers.0.branch", inner, 0, ("down",), layer.mlp_bias)
 
-    def _outputs(self, x: str) -> None:
+    def _outputs(self, x: str, theirs: onnx.GraphProto) -> None:
         """Emit what a row hands on, its logits in the target's columns, and the largest."""
         g, parts, layer = self._graph, self._parts, self._spec.layer
         normed = parts.norm("final.normed", x, "final_norm")
         g.node("Identity", [x if self._spec.carry == "raw" else normed], _NEXT)
         rows = g.node("Gather", [normed, "rows"], "final.rows", axis=1)
         flat = g.node("Reshape", [rows, parts.dims(-1, layer.hidden)], "final.flat")
-        own = parts.store.head(flat, "own.logits", layer.name("head"), None)
-        drafted_logits(g, own, self._ids.tolist(), self._spec.target_vocab)
+        vocab = self._spec.target_vocab
+        if self._spec.own_output:
+            own = parts.store.head(flat, OWN_LOGITS, layer.name("head"), None)
+            drafted_logits(g, own, self._ids.tolist(), vocab)
+        else:
+            count = min(TOP_K, vocab)
+            _copied(theirs, g, "logits", "top_logits")
+            g.output("logits", np.float32, ("r", vocab))
+            g.output("top_logits", np.float32, ("r", count))
+            g.output("top_ids", np.int64, ("r", count))
         g.output(_NEXT, np.float32, (1, "n", layer.hidden))
 
 
-def _embedding(target: Path, graph: GraphWriter) -> str:
-    """Copy the lookup of embeddings from the target's graph; its weights stay where they are."""
-    model = onnx.load(target, load_external_data=False).graph
-    makers = {name: node for node in model.node for name in node.output}
-    tensors = {tensor.name: tensor for tensor in model.initializer}
+def _embedding(theirs: onnx.GraphProto, graph: GraphWriter) -> str:
+    """Copy the lookup of embeddings from the target's graph."""
     # Some targets scale what they look up, which heads have not learnt.
-    last = "embedded.rows" if "embedded.rows" in makers else "embedded"
-    wanted, found = [last], []
+    made = {name for node in theirs.node for name in node.output}
+    last = "embedded.rows" if "embedded.rows" in made else "embedded"
+    _copied(theirs, graph, last)
+    return last
+
+
+def _copied(theirs: onnx.GraphProto, graph: GraphWriter, *values: str) -> None:
+    """Copy what makes these values from what the graph has; weights stay where they are."""
+    makers = {name: index for index, node in enumerate(theirs.node) for name in node.output}
+    tensors = {tensor.name: tensor for tensor in theirs.initializer}
+    wanted, found = list(values), set[int]()
     while wanted:
         name = wanted.pop()
         if name in tensors:
             graph.data.tensors[name] = tensors[name]
-        elif name in makers:
-            found.append(makers[name])
-            wanted += makers[name].input
-    for node in reversed(found):
-        graph.copy(node)
-    return last
+        elif name in makers and name not in graph and makers[name] not in found:
+            found.add(makers[name])
+            wanted += theirs.node[makers[name]].input
+    for index in sorted(found):  # in the order in which they are computed
+        graph.copy(theirs.node[index])

@@ -11,14 +11,15 @@ They name the target's streams differently. A tap i is the stream before layer i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.heads.head import FUSE, FUSE_NORM, HIDDEN_NORM, HeadSpec
+from edgedec.models.heads.head import FUSE, FUSE_NORM, HIDDEN_NORM, HeadSpec, Wiring
 
+INSIDE = False
 _IDS = "eagle_aux_hidden_state_layer_ids"
 _KINDS = ("llama", "qwen3")
 _MOST_TAPS = 8
@@ -73,6 +74,23 @@ def spec(config: Mapping[str, Any], target: DecoderSpec) -> HeadSpec:
         carry="normed" if flag("norm_output") else "raw",
         stored=_stored(decoder),
     )
+
+
+def neighbours(spec: HeadSpec, layers: int) -> Iterator[Wiring]:
+    """Yield the wirings that other tools' configurations mean, or that conversions lose."""
+    for shift, words in ((-1, "earlier"), (1, "later")):
+        taps = tuple(tap + shift for tap in spec.taps)
+        if taps[0] >= 0 and taps[-1] <= layers:
+            ids = [tap - 1 for tap in taps]
+            remedy = f"it reads the streams one layer {words} (eagle_config with {_IDS} {ids})"
+            yield Wiring(spec.changed(taps=taps), remedy)
+    normed = spec.residual == "raw"
+    residual = "normed" if normed else "raw"
+    remedy = f"norm_before_residual is {str(normed).lower()}"
+    yield Wiring(spec.changed(residual=residual), remedy)
+    normed = spec.carry == "raw"
+    carry = "normed" if normed else "raw"
+    yield Wiring(spec.changed(carry=carry), f"norm_output is {str(normed).lower()}", depth=2)
 
 
 def _taps(config: Mapping[str, Any], own: Mapping[str, Any], layers: int) -> tuple[int, ...]:

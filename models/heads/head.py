@@ -1,4 +1,4 @@
-"""``HeadSpec``: what differs between heads that draft from a target's residual streams."""
+"""What differs between heads that draft from a target's residual streams."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Literal
 
 from edgedec.models.decoder import DecoderSpec, Shape
 
+# attention: queries, keys and values read token and state side by side. product: a matrix makes one
+# row of both, which an ordinary layer reads.
+Join = Literal["attention", "product"]
 # raw: as it is. normed: after the norm of the carried state (of the head's output, for ``carry``).
 Form = Literal["raw", "normed"]
 FuseNorm = Literal["", "all", "each"]
@@ -30,7 +33,14 @@ class HeadSpec:
         fuse_norm: norms of the streams before the fusion: none, one over all, or one for each.
         residual: what its attention is added to: the carried state, before or after its norm.
         carry: what a row hands to the next: the layer's output, before or after the last norm.
+        join: how a row combines its token and its state, each after a norm of its own.
+        state_first: in what it reads, the state's channels come before the token's.
+        fused: a matrix makes the carried state from the streams; else it is the one stream itself.
+        target_norm: that stream is read after the target's final norm.
+        own_output: its logits are products with a matrix of its own; else with the target's, of
+            the target's vocabulary.
         stored: by canonical name, the names that checkpoints have for a tensor.
+        note: what the user should know about it, in a line; may be empty.
 
     """
 
@@ -41,7 +51,13 @@ class HeadSpec:
     fuse_norm: FuseNorm = ""
     residual: Form = "raw"
     carry: Form = "raw"
+    join: Join = "attention"
+    state_first: bool = False
+    fused: bool = True
+    target_norm: bool = False
+    own_output: bool = True
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def hidden(self) -> int:
@@ -53,23 +69,46 @@ class HeadSpec:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def tensors(self) -> dict[str, Shape]:
-        """Return every canonical tensor with its shape; the embedding is the target's."""
+        """Return every canonical tensor with its shape, without those of the target."""
         layer, hidden = self.layer, self.hidden
-        found: dict[str, Shape] = {
-            FUSE: (hidden, len(self.taps) * hidden),
-            HIDDEN_NORM: (hidden,),
-        }
+        found: dict[str, Shape] = {}
+        if self.fused:
+            found[FUSE] = (hidden, len(self.taps) * hidden)
+        found[HIDDEN_NORM] = (hidden,)
+        if self.target_norm:
+            found[TARGET_NORM] = (hidden,)
+        if self.join == "product":
+            found |= {TOKEN_NORM: (hidden,), PRODUCT: (hidden, 2 * hidden)}
         if self.fuse_norm == "all":
             found[FUSE_NORM.format(tap="all")] = (len(self.taps) * hidden,)
         elif self.fuse_norm == "each":
             found |= {FUSE_NORM.format(tap=tap): (hidden,) for tap in range(len(self.taps))}
-        wide = {layer.name(role) for role in ("q", "k", "v")}
+        wide = {layer.name(role) for role in ("q", "k", "v") if self.join == "attention"}
+        targets = {layer.name("embed")} | (set() if self.own_output else {layer.name("head")})
         for name, shape in layer.tensors().items():
-            if name != layer.name("embed"):
+            if name not in targets:
                 found[name] = (shape[0], 2 * hidden) if name in wide else shape
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A head with one thing changed.
+
+    Attributes:
+        spec: the head.
+        remedy: how its configuration would say so.
+        depth: the first depth of a draft at which it makes a difference, from 1.
+
+    """
+
+    spec: HeadSpec
+    remedy: str
+    depth: int = 1
 
 
 # Canonical names beyond those of a decoder.
 FUSE_NORM = "fuse_norm.{tap}.weight"
 FUSE, HIDDEN_NORM = "fuse.weight", "model.layers.0.hidden_norm.weight"
+TOKEN_NORM, PRODUCT = "model.layers.0.token_norm.weight", "model.layers.0.product.weight"
+TARGET_NORM = "target_norm.weight"

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from edgedec._support import _sandbox_child
 from edgedec._support._sandbox_child import Refusal
 from edgedec.runtimes.llamacpp import tiles
+from edgedec.runtimes.llamacpp.taps import Taps
 
 # In addition to the file: Python, the libraries, and a context of few tokens.
 SPARE_BYTES = 4 << 30
@@ -29,7 +30,7 @@ def main(task: Mapping[str, Any]) -> None:
         raise Refusal("unavailable", str(error)) from None
     if not llama_cpp.llama_supports_gpu_offload():
         bound_memory(path)
-    if not _decodes(path):
+    if not _decodes(path, task["layers"]):
         raise SystemExit
 
 
@@ -46,7 +47,7 @@ def bound_memory(path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _decodes(path: Path) -> bool:
+def _decodes(path: Path, layers: Sequence[int]) -> bool:
     import llama_cpp
 
     def log(level: int, text: bytes, _: ctypes.c_void_p) -> None:
@@ -69,6 +70,9 @@ def _decodes(path: Path) -> bool:
     context = llama_cpp.llama_init_from_model(model, context_params)
     if not context:
         return False
+    taps = Taps(llama_cpp.llama_cpp._lib) if layers else None
+    if taps is not None:
+        taps.show(context, layers)
     token = (llama_cpp.llama_token * 1)(0)
     if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(token, 1)) != 0:
         return False
@@ -77,6 +81,9 @@ def _decodes(path: Path) -> bool:
     if not rows or np.isnan(np.ctypeslib.as_array(rows, (count,))).any():
         sys.stderr.write("error: its logits contain NaN or infinity\n")
         return False
+    if taps is not None:
+        hidden = llama_cpp.llama_model_n_embd(model)
+        return bool(np.isfinite(taps.rows(context, layers, 1, hidden)).all())
     return True
 
 

@@ -7,7 +7,9 @@ decodes one token. Files that opened are recorded by their sha256.
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgedec._support import installation
@@ -19,6 +21,7 @@ from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.parts import decodable_parts
 from edgedec.runtimes.llamacpp import INFO
 
+_log = logging.getLogger("edgedec")
 PACKAGE = INFO.packages[0]
 CHILD = "edgedec.runtimes.llamacpp._check_child"
 # Enough for an SD card: a minute, plus the file's bytes at 10 MB a second.
@@ -66,6 +69,36 @@ def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeade
     return header
 
 
+def shows_states(path: Path, layers: Sequence[int], *, timeout_s: float | None = None) -> bool:
+    """Return whether llama.cpp shows a model's residual streams before these layers.
+
+    It would end the process if not, so it is asked in a child, once for each file and version.
+
+    Args:
+        path: a GGUF file that opens, or the first part of a split one.
+        layers: from 0.
+        timeout_s: as for ``first_open``.
+
+    """
+    files = decodable_parts(GgufHeader.read(path))
+    try:
+        remembered = OpenedBefore("gguf-states", f"{_version()} {layers}")
+        digest = remembered.digest(files)
+        if remembered.opened(digest):
+            return True
+        size = sum(file.stat().st_size for file in files)
+        try:
+            _open_in_child(path, timeout_s or BASE_TIMEOUT_S + size / BYTES_PER_SECOND, layers)
+        except BundleError as error:
+            _log.warning("%s: llama.cpp shows no states: %s", path, error)
+            return False
+        remembered.remember(digest)
+        remembered.save()
+    except OSError:
+        return False
+    return True
+
+
 def _version() -> str:
     try:
         return importlib.metadata.version(PACKAGE)
@@ -73,9 +106,9 @@ def _version() -> str:
         raise RuntimeUnavailable(installation.needs("a GGUF file", INFO.extra, PACKAGE)) from None
 
 
-def _open_in_child(path: Path, timeout_s: float) -> None:
+def _open_in_child(path: Path, timeout_s: float, layers: Sequence[int] = ()) -> None:
     limits = Limits(memory_bytes=None, cpu_s=None, wall_s=round(timeout_s))
-    task = {"path": os.fspath(path.resolve())}
+    task = {"path": os.fspath(path.resolve()), "layers": list(layers)}
     try:
         ask_once(CHILD, task, limits, environment=_ENVIRONMENT, telling=_last_error)
     except Stopped as error:

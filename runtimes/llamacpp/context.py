@@ -22,6 +22,7 @@ from edgedec.runtimes.llamacpp.library import (
     api,
     forget,
     reason,
+    shown_states,
 )
 
 CHUNK = 128
@@ -46,6 +47,7 @@ class Settings:
         batch_threads: threads of a pass over several tokens.
         paired: never compute a token alone; see ``rows_hold`` in ``model``.
         fours: compute three tokens as four, which is faster with repacked weights.
+        taps: layers before which passes show the residual stream.
 
     """
 
@@ -55,6 +57,7 @@ class Settings:
     batch_threads: int
     paired: bool = False
     fours: bool = False
+    taps: tuple[int, ...] = ()
 
 
 def head_rows(vocab_size: int) -> int:
@@ -119,6 +122,8 @@ class Context:
         self.pointer = pointer
         self._owner = _Owner(pointer, weights, self.stop)
         self.memory = api.llama_get_memory(pointer)
+        if settings.taps:
+            shown_states().show(pointer, settings.taps)
         self.batch = Batch(CHUNK, self.rows)
         self._settings = settings
         self._address = 0
@@ -172,6 +177,11 @@ class Context:
             self._logits = np.frombuffer(block, np.float32).reshape(self.rows, -1)
             self._address = address
         return self._logits[:count]
+
+    def states(self, count: int) -> FloatArray:
+        """Return the streams of the last decode's first tokens, ``[count, taps * hidden]``."""
+        hidden = int(api.llama_model_n_embd(self.weights.pointer))
+        return shown_states().rows(self.pointer, self._settings.taps, count, hidden)
 
     # -- the cache ------------------------------------------------------------------------------
 

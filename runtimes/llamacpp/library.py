@@ -18,6 +18,7 @@ from typing import Any
 
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes.llamacpp import tiles
+from edgedec.runtimes.llamacpp.taps import Taps
 from edgedec.runtimes.llamacpp.waiting import suited_to_the_load
 
 try:
@@ -126,6 +127,21 @@ class StopFlag:
 def reorders_weights() -> bool:
     """Return whether weights may be stored in their kernels' own order: not for AMX's kernels."""
     return tiles.unused(api)
+
+
+@functools.cache
+def shown_states() -> Taps:
+    """Return the functions that show residual streams; AttributeError if there are none."""
+    return Taps(api._lib)
+
+
+def has_states() -> bool:
+    """Return whether this llama.cpp has ``shown_states``."""
+    try:
+        shown_states()
+    except AttributeError:
+        return False
+    return True
 
 
 # -- objects that llama.cpp allocates -----------------------------------------------------------

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
 from edgedec.errors import StateError
+from edgedec.runtimes.llamacpp.check import shows_states
 from edgedec.runtimes.llamacpp.context import CHUNK, Context, Settings, head_rows
 from edgedec.runtimes.llamacpp.facts import Facts, eos_ids, fingerprint, first_padding, least_cells
-from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api
+from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api, has_states
+from edgedec.runtimes.llamacpp.taps import ARCHITECTURES
 
 _TOP_K = 8
 
@@ -30,7 +34,8 @@ class LoadedWeights:
         kinds = f"{settings.kv} {settings.flash_attention}"
         self.fingerprint = f"{fingerprint(file)} {kinds} {api.llama_version().decode()}"
         self._weights: Weights | None = weights
-        self._settings = settings
+        self._settings, self._file = settings, file
+        self._architecture = weights.text("general.architecture")
         pointer, vocab = weights.pointer, weights.vocab
         vocab_size = int(api.llama_vocab_n_tokens(vocab))
         self.first_padding = first_padding(weights)
@@ -67,6 +72,21 @@ class LoadedWeights:
     def new_context(self, cells: int, stop: StopFlag | None = None) -> Context:
         """Return a context for one session."""
         return Context(self.weights, self._settings, cells, stop)
+
+    def show(self, layers: Sequence[int]) -> None:
+        """See ``edgedec.decoding.session_abilities.Showing``; for sessions that are opened later.
+
+        Without effect if this llama.cpp has no such functions, or the architecture does not show
+        its streams.
+        """
+        layers, count = tuple(layers), int(api.llama_model_n_layer(self.weights.pointer))
+        if not layers or not all(0 <= layer < count for layer in layers):
+            return  # llama.cpp shows no stream behind the last layer of these architectures
+        if not has_states() or self._architecture not in ARCHITECTURES:
+            return
+        if shows_states(self._file, layers):
+            self._settings = dataclasses.replace(self._settings, taps=layers)
+            self.capabilities = dataclasses.replace(self.capabilities, taps=layers)
 
     def close(self) -> None:
         """Release the weights, which are freed once all sessions are closed as well."""

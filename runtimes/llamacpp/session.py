@@ -90,20 +90,33 @@ class LlamaSession(SnapshotSession):
         for chunk in self._chunks(tokens, on_chunk):
             self._decode(self._open_context(), chunk, self._length, head=False)
 
+    def _prefilled(self, count: int) -> FloatArray:
+        return self._open_context().states(count)
+
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         context = self._room_for(len(tree))
-        logits = self._run(context, tree, start)
+        shown: list[FloatArray] | None = [] if want & Want.STATES else None
+        logits = self._run(context, tree, start, shown)
         hide = self._model.first_padding
         if hide < self._vocab_size:
             logits[:, hide:] = -np.inf
-        return Scored(start, logits, self._top_k, want)
+        scored = Scored(start, logits, self._top_k, want)
+        scored.states = np.concatenate(shown) if shown else None
+        return scored
 
-    def _run(self, context: Context, tree: TokenTree, start: int) -> FloatArray:
-        """Return the logits of ``nodes[start:]``; a pass that fails leaves none of them cached."""
+    def _run(
+        self, context: Context, tree: TokenTree, start: int, shown: list[FloatArray] | None
+    ) -> FloatArray:
+        """Return the logits of ``nodes[start:]``; a pass that fails leaves none of them cached.
+
+        Their states, part by part, are added to ``shown``.
+        """
         count, most = len(tree), context.rows
         if count - start <= most and tree.is_chain:
             tokens = tree.tokens[start:] if start else tree.tokens
             self._decode(context, tokens, self._length + start, head=True)
+            if shown is not None:
+                shown.append(context.states(count - start))
             return context.logits(count - start)
         parts: list[FloatArray] = []
         self._branches.mark()
@@ -116,6 +129,8 @@ class LlamaSession(SnapshotSession):
                 else:
                     self._branch(context, tree, part, end)
                 parts.append(context.logits(end - part))
+                if shown is not None:
+                    shown.append(context.states(end - part))
                 if end < count:
                     parts[-1] = parts[-1].copy()
         except BaseException:

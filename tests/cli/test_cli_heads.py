@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import mimo_case
 import pytest
 import tiny_gguf
 
@@ -48,7 +49,16 @@ def test_without_a_target_all_are_listed_and_nothing_comes_next(run: Run) -> Non
     result = run("heads")
     assert all(one.name in result.stdout for one in (*TARGETS, *DRAFTS))
     assert result.stderr == ""
-    assert "does not read it yet" in result.stdout
+    assert "takes it along" in result.stdout
+
+
+def test_a_target_that_carries_its_head_is_run_as_it_is(run: Run, tmp_path: Path) -> None:
+    (command,) = next_commands(run("heads", "XiaomiMiMo/MiMo-7B-RL").stderr)
+    assert command == ["edgedec", "run", "XiaomiMiMo/MiMo-7B-RL", "PROMPT"]
+    sizes = {"model_type": "mimo", "num_hidden_layers": 36, "hidden_size": 4096}
+    (tmp_path / "config.json").write_text(json.dumps(sizes), "utf-8")
+    (command,) = next_commands(run("heads", tmp_path).stderr)
+    assert command == ["edgedec", "run", str(tmp_path), "PROMPT"]
 
 
 def test_json_has_sources_and_needs(run: Run) -> None:
@@ -85,3 +95,16 @@ def test_an_unknown_target_is_one_line(run: Run) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1
     assert "--draft" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "roles"), [((), {"target", "head"}), (("--no-mtp",), {"target"})]
+)
+def test_a_checkpoint_that_carries_a_head(
+    run: Run, tmp_path: Path, flags: tuple[str, ...], roles: set[str]
+) -> None:
+    quick = ("--weights", "fp32", "--no-parity", "--json")
+    target = mimo_case.checkpoint(tmp_path / "mimo")
+    result = run("export", target, "--out", tmp_path / "b", *flags, *quick)
+    assert result.exit_code == 0, result.stderr
+    assert {model["role"] for model in json.loads(result.stdout)["models"]} == roles

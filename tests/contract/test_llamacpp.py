@@ -14,7 +14,7 @@ pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 from kinds import first
 from tiny_gguf import write_tiny_gguf
 
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import PassFailed
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.branches import Branches
@@ -22,6 +22,7 @@ from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.session import LlamaSession
 from edgedec.testing import SessionContract
+from edgedec.testing._states import States
 
 Load = Callable[..., LlamaModel]
 
@@ -75,6 +76,41 @@ class TestGrowing(SessionContract):
         self.tolerance = KINDS[kind][-1]
         monkeypatch.setattr("edgedec.runtimes.llamacpp.session._FIRST_CELLS", 3)
         return load(kind)
+
+
+class TestShownStates(States):
+    """Residual streams, which a model shows if it is told which."""
+
+    @pytest.fixture(params=["llama-f32", "growing", "llama-f32-kv-f16"])
+    def model(
+        self, load: Load, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> LlamaModel:
+        kind = "llama-f32" if request.param == "growing" else request.param
+        if request.param == "growing":
+            monkeypatch.setattr("edgedec.runtimes.llamacpp.session._FIRST_CELLS", 3)
+        self.tolerance = KINDS[kind][-1]
+        model = load(kind)
+        model.show((0, 1))
+        assert model.capabilities.taps == (0, 1)
+        return model
+
+
+def test_the_contract_catches_states_of_the_pass_before(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, before = Context.states, list[FloatArray]()
+
+    def late(context: Context, count: int) -> FloatArray:
+        before.append(states(context, count))
+        return before[max(len(before) - 2, 0)]
+
+    monkeypatch.setattr(Context, "states", late)
+    contract = States()
+    contract.tolerance = KINDS["llama-f32"][-1]
+    model = load("llama-f32")
+    model.show((0, 1))
+    with pytest.raises((AssertionError, ValueError)):
+        contract.test_states_of_a_prompt(model)
 
 
 # In a branching tree a token's ancestors lie in other cells than they will in the text, so that

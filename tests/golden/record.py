@@ -91,6 +91,8 @@ CASES = {
     "mistral-window": {"model_type": "mistral", "sliding_window": 9},
     "qwen2": {"model_type": "qwen2", "rope_theta": 1000000.0},
     "qwen2-window": {"model_type": "qwen2", **QWEN_WINDOW},
+    # Its name is as long as "qwen2", so that both have the same weights, and the same logits.
+    "mimo7": {"model_type": "mimo", "rope_theta": 1000000.0},
     "qwen3": {"model_type": "qwen3", "tie_word_embeddings": True},
     "qwen3-biased": {"model_type": "qwen3", "attention_bias": True, "head_dim": 32},
     "gemma2": GEMMA2,
@@ -193,6 +195,8 @@ def in_transformers(config: dict[str, object]) -> dict[str, object]:
             "residual_multiplier": config["scale_depth"] / config["num_hidden_layers"] ** 0.5,
             "logits_scaling": config["hidden_size"] / config["dim_model_base"],
         }
+    if config["model_type"] == "mimo":  # Transformers has none; its authors' class is a Qwen2.
+        config = {**config, "model_type": "qwen2"}
     return {"pad_token_id": 0, **config}
 
 

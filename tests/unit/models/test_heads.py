@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 from tiny_models import tiny_config
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
-from edgedec.models.heads import head_for, kinds
-from edgedec.models.heads.head import FUSE
+from edgedec.models.heads import head_for, head_inside, is_head, kinds, neighbours
+from edgedec.models.heads.head import FUSE, HeadSpec
 from edgedec.models.registry import spec_for
 
 TARGET = spec_for(tiny_config(num_hidden_layers=12))
@@ -65,7 +66,7 @@ def test_what_the_layer_is() -> None:
     assert head_for({**AUTHORS, "norm_output": True}, TARGET).carry == "normed"
     wide = authors.tensors()["model.layers.0.self_attn.q_proj.weight"]
     assert wide == (64, 2 * TARGET.hidden)
-    assert kinds() == ["eagle3"]
+    assert kinds() == ["eagle3", "mimo_mtp"]
     assert authors.fuse_norm == ""
     later = head_for({**SPECULATORS, "fc_norm": True}, TARGET)
     assert later.tensors()["fuse_norm.2.weight"] == (TARGET.hidden,)
@@ -94,3 +95,38 @@ def test_what_is_refused(change: dict[str, Any], kind: type[Exception], words: s
     with pytest.raises(kind, match=words) as caught:
         head_for({**AUTHORS, **change}, TARGET)
     assert "\n" not in str(caught.value)
+
+
+MIMO = tiny_config(model_type="mimo", num_nextn_predict_layers=1, num_hidden_layers=3)
+
+
+def test_a_head_inside_a_checkpoint_is_like_a_layer_of_its_target() -> None:
+    target = spec_for(MIMO)
+    spec = head_inside(MIMO, target)
+    assert spec is not None
+    assert (spec.taps, spec.join, spec.state_first, spec.carry) == ((3,), "product", True, "raw")
+    own, layer = spec.tensors(), "model.layers.0.self_attn.q_proj"
+    assert own[f"{layer}.weight"] == (64, target.hidden)
+    assert own[f"{layer}.bias"] == (64,)
+    assert FUSE not in own
+    assert "lm_head.weight" not in own
+    assert not is_head(MIMO)
+    assert head_inside({**MIMO, "num_nextn_predict_layers": 0}, target) is None
+    assert head_inside({**MIMO, "model_type": "qwen2"}, target) is None
+    plain = spec_for({**MIMO, "attention_bias": False})
+    assert not plain.qkv_bias
+
+
+@pytest.mark.parametrize("spec", [head_for(AUTHORS, TARGET), head_inside(MIMO, spec_for(MIMO))])
+def test_every_neighbour_differs_in_one_thing(spec: HeadSpec) -> None:
+    """What a row hands on makes no difference before the second one."""
+    found = list(neighbours(spec, TARGET.layers))
+    assert len(found) >= 3
+    for one in found:
+        changed = [
+            field.name
+            for field in dataclasses.fields(spec)
+            if getattr(one.spec, field.name) != getattr(spec, field.name)
+        ]
+        assert len(changed) == 1
+        assert one.depth == (2 if changed == ["carry"] else 1)

@@ -1,0 +1,134 @@
+"""MiMo's MTP layer computes and drafts what its authors' formulas do, written out in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mimo_case import PROMPT, Formulas, checkpoint, config, weights
+
+from edgedec import Pipeline
+from edgedec.decoding.drafting.head import HeadDrafter
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.heads import HeadCheckpoint
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.onnx.heads import write_head
+from edgedec.runtimes.onnx.head import OnnxHead
+from edgedec.runtimes.onnx.model import OnnxModel
+
+TOLERANCE = 1e-4
+TOKENS = np.random.default_rng(2).integers(0, 340, 24).tolist()
+STEPS = 3
+
+
+def exported(folder: Path, **changed: object) -> tuple[OnnxModel, OnnxHead]:
+    """Both graphs of a random checkpoint, with other wiring of its head."""
+    target = Checkpoint.open(checkpoint(folder / "mimo"))
+    head = HeadCheckpoint.inside(target)
+    assert head is not None
+    spec, options = head.spec.changed(**changed), GraphOptions("tiny", weights="fp32")
+    shows = GraphOptions("tiny", weights="fp32", taps=spec.taps)
+    write_model(target.spec, target.tensors, folder, shows)
+    write_head(spec, head.tensors, head.ids, folder, options)
+    return OnnxModel.load(folder, threads=1), OnnxHead.load(folder / "head.onnx", threads=1)
+
+
+def logits(model: OnnxModel, head: OnnxHead) -> FloatArray:
+    """Logits of all pairs of a text, and of those below its last one, with the layer's states."""
+    session, own = model.open(len(TOKENS)), head.open(2 * len(TOKENS))
+    scored = session.forward(TokenTree.chain(TOKENS), want=Want.TOP | Want.STATES)
+    assert scored.states is not None
+    own.carry(head.fuse(scored.states)[:-1])
+    tree, rows = TokenTree.chain(TOKENS[1:]), []
+    row = own.forward(tree, want=Want.LOGITS)
+    for _ in range(STEPS):
+        assert row.logits is not None
+        assert row.states is not None
+        rows.append(row.logits.copy())
+        tree.add(int(row.logits[-1].argmax()), len(tree) - 1)
+        own.carry(row.states[-1:].copy())
+        row = own.forward(tree, len(tree) - 1, Want.LOGITS)
+    session.close()
+    own.close()
+    model.close()
+    head.close()
+    return np.concatenate(rows)
+
+
+def expected() -> FloatArray:
+    formulas = Formulas(weights(config()), config())
+    following, states, rows = TOKENS[1:], formulas.states(TOKENS)[:-1], []
+    for _ in range(STEPS):
+        scores, own = formulas.mtp(following, states)
+        rows.append(scores if not rows else scores[-1:])
+        following = [*following, int(scores[-1].argmax())]
+        states = np.concatenate([states, own[-1:]])
+    return np.concatenate(rows)
+
+
+def test_logits_at_every_depth(tmp_path: Path) -> None:
+    assert np.abs(logits(*exported(tmp_path)) - expected()).max() < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ({"state_first": False}, 0),
+        ({"target_norm": True}, 0),
+        ({"taps": (1,)}, 0),
+        ({"carry": "normed"}, len(TOKENS) - 1),
+    ],
+    ids=["order", "norm", "layer", "carry"],
+)
+def test_other_wiring_is_far_off(changed: dict[str, object], first: int, tmp_path: Path) -> None:
+    off = np.abs(logits(*exported(tmp_path, **changed)) - expected()).max(axis=1)
+    assert off[first] > 100 * TOLERANCE
+    assert off[:first].max(initial=0) < TOLERANCE
+
+
+class Seen:
+    """Every draft of a generation: the tokens before its root, the root, and what was drafted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.drafts: list[tuple[list[int], int, list[int]]] = []
+        propose = HeadDrafter.propose
+
+        def watched(drafter: HeadDrafter, root: int, *given: object) -> Draft:
+            draft = propose(drafter, root, *given)  # type: ignore[arg-type]
+            assert drafter._sampler is not None
+            before = drafter._sampler.history[:-1]
+            self.drafts.append((list(before), root, list(draft.tree.tokens)[1:]))
+            return draft
+
+        monkeypatch.setattr(HeadDrafter, "propose", watched)
+
+    def wrong(self, formulas: Formulas) -> list[Sequence[int]]:
+        """The drafts that the formulas do not make."""
+        return [
+            drafted
+            for before, root, drafted in self.drafts
+            if drafted != formulas.draft(before, root, len(drafted))
+        ]
+
+
+def test_drafted_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(monkeypatch)
+    options = ExportOptions(
+        checkpoint(tmp_path / "mimo"), tmp_path / "b", weights="fp32", calibration="none",
+        parity=False,
+    )  # fmt: skip
+    export_bundle(options)
+    with Pipeline.open(tmp_path / "b", drafter="head", draft_length=3) as pipeline:
+        pipeline.generate(PROMPT, max_new_tokens=30, ignore_eos=True)
+    assert sum(len(drafted) for *_, drafted in seen.drafts) > 60
+    assert seen.wrong(Formulas(weights(config()), config())) == []
+    # The control: another order of the halves.
+    other = weights(config())
+    name = "model.mtp_layers.0.input_proj.weight"
+    other[name] = np.concatenate(np.split(other[name], 2, axis=1)[::-1], axis=1)
+    assert len(seen.wrong(Formulas(other, config()))) > 10

@@ -1,0 +1,205 @@
+"""MTP layers inside a target's checkpoint: found, left out, lacking, wired otherwise."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from mimo_case import MTP, PROMPT, SCRIPT, agreeing, checkpoint, config, mtp_tensors, weights
+
+from edgedec import Pipeline
+from edgedec.bundle import Bundle
+from edgedec.decoding.acceptance import GumbelCoupling, Verdict
+from edgedec.decoding.tree import Draft
+from edgedec.errors import CheckpointError
+from edgedec.export import ExportOptions, export_bundle
+
+STATE, CARRY, TOKEN = (
+    f"edgedec_mtp_{name}" for name in ("state_norm", "carry_norm", "token_first")
+)
+
+
+def exported(target: Path, out: Path, **options: Any) -> Bundle:
+    plain = {"weights": "fp32", "calibration": "none"}
+    export_bundle(ExportOptions(target, out, **{**plain, **options}))
+    return Bundle.open(out, verify=True)
+
+
+def agreement(bundle: Bundle) -> list[float]:
+    manifest = json.loads((bundle.path / "manifest.json").read_text("utf-8"))
+    figures = manifest["roles"]["head"]["variants"]["onnx"]["parity"]
+    return [figures[f"agreement_{depth}"] for depth in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def random(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a random MiMo, whose drafts are hardly ever right."""
+    folder = tmp_path_factory.mktemp("random")
+    return exported(checkpoint(folder / "mimo"), folder / "b", parity=False).path
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle of a MiMo that repeats a text, which its MTP layer drafts without a mistake."""
+    folder = tmp_path_factory.mktemp("script")
+    target, text = agreeing(folder / "mimo")
+    return exported(target, folder / "b", parity_text=text)
+
+
+def test_it_is_found_by_itself(script: Bundle) -> None:
+    assert script.head is not None
+    assert script.head.architecture == "mimo_mtp"
+    assert agreement(script) == [1.0, 1.0, 1.0]
+    taps = json.loads((script.path / "manifest.json").read_text("utf-8"))["roles"]["head"]["taps"]
+    assert taps == [2]
+    with Pipeline.open(script.path) as pipeline:
+        assert pipeline.engine.drafter.name == "headed"
+
+
+OPTIONS = [
+    {},
+    {"temperature": 0.8, "seed": 5},
+    {"temperature": 1.2, "top_p": 0.9, "repetition_penalty": 1.1, "seed": 6},
+    {"regex": r"(<[0-9]+>)+[a-z]{4,9}", "ignore_eos": False},
+]
+
+
+def differing(bundle: Path, prompt: str, drafter: str = "head") -> int:
+    """How many texts are not those without drafts; the second of each goes on from the first."""
+    wrong = 0
+    with (
+        Pipeline.open(bundle, drafter="none") as plain,
+        Pipeline.open(bundle, drafter=drafter, draft_length=3) as headed,
+    ):
+        for options in OPTIONS:
+            given = prompt
+            for _ in range(2):
+                more = {"max_new_tokens": 24, "ignore_eos": True, **options}
+                expected = plain.generate(given, **more)
+                result = headed.generate(given, **more)
+                wrong += result.token_ids != expected.token_ids
+                given += expected.text
+    return wrong
+
+
+@pytest.mark.parametrize("drafter", ["head", "auto"])
+def test_texts_are_the_targets(random: Path, script: Bundle, drafter: str) -> None:
+    assert differing(random, PROMPT, drafter) == 0
+    assert differing(script.path, "".join(SCRIPT[:9]), drafter) == 0
+
+
+def test_texts_of_a_rule_that_takes_every_draft_differ(
+    random: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: drafts are there, and would be seen."""
+
+    def takes_all(self: object, draft: Draft, rows: Any, streams: object) -> Verdict:
+        path = list(range(len(draft.tree)))
+        return Verdict(path, rows.draw(path[-1]))
+
+    monkeypatch.setattr(GumbelCoupling, "accept", takes_all)
+    assert differing(random, PROMPT) > 0
+
+
+def test_drafts_are_accepted(script: Bundle) -> None:
+    with Pipeline.open(script.path, drafter="head", draft_length=3) as pipeline:
+        done = pipeline.generate("".join(SCRIPT[:5]), max_new_tokens=32, ignore_eos=True).metrics
+    assert done.accepted_tokens == done.drafted_tokens > 20
+
+
+def test_int4_shares_the_targets_lm_head(tmp_path: Path) -> None:
+    target, text = agreeing(tmp_path / "mimo")
+    bundle = exported(target, tmp_path / "b", weights="int4", parity_text=text)
+    assert agreement(bundle)[0] > 0.9
+    graph = onnx.load(bundle.path / "target" / "head.onnx", load_external_data=False).graph
+    places = {
+        tensor.name.split(".")[0]: tensor.external_data[0].value
+        for tensor in graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    }
+    assert places["lm_head"] == places["embedding"] == "model.onnx.data"
+    assert places["layers"] == places["model"] == "head.onnx.data"
+
+
+def test_left_out(random: Path, tmp_path: Path) -> None:
+    """The target is then the one of a checkpoint without such a layer."""
+    without = exported(checkpoint(tmp_path / "mimo"), tmp_path / "b", mtp=False, parity=False)
+    bare = checkpoint(tmp_path / "bare" / "mimo", num_nextn_predict_layers=0)
+    theirs = exported(bare, tmp_path / "c", parity=False)
+    assert without.head is theirs.head is None
+    graphs = [folder / "target" / "model.onnx" for folder in (without.path, theirs.path, random)]
+    mine, other, headed = (file.read_bytes() for file in graphs)
+    assert mine == other != headed
+
+
+def test_tensors_that_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tensors = weights(config())
+    del tensors[f"{MTP}.input_proj.weight"]
+    with pytest.raises(CheckpointError, match=r"no tensor .*input_proj.weight; --no-mtp") as caught:
+        exported(checkpoint(tmp_path / "some", tensors), tmp_path / "b")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "b").exists()
+    none = {name: values for name, values in tensors.items() if "mtp_layers" not in name}
+    with caplog.at_level(logging.WARNING, "edgedec"):
+        bundle = exported(checkpoint(tmp_path / "none", none), tmp_path / "c", parity=False)
+    assert bundle.head is None
+    assert "exported without a head" in caplog.text
+
+
+def test_a_tensor_of_another_size(tmp_path: Path) -> None:
+    tensors = weights(config())
+    tensors[f"{MTP}.input_proj.weight"] = tensors[f"{MTP}.input_proj.weight"][:, :64].copy()
+    with pytest.raises(CheckpointError, match=r"expected \[64, 128\].*--no-mtp"):
+        exported(checkpoint(tmp_path / "mimo", tensors), tmp_path / "b")
+
+
+def test_of_several_layers_the_first_drafts(random: Path, tmp_path: Path) -> None:
+    stated = config(num_nextn_predict_layers=2)
+    tensors = weights(stated) | mtp_tensors(stated, seed=9, layer=1)
+    target = checkpoint(tmp_path / "mimo", tensors, num_nextn_predict_layers=2)
+    options = ExportOptions(
+        target, tmp_path / "b", weights="fp32", calibration="none", parity=False
+    )
+    report = export_bundle(options)
+    assert report.models[-1].notes == ("the first of 2 MTP layers, which drafts alone",)
+    data = [folder / "target" / "head.onnx.data" for folder in (tmp_path / "b", random)]
+    assert data[0].read_bytes() == data[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("stated", "remedy"),
+    [
+        ({STATE: True}, f"{STATE} is false"),
+        ({TOKEN: True}, f"{TOKEN} is false"),
+        ({CARRY: True}, f"at depth 2, and in 100% if {CARRY} is false"),
+    ],
+    ids=["norm", "order", "carry"],
+)
+def test_wrong_wiring_is_named(stated: dict[str, bool], remedy: str, tmp_path: Path) -> None:
+    target, text = agreeing(tmp_path / "mimo", **stated)
+    with pytest.raises(CheckpointError, match=remedy) as caught:
+        exported(target, tmp_path / "b", parity_text=text)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_layer_that_was_trained_otherwise(tmp_path: Path) -> None:
+    """It is named, and then told by its configuration."""
+    target, text = agreeing(tmp_path / "mimo", token_first=True)
+    with pytest.raises(CheckpointError, match=f"{TOKEN} is true"):
+        exported(target, tmp_path / "b", parity_text=text)
+    file = target / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), TOKEN: True}), "utf-8")
+    assert agreement(exported(target, tmp_path / "b", parity_text=text)) == [1.0, 1.0, 1.0]
+
+
+def test_a_field_that_is_no_number(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="num_nextn_predict_layers is 'one'"):
+        exported(
+            checkpoint(tmp_path / "mimo", weights(config()), num_nextn_predict_layers="one"),
+            tmp_path / "b",
+        )

@@ -1,0 +1,120 @@
+"""A target in llama.cpp, with its head on ONNX Runtime: the same drafts, and the target's texts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import demo_head
+import pytest
+import tiny_bundles
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
+
+from edgedec import Pipeline
+from edgedec.decoding.drafting.head import HeadDrafter
+from edgedec.decoding.tree import Draft
+from edgedec.errors import BundleError, InputError
+from edgedec.export import ExportOptions
+from edgedec.runtimes.llamacpp import loaded
+from edgedec.runtimes.llamacpp.context import Context
+
+PROMPT = "def read_lines(path):"
+Drafts = list[tuple[int, list[int]]]
+
+
+@pytest.fixture(scope="module")
+def both() -> Path:
+    """The demo target in both formats, with its head, in fp32."""
+    options = ExportOptions(
+        demo_head.MODELS / "target", Path("both"), head=demo_head.MODELS / "head",
+        formats=("onnx", "gguf"), weights="onnx=fp32,gguf=f32", calibration="none", parity=False,
+    )  # fmt: skip
+    return tiny_bundles.kept(options)
+
+
+def opened(bundle: Path, drafter: str, format: str = "gguf", **more: Any) -> Pipeline:
+    kv = {"kv": "f32"} if format == "gguf" else {}
+    return Pipeline.open(bundle, format=format, drafter=drafter, threads=1, **kv, **more)
+
+
+@pytest.fixture(scope="module")
+def plain(both: Path) -> Iterator[Pipeline]:
+    with opened(both, "none") as pipeline:
+        yield pipeline
+
+
+@pytest.mark.parametrize("drafter", ["head", "auto"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0.8, "seed": 5}, {"temperature": 1.1, "top_p": 0.9, "seed": 6}],
+    ids=["greedy", "sampled", "nucleus"],
+)
+def test_texts(both: Path, plain: Pipeline, drafter: str, options: dict[str, Any]) -> None:
+    length = {"draft_length": 3} if drafter == "head" else {}
+    with opened(both, drafter, **length) as headed:
+        given = PROMPT
+        for _ in range(2):
+            expected = plain.generate(given, max_new_tokens=32, **options)
+            result = headed.generate(given, max_new_tokens=32, **options)
+            assert result.token_ids == expected.token_ids
+            given += expected.text
+        assert headed.engine.drafter.name == ("headed" if drafter == "auto" else "head")
+        if not options:
+            assert result.metrics.accepted_tokens > 0
+
+
+def drafts(bundle: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> Drafts:
+    """Each draft of a text: its root, and what the head drew below."""
+    propose, seen = HeadDrafter.propose, Drafts()
+
+    def watched(drafter: HeadDrafter, root: int, *given: Any) -> Draft:
+        draft = propose(drafter, root, *given)
+        seen.append((root, list(draft.tree.tokens)[1:]))
+        return draft
+
+    with monkeypatch.context() as patch, opened(bundle, "head", format, draft_length=3) as headed:
+        patch.setattr(HeadDrafter, "propose", watched)
+        headed.generate(PROMPT, max_new_tokens=48, ignore_eos=True)
+    return seen
+
+
+def test_the_head_drafts_what_it_drafts_for_the_target_in_onnx(
+    both: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = drafts(both, "onnx", monkeypatch)
+    assert sum(len(drafted) for _, drafted in expected) > 30
+    assert drafts(both, "gguf", monkeypatch) == expected
+    # The control: states that are a little off.
+    states = Context.states
+    monkeypatch.setattr(Context, "states", lambda self, count: states(self, count)[:, ::-1].copy())
+    assert drafts(both, "gguf", monkeypatch) != expected
+
+
+def refused(kind: type[Exception], words: str, bundle: Path, **options: Any) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        opened(bundle, "head", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_target_that_shows_nothing(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded, "ARCHITECTURES", ())
+    refused(InputError, "the head .* is for onnx, .* gguf target does not show: give", both)
+    with opened(both, "auto") as pipeline:
+        assert pipeline.engine.drafter.name not in ("head", "headed")
+
+
+@pytest.mark.parametrize(
+    ("taps", "words"), [([1, 2], "before layers"), ("2", "taps is '2', expected a list of sizes")]
+)
+def test_a_manifest_with_other_layers(both: Path, tmp_path: Path, taps: object, words: str) -> None:
+    bundle = shutil.copytree(both, tmp_path / "b")
+    file = bundle / "manifest.json"
+    manifest = json.loads(file.read_text("utf-8"))
+    manifest["roles"]["head"]["taps"] = taps
+    file.write_text(json.dumps(manifest), "utf-8")
+    refused(BundleError, words, bundle)
