@@ -21,6 +21,14 @@ def unit(repository: Path) -> str:
 
 
 @pytest.fixture
+def board(repository: Path) -> str:
+    """What the guide for a board changes in the unit."""
+    guide = (repository / "docs" / "guides" / "raspberry-pi.md").read_text("utf-8")
+    (found,) = re.findall(r"^```ini\n(.+?)^```$", guide, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture
 def image(repository: Path) -> str:
     return (repository / "docs" / "deploy" / "Containerfile").read_text("utf-8")
 
@@ -48,8 +56,8 @@ def check(words: list[str], folder: Path) -> None:
         pass
 
 
-def test_the_commands_exist(unit: str, image: str, tmp_path: Path) -> None:
-    for words in (command_of_unit(unit), command_of_image(image)):
+def test_the_commands_exist(unit: str, board: str, image: str, tmp_path: Path) -> None:
+    for words in (command_of_unit(unit), command_of_unit(board), command_of_image(image)):
         assert words[0] == "serve"
         check(words, tmp_path)
 
@@ -59,9 +67,12 @@ def test_a_command_that_does_not_exist_would_be_seen(unit: str, tmp_path: Path) 
         check(command_of_unit(unit.replace("--memory", "--memories")), tmp_path)
 
 
-def verified(unit: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    file = folder / "edgedec.service"
-    file.write_text(unit.replace("/opt/edgedec/bin/edgedec", "/bin/true"), "utf-8")
+def verified(unit: str, folder: Path, changes: str = "") -> subprocess.CompletedProcess[str]:
+    """What systemd says to a unit, and to a file of changes to it."""
+    file, changing = folder / "edgedec.service", folder / "edgedec.service.d" / "board.conf"
+    changing.parent.mkdir(exist_ok=True)
+    for path, text in ((file, unit), (changing, changes)):
+        path.write_text(text.replace("/opt/edgedec/bin/edgedec", "/bin/true"), "utf-8")
     return subprocess.run(
         ["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False
     )
@@ -75,6 +86,16 @@ def test_systemd_understands_the_unit(unit: str, tmp_path: Path) -> None:
         "ProtectSystems"
         in verified(unit.replace("ProtectSystem=", "ProtectSystems="), tmp_path).stderr
     )
+
+
+def test_systemd_understands_what_a_board_changes(unit: str, board: str, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    assert "edgedec.service" not in verified(unit, tmp_path, board).stderr
+    # A second command is refused unless an empty line takes the first one away.
+    twice = board.replace("ExecStart=\n", "").replace("/opt/edgedec", "relative")
+    for wrong in (board.replace("Nice=", "Niceness="), twice):
+        assert "edgedec.service" in verified(unit, tmp_path, wrong).stderr
 
 
 def test_neither_runs_as_root(unit: str, image: str) -> None:
