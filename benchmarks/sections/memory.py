@@ -35,13 +35,14 @@ _LESS, _BALLAST = 0.99, 12_000_000
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Models to measure, and the length of their text."""
+    """Models to measure, the drafter, and the length of their text."""
 
     name: str
     path: Path
     draft: Path | None = None
     prompt: int = 4000
     new: int = 2000
+    drafter: str = "adaptive"
 
 
 def memory_held(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
@@ -110,7 +111,7 @@ def _task(pair: Pair, threads: int | None, memory: int) -> dict[str, Any]:
         "path": str(pair.path),
         "draft": None if pair.draft is None else str(pair.draft),
         "open": {
-            "drafter": "adaptive",
+            "drafter": pair.drafter,
             "draft_length": 16,
             "draft_context": None,  # a large cache, so that the guard can release something
             "max_context": pair.prompt + pair.new + 20,
