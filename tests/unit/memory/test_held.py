@@ -77,8 +77,8 @@ def test_the_account_is_the_peak_to_three_percent_or_five(
     memory, peak = found["memory"], found["peak_bytes"]
     ratio = memory["expected_bytes"] / peak
     print(f"{prompt} + {new}: peak {peak / 1e6:.1f} MB, {ratio:.3f} of it counted")
-    # 3% is asked. Of llama.cpp's memory, the account was 0.985 to 1.031 when nothing else ran; with a
-    # head, whose states rarely all wait at once, it was 1.01 to 1.04.
+    # 3% is asked. Of llama.cpp's memory, the account was 0.985 to 1.031 when nothing else ran, with
+    # a head, whose states rarely all wait at once, 1.01 to 1.04.
     loose = models.name in ("gguf", "headed")
     assert ratio == pytest.approx(1, abs=0.05 if loose else 0.03), memory["parts"]
     # A twin of the formula that forgets one part must be caught.
