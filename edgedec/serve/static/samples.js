@@ -13,10 +13,11 @@ const TEXT = [
   "Once upon a time, in a village at the foot of a mountain,",
   "The three most important rules for a safe password are:\n1.",
 ];
+// Without a line end: after one, a small model begins something else.
 const CODE = [
-  "import json\n\n\ndef load_config(path):\n",
-  'class Stack:\n    """A stack of items."""\n\n    def __init__(self):\n',
-  'def mean(values):\n    """Return the mean of a list of numbers."""\n',
+  'class Stack:\n    """A stack of items."""\n\n    def __init__(self):',
+  "class Account:\n    def __init__(self, owner):",
+  "class Version:\n    def __lt__(self, other):",
 ];
 const RACE = "Write a Python class for a bank account: deposit, withdraw, and a list of movements, with docstrings.";
 
@@ -26,13 +27,13 @@ function samples() {
 }
 
 export function raceExample() {
-  return isChat() ? RACE : CODE[1];
+  return isChat() ? RACE : CODE[0];
 }
 
 // Fills the empty page; `use` gets the chosen text.
 export function show(use) {
   const code = continuesCode() && !isChat();
-  $("samples").classList.toggle("of-code", code);
+  $("chat").parentElement.classList.toggle("of-code", code);
   $("hint").textContent = code
     ? "This small pair continues Python code. Choose a beginning, or write one."
     : "Choose one of these, or write your own.";

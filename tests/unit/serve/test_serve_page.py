@@ -154,6 +154,25 @@ def test_it_asks_for_the_key(window: Browser, start: Callable[..., Any]) -> None
         window.run("sessionStorage.clear()")
 
 
+def test_code_is_monospaced_where_code_is_continued(
+    window: Browser, server: Server, start: Callable[..., Any]
+) -> None:
+    fonts = """['#samples button', '#prompt', '#race-prompt', '.turn.user > .text'].map(
+        (one) => getComputedStyle(document.querySelector(one)).fontFamily.includes('mono'))"""
+    samples = "[...document.querySelectorAll('#samples button')].map((one) => one.innerText)"
+    with start("--name", "demo") as coding:
+        opened(window, server)
+        window.go(coding.url)
+        window.wait("document.getElementById('model')?.textContent.includes('demo')")
+        assert all(text.count("\n") for text in window.run(samples))
+        say(window, "def f(x):", 2)
+        window.wait(IDLE)
+        assert window.run(fonts) == [True] * 4
+    say(opened(window, server), "Hello", 2)
+    window.wait(IDLE)
+    assert window.run(fonts) == [False] * 4  # the control: messages are not code
+
+
 # Texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, 1.4.3).
 FAINT = """(() => {
   const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
