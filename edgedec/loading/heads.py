@@ -50,11 +50,11 @@ def _source(pair: Pair, target: Model) -> Source:
             f"--drafter head needs a head, and {pair.where} has none: export the target with"
             " --head, or try --drafter lookup"
         )
-    if not target.capabilities.taps and pair.head.format != pair.target.format:
+    shown = isinstance(target, Showing) and target.capabilities.taps
+    if pair.head.format != pair.target.format and not shown:
         raise InputError(
-            f"the head of {pair.where} is for {pair.head.format}, and reads states that the"
-            f" {pair.target.format} target does not show: give --format {pair.head.format}, or try"
-            " --drafter lookup"
+            f"the head of {pair.where} is for {pair.head.format}, not for {pair.target.format}:"
+            f" give --format {pair.head.format}, or try --drafter lookup"
         )
     if not target.capabilities.taps:
         raise InputError(
