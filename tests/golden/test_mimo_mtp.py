@@ -35,7 +35,7 @@ def exported(folder: Path, **changed: object) -> tuple[OnnxModel, OnnxHead]:
     shows = GraphOptions("tiny", weights="fp32", taps=spec.taps)
     write_model(target.spec, target.tensors, folder, shows)
     write_head(spec, head.tensors, head.ids, folder, options)
-    return OnnxModel.load(folder, threads=1), OnnxHead.load(folder / "head.onnx", threads=1)
+    return OnnxModel.load(folder, threads=1), OnnxHead.with_fusion(folder / "head.onnx", threads=1)
 
 
 def logits(model: OnnxModel, head: OnnxHead) -> FloatArray:
