@@ -61,6 +61,8 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
         texts = TargetTexts(sources[0], jobs["target"][0], folder, progress)
         calibrate(sources, jobs, texts)
         draft_vocab.trim(sources, jobs, texts)
+        if head is not None and _trims(options) and not head.spec.own_output:
+            head = draft_vocab.of_head(head, sources[0], int(options.draft_vocab), texts)
         options = _check_texts(options, texts)
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
@@ -97,8 +99,6 @@ def _check(options: ExportOptions) -> None:
     except UnicodeDecodeError:  # ONNX Runtime opens no other paths
         raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
     _check_meant(options)
-    if options.draft is None and options.draft_vocab not in (AUTO, FULL):
-        raise InputError(f"--draft-vocab {options.draft_vocab} is for a draft: add --draft MODEL")
     if options.calibration not in ("self", "none"):
         raise InputError(f"--calibration {options.calibration}: expected self or none")
     if options.imatrix_text is not None and "gguf" not in options.formats:
@@ -119,7 +119,7 @@ def _check_meant(options: ExportOptions) -> None:
         ("--head", options.head is not None, ("onnx",)),
         (
             f"--draft-vocab {options.draft_vocab}",
-            options.draft_vocab not in (AUTO, FULL),
+            _trims(options),
             ("onnx",),
         ),
         ("--form", options.form is not None, ("coreml",)),
@@ -172,11 +172,19 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
 
 def _head(options: ExportOptions, target: Checkpoint) -> HeadCheckpoint | None:
     """Open the head that was given, or the one that the target's checkpoint carries."""
+    head = None
     if options.head is not None:
-        return HeadCheckpoint.open(options.head, target.spec)
-    if options.mtp and "onnx" in options.formats:
-        return HeadCheckpoint.inside(target)
-    return None
+        head = HeadCheckpoint.open(options.head, target.spec)
+    elif options.mtp and "onnx" in options.formats:
+        head = HeadCheckpoint.inside(target)
+    if options.draft is None and _trims(options) and (head is None or head.spec.own_output):
+        raise InputError(f"--draft-vocab {options.draft_vocab} is for a draft: add --draft MODEL")
+    return head
+
+
+def _trims(options: ExportOptions) -> bool:
+    """Return whether the user says how many tokens are drafted."""
+    return options.draft_vocab not in (AUTO, FULL)
 
 
 def _warn(target: Checkpoint, draft: Checkpoint, note: str) -> None:

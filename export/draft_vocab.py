@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from edgedec.errors import InputError
 from edgedec.export.describing import GivenModel
+from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import ExportJob
 from edgedec.export.options import AUTO, FULL
 from edgedec.export.target_texts import TargetTexts
@@ -119,6 +120,21 @@ def trim(
             jobs[source.role][index] = keeping(job, ranks, int(count), why)
 
 
+def of_head(
+    head: HeadCheckpoint, target: GivenModel, count: int, texts: TargetTexts
+) -> HeadCheckpoint:
+    """Return a head inside its target's checkpoint that drafts so many tokens.
+
+    Raises:
+        InputError: there are fewer tokens, or more of them are always kept.
+
+    """
+    _check(count, ranking([target], target), target)  # before texts are written
+    written = texts.of(target) if texts.allowed else ()
+    ranks = ranking([target], target, written)
+    return head.drafting(ranks.first(count), _note(ranks, count, _share(ranks, count, written)))
+
+
 def _check(count: int, ranks: Ranking, source: GivenModel) -> None:
     least, most = len(ranks.always), len(ranks) - 1
     if not least <= count <= most:
@@ -130,8 +146,12 @@ def _check(count: int, ranks: Ranking, source: GivenModel) -> None:
 
 def keeping(job: ExportJob, ranks: Ranking, count: int, why: str) -> ExportJob:
     """Return the job of a draft whose head keeps the first tokens, with a note that says so."""
-    note = f"drafts {count} of its {len(ranks)} tokens, {why}"
+    note = _note(ranks, count, why)
     return dataclasses.replace(job, drafted=ranks.first(count), notes=(*job.notes, note))
+
+
+def _note(ranks: Ranking, count: int, why: str) -> str:
+    return f"drafts {count} of its {len(ranks)} tokens, {why}"
 
 
 def _share(ranks: Ranking, count: int, texts: Texts) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from edgedec.errors import CheckpointError
 from edgedec.export.checkpoint import Checkpoint, locate, read_json
 from edgedec.export.safetensors import SafetensorsFile
-from edgedec.export.tensors import FloatArray
+from edgedec.export.tensors import ChosenRows, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import HeadSpec, head_for, head_inside
 
@@ -35,7 +35,7 @@ class HeadCheckpoint:
 
     path: Path
     spec: HeadSpec
-    tensors: HeadTensors
+    tensors: TensorReader
     ids: npt.NDArray[np.int64]
 
     @classmethod
@@ -83,6 +83,18 @@ class HeadCheckpoint:
         except CheckpointError as error:
             raise CheckpointError(f"{error}; --no-mtp exports the target alone") from None
         return cls(target.path, spec, tensors, _ids(target.path, tensors.files, spec))
+
+    def drafting(self, ids: Sequence[int], note: str) -> HeadCheckpoint:
+        """Return a head that drafts these tokens of the target's alone, with a note for the user.
+
+        It gets their rows of the target's LM head as a matrix of its own.
+        """
+        whole, count = self.spec.layer, len(ids)
+        layer = replace(whole, vocab_size=count, vocab_used=count, tied=False)
+        said = "; ".join(filter(None, [self.spec.note, note]))
+        spec = self.spec.changed(layer=layer, own_output=True, note=said)
+        tensors = ChosenRows(self.tensors, layer.name("head"), whole.name("head"), ids)
+        return HeadCheckpoint(self.path, spec, tensors, np.array(ids, np.int64))
 
 
 class HeadTensors:

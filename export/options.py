@@ -39,7 +39,8 @@ class ExportOptions:
         draft_weights: the same for the draft; None is ``weights``.
         draft_vocab: how many tokens the head of a draft in ONNX keeps: a number, ``full`` for all,
             or ``auto`` for as many as pay by what is measured on the texts of ``calibration``,
-            which may be all. Others are never drafted; the text does not depend on it.
+            which may be all. Others are never drafted; the text does not depend on it. A number is
+            also for the head that the target's checkpoint carries.
         kv: ``fp32`` or ``int8``: type of an ONNX graph's keys and values.
         block_size: number of weights that share a scale, in an ONNX graph or an int4 CoreML
             program: 16, 32, 64, 128 or 256. None is 128 if int4 is calibrated (64 or 32 if 128 does

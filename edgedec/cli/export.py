@@ -102,7 +102,7 @@ class _Export(_help.GroupedCommand):
     metavar="N",
     help="Tokens that the head of an ONNX draft keeps, which is then read faster; others are never"
     " drafted, and the text stays the same. auto: as many as pay by what is measured on the texts"
-    " of --calibration; full: all.",
+    " of --calibration; full: all. A number is also for the head inside TARGET.",
 )
 @click.option(
     "--kv",

@@ -91,6 +91,7 @@ def _stored(layer: DecoderSpec) -> dict[str, tuple[str, ...]]:
         PRODUCT: (f"{_PREFIX}.input_proj.weight",),
         layer.name("final_norm"): (f"{_PREFIX}.final_layernorm.weight",),
         TARGET_NORM: ("model.norm.weight",),
+        layer.name("head"): (layer.name("head"),),
     }
     for name in layer.tensors():
         if name.startswith("model.layers.0."):

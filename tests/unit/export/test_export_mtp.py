@@ -15,7 +15,7 @@ from edgedec import Pipeline
 from edgedec.bundle import Bundle
 from edgedec.decoding.acceptance import GumbelCoupling, Verdict
 from edgedec.decoding.tree import Draft
-from edgedec.errors import CheckpointError
+from edgedec.errors import CheckpointError, InputError
 from edgedec.export import ExportOptions, export_bundle
 
 STATE, CARRY, TOKEN = (
@@ -123,6 +123,31 @@ def test_int4_shares_the_targets_lm_head(tmp_path: Path) -> None:
     }
     assert places["lm_head"] == places["embedding"] == "model.onnx.data"
     assert places["layers"] == places["model"] == "head.onnx.data"
+
+
+def test_a_trimmed_vocabulary(tmp_path: Path) -> None:
+    """The rows that it keeps are its own; with those of the script no draft is lost."""
+    target, text = agreeing(tmp_path / "mimo")
+    long = tmp_path / "long.txt"
+    long.write_text("".join(SCRIPT * 40), "utf-8")
+    options = {"parity_text": text, "calibration": "self", "calibration_text": long}
+    bundle = exported(target, tmp_path / "b", draft_vocab=320, **options)
+    assert bundle.head is not None
+    assert bundle.head.dims["vocab_used"] == 320
+    assert agreement(bundle) == [1.0, 1.0, 1.0]
+    assert differing(bundle.path, "".join(SCRIPT[:9])) == 0
+    with Pipeline.open(bundle.path, drafter="head", draft_length=3) as pipeline:
+        done = pipeline.generate("".join(SCRIPT[:5]), max_new_tokens=32, ignore_eos=True).metrics
+        assert done.accepted_tokens == done.drafted_tokens > 20
+    # The control: without the text, those of the script are among the last.
+    other = exported(target, tmp_path / "c", draft_vocab=320, parity=False)
+    with Pipeline.open(other.path, drafter="head", draft_length=3) as pipeline:
+        done = pipeline.generate("".join(SCRIPT[:5]), max_new_tokens=32, ignore_eos=True).metrics
+        assert done.accepted_tokens < done.drafted_tokens
+    with pytest.raises(InputError, match="--draft-vocab 9: expected"):
+        exported(target, tmp_path / "d", draft_vocab=9)
+    with pytest.raises(InputError, match="is for a draft: add --draft"):
+        exported(target, tmp_path / "d", draft_vocab=320, mtp=False)
 
 
 def test_left_out(random: Path, tmp_path: Path) -> None:
