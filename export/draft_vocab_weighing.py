@@ -37,7 +37,7 @@ _FIRST, _MOST_SHARE = 1024, 0.75
 # Fewer tokens must be this much faster than all, and as few as are not yet this much slower.
 _WORTH, _EQUAL = 1.01, 0.995
 _TOKENS, _ROWS = 256, 32
-_BUDGET, _TURNS = Budget(0.3, passes=10, fewest=3), 60
+_BUDGET, _TURNS = Budget(0.3, passes=10, fewest=3), 200
 # Whole, or so many tokens: what is measured.
 _WHOLE = 0
 
@@ -178,7 +178,7 @@ def _plain(job: ExportJob, bundle: Path, drafted: tuple[int, ...]) -> Iterator[O
     """Load the draft with rounding to nearest, which takes seconds; its passes cost the same."""
     job = dataclasses.replace(job, drafted=drafted)
     (spec, tensors), options = job.padded(), onnx_options(job)
-    bits = head_bits(spec, options.form, len(drafted)) if job.texts else None
+    bits = head_bits(spec, options.form) if job.texts else None
     options = dataclasses.replace(options, kv="fp32", head_bits=bits)
     with tempfile.TemporaryDirectory(dir=bundle) as name:
         write_model(spec, tensors, Path(name), options)

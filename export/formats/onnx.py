@@ -59,8 +59,8 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
         graph = dataclasses.replace(graph, kv_scales=scales)
     rounding = None
     if job.texts:
-        bits = head_bits(spec, graph.form, len(job.drafted))
-        graph = dataclasses.replace(graph, head_bits=bits)
+        # Of a trimmed head too: what it no longer reads is to be saved, not spent on bits.
+        graph = dataclasses.replace(graph, head_bits=head_bits(spec, graph.form))
         rounding = of_job(job, spec, tensors, graph.form.bits, progress)
     counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
     errors = write_model(spec, counted, folder, graph, rounding)
@@ -72,13 +72,13 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     return Exported(_FILES, graph.kv, spec.vocab_size, errors, tuple(notes))
 
 
-def head_bits(spec: DecoderSpec, form: WeightForm, rows: int = 0) -> int:
+def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
     """Return the bits of a calibrated model's head: 8, unless passes would read much more.
 
     Quantisation error of the head affects the logits directly: int8 removes half of the remaining
-    loss. ``rows`` 0 is one for each token.
+    loss.
     """
-    more = (rows or spec.vocab_size) * spec.hidden * (8 - form.bits) / 8
+    more = spec.vocab_size * spec.hidden * (8 - form.bits) / 8
     return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
 
 
