@@ -146,7 +146,7 @@ def test_all_figures_are_shown_when_asked_for(run: Run) -> None:
     ask = ["generate", "def __lt__(self, other):", "-n", 8]
     everybody, asked = (run(*ask, *more).stderr.splitlines()[0] for more in ([], ["-v"]))
     assert everybody.endswith("(details: -v)")
-    assert everybody.count(",") <= 1
+    assert everybody.count(",") <= 2  # "nothing drafted", and "busy machine" where it is
     for part in ("tokens/s", "first token ", "tokens per target pass", "drafter hybrid on onnx"):
         assert part in asked
         assert part not in everybody

@@ -188,5 +188,6 @@ def test_what_drafters_say_about_themselves_fits_together() -> None:
     for with_model in (True, False):
         found = [n for n, of in infos.items() if of.default and of.needs_model == with_model]
         assert found == [drafting.default(with_model=with_model)]
-    assert drafting.planned() == ["lookup", "recycle", "model", "tree", "hybrid", "adaptive"]
+    planned = ["lookup", "recycle", "head", "model", "tree", "headed", "hybrid", "adaptive"]
+    assert drafting.planned() == planned
     assert drafting.info("auto") == drafting.info("psychic")
