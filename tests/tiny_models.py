@@ -131,13 +131,15 @@ def write_tiny_model(
     *,
     own_rows: bool = False,
     taps: tuple[int, ...] = (),
+    drafted: tuple[int, ...] = (),
     **changes: Any,
 ) -> tuple[DecoderSpec, dict[str, FloatArray]]:
     """``model.onnx`` of a tiny random decoder in ``folder``; returns what it was made from."""
     config = tiny_config(**changes)
     spec = spec_for(config)
     tensors = random_tensors(spec, seed)
-    options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows, taps=taps)
+    options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows, taps=taps,
+                           drafted=drafted)  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     write_model(spec, MemoryTensors(tensors), folder, options)
     return spec, tensors

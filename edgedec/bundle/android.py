@@ -23,9 +23,9 @@ FORMAT = "onnx"
 _MICROSOFT = "com.microsoft::"
 # Operators of exported graphs. The full build of ONNX Runtime has more; these were tried.
 OPERATORS = frozenset({
-    "Add", "Cast", "Gather", "Gemm", "Identity", "LayerNormalization", "LessOrEqual", "Mul",
-    "Range", "ReduceSum", "Reshape", "SimplifiedLayerNormalization", "Softmax", "Split", "Sub",
-    "Tanh", "TopK", "Unsqueeze", "Where",
+    "Add", "Cast", "Concat", "Expand", "Gather", "Gemm", "Identity", "LayerNormalization",
+    "LessOrEqual", "Mul", "Range", "ReduceSum", "Reshape", "ScatterElements", "Shape",
+    "SimplifiedLayerNormalization", "Softmax", "Split", "Sub", "Tanh", "TopK", "Unsqueeze", "Where",
     *(_MICROSOFT + name for name in (
         "FastGelu", "FusedMatMul", "GatherBlockQuantized", "Gelu", "GroupQueryAttention",
         "MatMulNBits", "MoE", "QMoE", "QuickGelu", "RotaryEmbedding", "SkipLayerNormalization",

@@ -65,6 +65,29 @@ class TestOpenVino(SessionContract):
         return shared(weights, own_rows)
 
 
+@pytest.mark.parametrize("weights", ["fp32", "int4"])
+def test_a_trimmed_head_drafts_the_same_tokens(weights: str, tmp_path: Path) -> None:
+    drafted = (1, 5, 20, 40, 41, 42, 60, 80, 90)
+    write_tiny_model(tmp_path, weights, drafted=drafted)
+    tree = TokenTree(3)
+    for token, parent in ((7, 0), (2, 0), (20, 1)):
+        tree.add(token, parent)
+    rows = []
+    for kernels in (OnnxModel.load, OpenVinoModel.compile):
+        model = kernels(tmp_path, threads=1)
+        session = model.open(16)
+        session.prefill([4, 5, 6])
+        found = session.forward(tree)
+        assert found.logits is not None
+        assert np.isin(found.top_ids, drafted).all()
+        rows.append(found.logits.copy())
+        session.close()
+    for row in rows:
+        assert np.flatnonzero(np.isfinite(row[0])).tolist() == list(drafted)
+    one, other = (row[:, list(drafted)] for row in rows)
+    np.testing.assert_allclose(one, other, atol=TOLERANCE[weights])
+
+
 @pytest.fixture(scope="module")
 def tapped(tmp_path_factory: pytest.TempPathFactory) -> OpenVinoModel:
     folder = tmp_path_factory.mktemp("tapped")

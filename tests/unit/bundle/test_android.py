@@ -170,6 +170,13 @@ def test_whatever_is_exported_has_known_operators(
     assert found <= OPERATORS
 
 
+def test_a_trimmed_draft_has_known_operators(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, "int4", drafted=(0, 3, 4, 9, 17))
+    found = {one.name for one in operators(tmp_path / "model.onnx")}
+    assert "ScatterElements" in found
+    assert found <= OPERATORS
+
+
 # -- files, formats, tokenizers, chat -----------------------------------
 
 
