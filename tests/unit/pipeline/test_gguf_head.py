@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,14 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extr
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
 from edgedec import Pipeline
+from edgedec.bundle import Bundle
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.tree import Draft
 from edgedec.errors import BundleError, InputError
 from edgedec.export import ExportOptions
+from edgedec.loading.build import find_pair
+from edgedec.loading.heads import too_large
+from edgedec.loading.options import OpenOptions
 from edgedec.runtimes.llamacpp import loaded
 from edgedec.runtimes.llamacpp.context import Context
 
@@ -118,3 +123,14 @@ def test_a_manifest_with_other_layers(both: Path, tmp_path: Path, taps: object, 
     manifest["roles"]["head"]["taps"] = taps
     file.write_text(json.dumps(manifest), "utf-8")
     refused(BundleError, words, bundle)
+
+
+def test_its_memory_is_that_of_its_own_files(both: Path, plain: Pipeline) -> None:
+    """The embedding, in the file of the target in ONNX, is looked up by rows."""
+    bundle, small = Bundle.open(both), find_pair(both, OpenOptions(format="gguf"))
+    assert small.head is not None
+    said = too_large(small.head, bundle, plain.target, OpenOptions(memory=2_000_000))
+    (held,) = map(float, re.findall(r"takes about ([0-9.]+) MB", said))
+    own = ("head.onnx.data", "fuse.onnx.data")
+    weights = sum((both / "target" / name).stat().st_size for name in own) / 1e6
+    assert weights < held < 1.5 * weights + 13
