@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.session import Model, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.runtimes.onnx.head import HEAD_FILE, OnnxHead, OnnxHeadSession
 from edgedec.runtimes.onnx.model import OnnxModel
@@ -21,15 +21,18 @@ _TOKENS, _STEP = 512, 2
 _WANTED = Want.TOP | Want.STATES
 
 
-def agreement(folder: Path, texts: Sequence[Sequence[int]]) -> list[float]:
+def agreement(
+    folder: Path, texts: Sequence[Sequence[int]], model: Model | None = None
+) -> list[float]:
     """Return the share of equal first choices at each depth.
 
     Args:
         folder: with the graphs of the target and the head.
         texts: written by the target; of all together some hundred tokens are read.
+        model: the target in another format, which is closed; it shows the states of the head.
 
     """
-    model = OnnxModel.load(folder, batch_invariant=False)
+    model = OnnxModel.load(folder, batch_invariant=False) if model is None else model
     head = OnnxHead.with_fusion(folder / HEAD_FILE)
     equal, tried, left = [0] * DEPTHS, [0] * DEPTHS, _TOKENS
     longest = head.info.max_context - DEPTHS
@@ -46,7 +49,7 @@ def agreement(folder: Path, texts: Sequence[Sequence[int]]) -> list[float]:
 
 
 def _count(
-    model: OnnxModel, head: OnnxHead, text: list[int], equal: list[int], tried: list[int]
+    model: Model, head: OnnxHead, text: list[int], equal: list[int], tried: list[int]
 ) -> None:
     """Count equal first choices at each depth, from every few tokens of a text on."""
     session = model.open(len(text))

@@ -78,8 +78,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
         ]
         manifest = describing.manifest(options, sources, described)
         if head is not None:
-            job = next(job for job in jobs["target"] if job.format == "onnx")
-            reports = (*reports, head_export.export_head(head, job, folder))
+            reports = (*reports, head_export.export_head(head, jobs["target"], folder))
             roles = manifest["roles"]
             roles["head"] = head_export.described(reports[-1], head, roles["target"])
         manifest["files"] = describing.files(folder, progress)

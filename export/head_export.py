@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgedec.export import wiring
+from edgedec.export import formats, wiring
 from edgedec.export.agreement import POOR, agreement
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import ExportJob
@@ -18,17 +19,19 @@ from edgedec.export.options import ModelReport
 from edgedec.models.heads import HeadSpec
 
 _log = logging.getLogger("edgedec")
+_FORMAT = "onnx"
 
 
-def export_head(head: HeadCheckpoint, job: ExportJob, bundle: Path) -> ModelReport:
+def export_head(head: HeadCheckpoint, jobs: Sequence[ExportJob], bundle: Path) -> ModelReport:
     """Write a head's graphs into the target's folder of a bundle, and report on it.
 
     Args:
         head: the checkpoint.
-        job: of the target in ONNX, whose graph is there.
+        jobs: of the target, whose files are there; one is in ONNX.
         bundle: the folder.
 
     """
+    job = next(job for job in jobs if job.format == _FORMAT)
     folder = bundle / job.role
     target = job.padded()[0]
     # A head's own limit is that of its training texts; positions are relative.
@@ -53,6 +56,10 @@ def export_head(head: HeadCheckpoint, job: ExportJob, bundle: Path) -> ModelRepo
             " reads as %s does?",
             100 * found[0], spec.kind,
         )  # fmt: skip
+    figures = {f"agreement_{depth}": share for depth, share in enumerate(found, 1)}
+    if found:
+        others = [one.format for one in jobs if one.format != _FORMAT]
+        figures |= _elsewhere(others, spec.taps, folder, texts, found[0])
     return ModelReport(
         role="head",
         name=head.path.name,
@@ -67,8 +74,43 @@ def export_head(head: HeadCheckpoint, job: ExportJob, bundle: Path) -> ModelRepo
         vocab_used=len(head.ids),
         errors=errors,
         notes=(spec.note,) if spec.note else (),
-        parity={f"agreement_{depth}": share for depth, share in enumerate(found, 1)},
+        parity=figures,
     )
+
+
+def _elsewhere(
+    others: Sequence[str],
+    taps: Sequence[int],
+    folder: Path,
+    texts: Sequence[Sequence[int]],
+    share: float,
+) -> dict[str, float]:
+    """Return the share at depth 1 for the target in other formats, if they show its states.
+
+    Args:
+        others: the formats.
+        taps: layers before which the head reads the stream.
+        folder, texts: as for ``agreement``.
+        share: of the target in ONNX.
+
+    """
+    found = {}
+    for name in others:
+        opened = getattr(formats.exporter(name), "opened", None)
+        if opened is None:
+            continue
+        model = opened(folder)
+        model.show(taps)
+        if not model.capabilities.taps:
+            model.close()
+            continue
+        found[f"agreement_{name}"] = here = agreement(folder, texts, model)[0]
+        if here < share - wiring.BETTER:
+            _log.warning(
+                "the head's first choice is the target's in %.0f%% of the places in %s, and in"
+                " %.0f%% in onnx: use --format onnx", 100 * here, name, 100 * share,
+            )  # fmt: skip
+    return found
 
 
 def described(report: ModelReport, head: HeadCheckpoint, target: dict[str, Any]) -> dict[str, Any]:

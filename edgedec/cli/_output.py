@@ -192,6 +192,7 @@ _PARITY = {
     "agreement_1": "first choice is the target's at depth 1 {:.0%}",
     "agreement_2": "2 {:.0%}",
     "agreement_3": "3 {:.0%}",
+    "agreement_gguf": "in gguf {:.0%}",
     "tokens": "{:.0f} tokens",
     "kl_nats": "KL {:.2g} nats",
     "top1": "same best token {:.1%}",

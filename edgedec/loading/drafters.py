@@ -31,10 +31,11 @@ def drafter_for(pair: Pair, target: Model, name: str, options: OpenOptions) -> t
     if name == HEADED and options.drafter == "auto" and not target.capabilities.taps:
         name = drafting.default(with_model=pair.draft is not None)
     left_out = ""
-    if options.memory is not None and pair.head is not None and drafting.info(name).needs_head:
+    bundle, head = pair.bundle, pair.head
+    if options.memory is not None and bundle and head and drafting.info(name).needs_head:
         from edgedec.loading.heads import too_large
 
-        left_out = too_large(pair.head, pair.target, target, options)
+        left_out = too_large(head, bundle, target, options)
         name = drafting.default(with_model=False) if left_out else name
     if name != PLAIN and options.drafter == "auto" and options.draft is None:
         return PLAIN if target.capabilities.rollback is Rollback.NONE else name, left_out

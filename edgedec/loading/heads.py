@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from edgedec._support.amounts import megabytes
+from edgedec.bundle import Bundle
 from edgedec.decoding.session import Model
 from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Showing
 from edgedec.errors import BundleError, InputError
@@ -84,17 +85,19 @@ def _load(source: Source, target: Model, options: OpenOptions) -> HeadModel:
     return head
 
 
-def too_large(head: Source, source: Source, target: Model, options: OpenOptions) -> str:
+def too_large(head: Source, bundle: Bundle, target: Model, options: OpenOptions) -> str:
     """Return why a head does not fit in ``memory``, before it is loaded; empty if it may.
 
     Args:
         head: not loaded.
-        source, target: the target, loaded.
+        bundle: that has it. Of its target's file in the head's format, the head looks up rows.
+        target: loaded.
         options: with a memory limit.
 
     """
     assert options.memory is not None, "without a limit nothing is too large"
-    weights = sum(head.files[name].stat().st_size for name in head.files.keys() - source.files)
+    theirs = {name for one in bundle.target.variants.values() for name in one.files}
+    weights = sum(head.files[name].stat().st_size for name in head.files.keys() - theirs)
     logits = 2 * FLOAT_BYTES * (AUTO_LENGTH + 1) * target.info.vocab_size
     context = min(options.max_context or _SHORT, target.info.max_context)
     cache = context * target.info.kv_bytes_per_token * options.caches

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgedec._support import installation
+from edgedec.decoding.session import Model
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
@@ -87,6 +88,13 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     """See ``Exporter``."""
     return compare(job, folder / _FILE, progress)
+
+
+def opened(folder: Path) -> Model:
+    """Return the exported model in llama.cpp, which may show its states to a head."""
+    from edgedec.runtimes.llamacpp.model import LlamaModel
+
+    return LlamaModel.load(folder / _FILE)
 
 
 def _weighing_tokens(job: ExportJob) -> list[int]:

@@ -82,9 +82,9 @@ def shows_states(path: Path, layers: Sequence[int], *, timeout_s: float | None =
     """
     files = decodable_parts(GgufHeader.read(path))
     try:
-        remembered = OpenedBefore("gguf-states", f"{_version()} {layers}")
-        digest = remembered.digest(files)
-        if remembered.opened(digest):
+        remembered = OpenedBefore("gguf", _version())  # which has hashed the file already
+        asked = f"{remembered.digest(files)} states {list(layers)}"
+        if remembered.opened(asked):
             return True
         size = sum(file.stat().st_size for file in files)
         try:
@@ -92,7 +92,7 @@ def shows_states(path: Path, layers: Sequence[int], *, timeout_s: float | None =
         except BundleError as error:
             _log.warning("%s: llama.cpp shows no states: %s", path, error)
             return False
-        remembered.remember(digest)
+        remembered.remember(asked)
         remembered.save()
     except OSError:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.reference import Reference
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import loaded
+from edgedec.runtimes.llamacpp import check, loaded
 from edgedec.runtimes.llamacpp.model import LlamaModel
 
 CASES = {
@@ -64,6 +65,24 @@ def test_streams(name: str, tmp_path: Path) -> None:
     expected = reference.states(TOKENS, (0, 1))
     off = np.abs(shown(model, TOKENS, (0, 1)) - expected).max()
     assert off < TOLERANCE * np.abs(expected).max()
+
+
+def test_a_file_is_tried_once_for_the_same_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[list[int]] = []
+    ask = check.ask_once
+
+    def counted(child: str, task: dict[str, Any], *given: Any, **more: Any) -> Any:
+        tried.append(task["layers"])
+        return ask(child, task, *given, **more)
+
+    monkeypatch.setattr(check, "ask_once", counted)
+    model, _ = made(tmp_path, rope_theta=30000.0)
+    for layers in ((0,), (0,), (0, 1), (0,)):
+        model.show(layers)
+        assert model.capabilities.taps == layers
+    assert tried == [[0], [0, 1]]
 
 
 def test_another_layer_is_noticed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +14,11 @@ import pytest
 from edgedec.errors import EdgedecError, InputError
 from edgedec.library import Library, published
 from edgedec.library.drafts import LARGEST_SHARE
-from edgedec.library.published import DRAFTS, MODEL, TARGETS, Draft
+from edgedec.library.published import DRAFTS, MODEL, MTP, TARGETS, Draft
 from edgedec.library.recognise import recognise
 from edgedec.library.reference import parse
-from edgedec.models.registry import architectures
+from edgedec.models.heads import head_inside
+from edgedec.models.registry import architectures, spec_for
 
 QWEN3_4B = {"model_type": "qwen3", "num_hidden_layers": 36, "hidden_size": 2560}
 
@@ -64,6 +66,24 @@ def test_wrong_entries_are_noticed(wrong: Draft) -> None:
 def test_a_target_that_cannot_be_exported_is_noticed() -> None:
     """The control."""
     assert mistakes(DRAFTS, [one for one in architectures() if one != "olmo2"])
+
+
+def test_the_size_of_an_mtp_layer_follows_from_its_shapes() -> None:
+    """Of MiMo-7B's configuration."""
+    sizes = {
+        "model_type": "mimo", "hidden_size": 4096, "intermediate_size": 11008,
+        "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "head_dim": 128, "vocab_size": 151680, "max_position_embeddings": 32768,
+        "attention_bias": True, "num_nextn_predict_layers": 1,
+    }  # fmt: skip
+    target = spec_for(sizes)
+    head = head_inside(sizes, target)
+    assert head is not None
+    own = sum(math.prod(shape) for shape in head.tensors().values())
+    (draft,) = (one for one in DRAFTS if one.kind == MTP)
+    (whole,) = (one for one in TARGETS if one.name == draft.name)
+    assert draft.millions == round(own / 1e6)
+    assert whole.millions == round((target.parameters + own) / 1e6)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +18,14 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extr
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
 from edgedec import Pipeline
+from edgedec.bundle import Bundle
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.tree import Draft
 from edgedec.errors import BundleError, InputError
-from edgedec.export import ExportOptions
+from edgedec.export import ExportOptions, head_export, sample
+from edgedec.loading.build import find_pair
+from edgedec.loading.heads import too_large
+from edgedec.loading.options import OpenOptions
 from edgedec.runtimes.llamacpp import loaded
 from edgedec.runtimes.llamacpp.context import Context
 
@@ -32,7 +38,7 @@ def both() -> Path:
     """The demo target in both formats, with its head, in fp32."""
     options = ExportOptions(
         demo_head.MODELS / "target", Path("both"), head=demo_head.MODELS / "head",
-        formats=("onnx", "gguf"), weights="onnx=fp32,gguf=f32", calibration="none", parity=False,
+        formats=("onnx", "gguf"), weights="onnx=fp32,gguf=f32", calibration="none",
     )  # fmt: skip
     return tiny_bundles.kept(options)
 
@@ -46,6 +52,33 @@ def opened(bundle: Path, drafter: str, format: str = "gguf", **more: Any) -> Pip
 def plain(both: Path) -> Iterator[Pipeline]:
     with opened(both, "none") as pipeline:
         yield pipeline
+
+
+def test_the_export_measures_it_in_both_formats(both: Path) -> None:
+    manifest = json.loads((both / "manifest.json").read_text("utf-8"))
+    figures = manifest["roles"]["head"]["variants"]["onnx"]["parity"]
+    assert abs(figures["agreement_gguf"] - figures["agreement_1"]) < 0.02
+
+
+def test_states_that_are_wrong_in_one_format_are_warned_of(
+    both: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(both, "none") as pipeline:
+        text = list(pipeline.tokenizer.encode(sample.TEXT))[:200]
+
+    def share() -> float:
+        head = Bundle.open(both).head
+        assert head is not None
+        given = head.taps, both / "target", [text], 0.6
+        return head_export._elsewhere(["gguf"], *given)["agreement_gguf"]
+
+    with caplog.at_level(logging.WARNING, "edgedec"):
+        right = share()
+        assert caplog.text == ""
+        states = Context.states
+        monkeypatch.setattr(Context, "states", lambda self, count: -states(self, count))
+        assert share() < right - 0.2
+    assert "in gguf, and in 60% in onnx: use --format onnx" in caplog.text
 
 
 @pytest.mark.parametrize("drafter", ["head", "auto"])
@@ -118,3 +151,14 @@ def test_a_manifest_with_other_layers(both: Path, tmp_path: Path, taps: object, 
     manifest["roles"]["head"]["taps"] = taps
     file.write_text(json.dumps(manifest), "utf-8")
     refused(BundleError, words, bundle)
+
+
+def test_its_memory_is_that_of_its_own_files(both: Path, plain: Pipeline) -> None:
+    """The embedding, in the file of the target in ONNX, is looked up by rows."""
+    bundle, small = Bundle.open(both), find_pair(both, OpenOptions(format="gguf"))
+    assert small.head is not None
+    said = too_large(small.head, bundle, plain.target, OpenOptions(memory=2_000_000))
+    (held,) = map(float, re.findall(r"takes about ([0-9.]+) MB", said))
+    own = ("head.onnx.data", "fuse.onnx.data")
+    weights = sum((both / "target" / name).stat().st_size for name in own) / 1e6
+    assert weights < held < 1.5 * weights + 13
