@@ -46,16 +46,18 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
 
 
 def _source(pair: Pair, target: Model) -> Source:
-    if pair.head is None:
+    own = None if pair.bundle is None else pair.bundle.head
+    if own is None:
         raise InputError(
             f"--drafter head needs a head, and {pair.where} has none: export the target with"
             " --head, or try --drafter lookup"
         )
-    shown = isinstance(target, Showing) and target.capabilities.taps
-    if pair.head.format != pair.target.format and not shown:
+    other = pair.head is not None and pair.head.format != pair.target.format
+    if pair.head is None or (other and not target.capabilities.taps):
         raise InputError(
-            f"the head of {pair.where} is for {pair.head.format}, not for {pair.target.format}:"
-            f" give --format {pair.head.format}, or try --drafter lookup"
+            f"the head of {pair.where} is for {', '.join(own.variants)}, not for"
+            f" {pair.target.format}: give --format {next(iter(own.variants))}, or try --drafter"
+            " lookup"
         )
     if not target.capabilities.taps:
         raise InputError(

@@ -102,10 +102,21 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
     head = None if bundle is None else bundle.head
     if bundle is None or head is None:
         return Pair(str(target), source, own_draft, bundle, shared)
-    # A head runs in its own format beside a target in any other that shows its states.
-    own = source.format if source.format in head.variants else next(iter(head.variants))
-    reads = _of_role(bundle, head, own)
+    own = _head_format(head, source)
+    reads = None if own is None else _of_role(bundle, head, own)
     return Pair(str(target), source, own_draft, bundle, shared, reads)
+
+
+def _head_format(head: Role, target: Source) -> str | None:
+    """Return the format in which a head runs beside a target, or None if it cannot.
+
+    That is the target's own, or another one if the target's runtime can show the head its states.
+    """
+    if target.format in head.variants:
+        return target.format
+    shown = registry.of_format(target.format).shown
+    able = shown is not None and shown(target.path, head.taps)
+    return next(iter(head.variants)) if able else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgedec.errors import InputError
 
@@ -95,6 +97,8 @@ class AdapterInfo:
         providers: whether it has execution providers, of which ``LoadOptions`` may name some.
         processor: whether it computes on the processor where no device is named.
         target_places: devices and providers that the draft does not take over from the target.
+        shown: given a target's file and layers, whether the runtime may be able to show the
+            residual streams before these to a head in another format; None if it never does.
 
     """
 
@@ -109,6 +113,7 @@ class AdapterInfo:
     providers: bool = False
     processor: bool = True
     target_places: tuple[str, ...] = ()
+    shown: Callable[[Path, Sequence[int]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

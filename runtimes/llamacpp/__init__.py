@@ -1,5 +1,8 @@
 """Decoders in GGUF on llama.cpp: trees by sequences on shared cells."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from edgedec.records.adapter import AdapterInfo, LoadOption
 
 OPTIONS = (
@@ -24,6 +27,17 @@ OPTIONS = (
     ),
     LoadOption("mlock", bool, "keep the weights in memory.", default=False),
 )  # fmt: skip
+
+
+def _shown(path: Path, layers: Sequence[int]) -> bool:
+    from edgedec.gguf import GgufHeader
+    from edgedec.runtimes.llamacpp.taps import may_show
+
+    header = GgufHeader.read(path)
+    count = header.number(f"{header.architecture}.block_count", 0)
+    return may_show(header.architecture, count, layers)
+
+
 INFO = AdapterInfo(
     name="llamacpp",
     module=f"{__name__}.adapter",
@@ -33,4 +47,5 @@ INFO = AdapterInfo(
     extra="gguf",
     purpose="decodes and quantises GGUF files with llama.cpp",
     options=OPTIONS,
+    shown=_shown,
 )

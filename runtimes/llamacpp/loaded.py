@@ -12,7 +12,7 @@ from edgedec.runtimes.llamacpp.check import shows_states
 from edgedec.runtimes.llamacpp.context import CHUNK, Context, Settings, head_rows
 from edgedec.runtimes.llamacpp.facts import Facts, eos_ids, fingerprint, first_padding, least_cells
 from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api, has_states
-from edgedec.runtimes.llamacpp.taps import ARCHITECTURES
+from edgedec.runtimes.llamacpp.taps import may_show
 
 _TOP_K = 8
 
@@ -80,9 +80,7 @@ class LoadedWeights:
         its streams.
         """
         layers, count = tuple(layers), int(api.llama_model_n_layer(self.weights.pointer))
-        if not layers or not all(0 <= layer < count for layer in layers):
-            return  # llama.cpp shows no stream behind the last layer of these architectures
-        if not has_states() or self._architecture not in ARCHITECTURES:
+        if not has_states() or not may_show(self._architecture, count, layers):
             return
         if shows_states(self._file, layers):
             self._settings = dataclasses.replace(self._settings, taps=layers)

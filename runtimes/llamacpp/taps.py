@@ -21,6 +21,15 @@ _GET = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
 ARCHITECTURES = ("llama", "qwen3", "qwen3moe")
 
 
+def may_show(architecture: str | None, count: int, layers: Sequence[int]) -> bool:
+    """Return whether llama.cpp's graph of an architecture shows the streams before these layers.
+
+    It shows none behind the last one of ``count``.
+    """
+    known = architecture in ARCHITECTURES
+    return known and bool(layers) and all(0 <= layer < count for layer in layers)
+
+
 class Taps:
     """The two functions of a loaded library.
 

@@ -18,7 +18,7 @@ from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.reference import Reference
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import check, loaded
+from edgedec.runtimes.llamacpp import check, loaded, taps
 from edgedec.runtimes.llamacpp.model import LlamaModel
 
 CASES = {
@@ -109,7 +109,7 @@ def test_an_architecture_that_ends_the_process_ends_a_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As if it had been taken for one that shows its streams."""
-    monkeypatch.setattr(loaded, "ARCHITECTURES", ("qwen2",))
+    monkeypatch.setattr(taps, "ARCHITECTURES", ("qwen2",))
     model, _ = made(tmp_path, model_type="qwen2")
     model.show((1,))
     assert model.capabilities.taps == ()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import demo_head
+import mimo_case
 import pytest
 import tiny_bundles
 
@@ -22,11 +23,11 @@ from edgedec.bundle import Bundle
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.tree import Draft
 from edgedec.errors import BundleError, InputError
-from edgedec.export import ExportOptions, head_export, sample
+from edgedec.export import ExportOptions, export_bundle, head_export, sample
 from edgedec.loading.build import find_pair
 from edgedec.loading.heads import too_large
 from edgedec.loading.options import OpenOptions
-from edgedec.runtimes.llamacpp import loaded
+from edgedec.runtimes.llamacpp import taps
 from edgedec.runtimes.llamacpp.context import Context
 
 PROMPT = "def read_lines(path):"
@@ -135,7 +136,7 @@ def refused(kind: type[Exception], words: str, bundle: Path, **options: Any) -> 
 
 
 def test_a_target_that_shows_nothing(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaded, "ARCHITECTURES", ())
+    monkeypatch.setattr(taps, "ARCHITECTURES", ())
     refused(InputError, "is for onnx, not for gguf: give --format onnx", both)
     with opened(both, "auto") as pipeline:
         assert pipeline.engine.drafter.name not in ("head", "headed")
@@ -162,3 +163,19 @@ def test_its_memory_is_that_of_its_own_files(both: Path, plain: Pipeline) -> Non
     own = ("head.onnx.data", "fuse.onnx.data")
     weights = sum((both / "target" / name).stat().st_size for name in own) / 1e6
     assert weights < held < 1.5 * weights + 13
+
+
+def test_a_head_that_reads_the_last_stream_is_for_onnx_alone(tmp_path: Path) -> None:
+    """MiMo's: in llama.cpp its target is one without a head, for comparisons as well."""
+    out = tmp_path / "b"
+    export_bundle(
+        ExportOptions(
+            mimo_case.checkpoint(tmp_path / "mimo"), out, formats=("onnx", "gguf"),
+            weights="onnx=fp32,gguf=f32", calibration="none", parity=False,
+        )
+    )  # fmt: skip
+    assert find_pair(out, OpenOptions(format="onnx")).head is not None
+    assert find_pair(out, OpenOptions(format="gguf")).head is None
+    refused(InputError, "is for onnx, not for gguf: give --format onnx", out)
+    with opened(out, "auto") as pipeline:
+        assert pipeline.engine.drafter.name == "text"
