@@ -17,6 +17,7 @@ from typing import Any
 
 from edgedec.bundle.manifest import SCHEMA_VERSION
 from edgedec.errors import InputError
+from edgedec.export.options import FULL
 from edgedec.loading.build import OpenOptions
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import Prompt
@@ -101,6 +102,19 @@ class Bundles:
             block_size=block_size,
             batch_invariant=batch_invariant,
             kv=kv,
+            draft_vocab=FULL,
+        )
+
+    def trimmed(self, target: str, draft: str, draft_vocab: int | str) -> Path:
+        """Return a grown pair in int4 whose draft's head keeps so many tokens."""
+        sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
+        return self._exported(
+            f"trimmed-{draft_vocab}-{target}-{draft}-{sources}",
+            target=self.checkpoint("target", target),
+            draft=self.checkpoint("draft", draft),
+            weights="int4",
+            block_size=None,
+            draft_vocab=draft_vocab,
         )
 
     def alone(

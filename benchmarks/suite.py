@@ -12,6 +12,7 @@ from benchmarks.sections.android_core import android_core
 from benchmarks.sections.busy import busy
 from benchmarks.sections.conversations import conversations
 from benchmarks.sections.draft_context import draft_context
+from benchmarks.sections.draft_vocabulary import draft_vocabulary
 from benchmarks.sections.drafts import drafts
 from benchmarks.sections.engine_cost import engine
 from benchmarks.sections.estimate import estimate
@@ -107,6 +108,7 @@ _SECTIONS = (
     estimate,
     conversations,
     draft_context,
+    draft_vocabulary,
     drafts,
     kv_types,
     memory_held,

@@ -11,6 +11,7 @@ import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,10 @@ _FIRST, _MOST_SHARE = 1024, 0.75
 # Fewer tokens must be this much faster than all, and as few as are not yet this much slower.
 _WORTH, _EQUAL = 1.01, 0.995
 _TOKENS, _ROWS = 256, 32
-_BUDGET = Budget(0.3, passes=10, fewest=3)
-_TURNS, _IN_A_ROW = 8, 25
+_BUDGET = Budget(1.0, passes=30, fewest=3)
+# Of the drafts' passes: turns at most, passes in each, and how long their shortest time has to stay
+# the same.
+_TURNS, _IN_A_ROW, _STAYED, _STAYS = 60, 25, 8, 0.98
 # Whole, or so many tokens: what is measured.
 _WHOLE = 0
 
@@ -192,22 +195,46 @@ def _pass_seconds(target: Model, text: Sequence[int]) -> dict[int, float]:
     rows = [1 + length for length in _LENGTHS]
     with closing(_opened(target, text, max(rows))) as session:
         times = time_passes(session, rows, _BUDGET, lambda times: False, text)
-    return {width: min(each.seconds for each in passes) for width, passes in times.items()}
+    least = {width: min(each.seconds for each in passes) for width, passes in times.items()}
+    return undisturbed(least, sorted(least, reverse=True))
 
 
 def _step_seconds(drafts: Mapping[int, Model], text: Sequence[int]) -> dict[int, float]:
-    """Return the seconds of each draft's undisturbed pass of one row, measured in turns."""
+    """Return the seconds of each draft's undisturbed pass of one row, measured in turns.
+
+    Turns end when the shortest passes have long stayed the same.
+    """
     with ExitStack() as stack:
         sessions = {
             count: stack.enter_context(closing(_opened(draft, text, 1)))
             for count, draft in drafts.items()
         }
-        times: dict[int, list[float]] = {count: [] for count in drafts}
+        least, same = dict.fromkeys(drafts, inf), 0
         for _ in range(_TURNS):
+            before = dict(least)
             for count, session in sessions.items():
                 # Threads of the one before keep a core busy for a while, so some in a row.
-                times[count] += [time_pass(session, text[-1:]) for _ in range(_IN_A_ROW)]
-    return {count: min(of_one) for count, of_one in times.items()}
+                times = [time_pass(session, text[-1:]) for _ in range(_IN_A_ROW)]
+                least[count] = min(least[count], *times)
+            shorter = any(least[count] < _STAYS * before[count] for count in least)
+            same = 0 if shorter else same + 1
+            if same == _STAYED:
+                break
+    return undisturbed(least, [_WHOLE, *sorted(least.keys() - {_WHOLE}, reverse=True)])
+
+
+def undisturbed(least: Mapping[int, float], by_work: Sequence[int]) -> dict[int, float]:
+    """Return seconds that do not grow with less work, as only disturbed ones can.
+
+    Args:
+        least: the shortest seconds that were measured.
+        by_work: its keys, the most work first.
+
+    """
+    found, seconds = {}, inf
+    for key in by_work:
+        seconds = found[key] = min(seconds, least[key])
+    return found
 
 
 def _opened(model: Model, text: Sequence[int], rows: int) -> Session:

@@ -59,6 +59,10 @@ PRESETS: Mapping[str, Shape] = MappingProxyType(
         "target-1b": Shape(2048, 8192, 16, 32, 8, 4096),
         "draft-50m": Shape(1024, 3072, 4, 16, 8, 4096),
         "draft-150m": Shape(1536, 7168, 4, 16, 8, 4096),
+        # A draft whose head is half of it, as that of Gemma 3 270M, and a target of its class:
+        # 35 M and 18 M.
+        "target-35m": Shape(1024, 2048, 4, 8, 4, 4096),
+        "draft-half-head": Shape(2048, 512, 2, 4, 2, 4096),
         "target-0.55b-32k": Shape(2048, 8192, 8, 32, 8, 32768),
         "draft-60m-32k": Shape(768, 3072, 4, 12, 6, 32768),
     }

@@ -160,11 +160,18 @@ def test_the_most_tokens_of_the_nearly_fastest_are_kept() -> None:
     assert weighing.candidates(300, 1200) == []
 
 
+def test_times_that_contradict_each_other_show_no_gain() -> None:
+    """Less work takes no longer: a narrow pass that did was disturbed."""
+    found = weighing.undisturbed({0: 3.0, 4096: 4.0, 1024: 5.0}, [0, 4096, 1024])
+    assert found == {0: 3.0, 4096: 3.0, 1024: 3.0}
+    assert weighing.undisturbed({2: 1.0, 4: 2.0}, [4, 2]) == {2: 1.0, 4: 2.0}
+
+
 def test_auto_weighs_a_large_head_and_says_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weighing, "LEAST_NUMBERS", 0)
-    monkeypatch.setattr(weighing, "_TURNS", 5)
+    monkeypatch.setattr(weighing, "_TURNS", 2)
     options = ExportOptions(
         MODELS / "target", tmp_path / "b", MODELS / "draft", weights="int4", parity=False
     )
