@@ -116,11 +116,7 @@ def _check_meant(options: ExportOptions) -> None:
         ),
         ("--batch-invariant", options.batch_invariant, ("onnx",)),
         ("--head", options.head is not None, ("onnx",)),
-        (
-            f"--draft-vocab {options.draft_vocab}",
-            _trims(options),
-            ("onnx",),
-        ),
+        (f"--draft-vocab {options.draft_vocab}", _trims(options), ("onnx",)),
         ("--form", options.form is not None, ("coreml",)),
         ("--rows", options.rows is not None, ("coreml",)),
         ("--static-rows", options.static_rows is not None, ("onnx-static",)),

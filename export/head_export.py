@@ -46,18 +46,12 @@ def export_head(head: HeadCheckpoint, jobs: Sequence[ExportJob], bundle: Path) -
     )
     errors = write_head(spec, head.tensors, head.ids, folder, options)
     texts = job.texts or (job.tokens,)
-    found = agreement(folder, texts) if job.options.parity else []
-    if found:
+    figures: dict[str, float] = {}
+    if job.options.parity:
+        found = agreement(folder, texts)
         wiring.check(head, spec, target, folder, options, texts, found)
-    if found and found[0] < POOR:
-        _log.warning(
-            "the head's first choice is the target's in %.0f%% of the places, which drafts nothing"
-            " useful: was it made for this target, and does its config.json name the layers it"
-            " reads as %s does?",
-            100 * found[0], spec.kind,
-        )  # fmt: skip
-    figures = {f"agreement_{depth}": share for depth, share in enumerate(found, 1)}
-    if found:
+        _warn(found[0], spec.kind)
+        figures = {f"agreement_{depth}": share for depth, share in enumerate(found, 1)}
         others = [one.format for one in jobs if one.format != _FORMAT]
         figures |= _elsewhere(others, spec.taps, folder, texts, found[0])
     return ModelReport(
@@ -76,6 +70,17 @@ def export_head(head: HeadCheckpoint, jobs: Sequence[ExportJob], bundle: Path) -
         notes=(spec.note,) if spec.note else (),
         parity=figures,
     )
+
+
+def _warn(share: float, kind: str) -> None:
+    """Log that a head drafts nothing useful, if so few of its first choices are the target's."""
+    if share < POOR:
+        _log.warning(
+            "the head's first choice is the target's in %.0f%% of the places, which drafts nothing"
+            " useful: was it made for this target, and does its config.json name the layers it"
+            " reads as %s does?",
+            100 * share, kind,
+        )  # fmt: skip
 
 
 def _elsewhere(

@@ -171,6 +171,13 @@ class Bundle:
         bundle._check_hashes(LARGEST_SIZE if verify else SMALL_FILE_BYTES)
         return bundle
 
+    def stored_bytes(self, role: Role, format: str) -> int:
+        """Return the bytes of a model's files in a format; a head's without those of its target."""
+        own = set(role.variant(format).files)
+        if role is not self.target:
+            own -= {name for one in self.target.variants.values() for name in one.files}
+        return sum(self.files[name].size_bytes for name in own)
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The target, and the draft if there is one."""

@@ -143,9 +143,7 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
     if role.role == "target":
         rows.append(("", Chat.of(bundle).describe()))
     for variant in role.variants.values():
-        shared = role.role == "head" and bundle.target.variants.get(variant.format)
-        own = set(variant.files) - set(shared.files if shared else ())
-        stored = sum(bundle.files[name].size_bytes for name in own)
+        stored = bundle.stored_bytes(role, variant.format)
         kind = f"{variant.format}, weights {variant.weights}, KV {variant.kv}, {size(stored)}"
         if variant.draft_vocab is not None:
             kind += f", drafts {variant.draft_vocab} tokens"

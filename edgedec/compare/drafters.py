@@ -44,9 +44,8 @@ def entrants(
     plain = common.changed(drafter="none", batch_invariant=False)
     infos = {name: drafting.info(name) for name in drafting.usable()}
     able = [n for n in drafting.planned() if has_draft or not infos[n].needs_model]
-    able = [n for n in able if not infos[n].needs_head]
+    able = [n for n in able if has_head or not infos[n].needs_head]
     able += [n for n, of in infos.items() if of.needs_mask and has_mask]
-    able += [n for n, of in infos.items() if of.needs_head and has_head]
     drafters = [drafting.AUTO, *(name for name in able if not drafting.info(name).parts)]
     return {PLAIN: plain, **{name: common.changed(drafter=name) for name in drafters}}
 

@@ -19,7 +19,6 @@ from edgedec.decoding.session import Model, Session
 from edgedec.decoding.session_abilities import HeadModel, HeadSession
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
-from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
@@ -30,7 +29,6 @@ from edgedec.loading.sources import Pair, Source, find
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context
 from edgedec.overlap.clock import WallClock
-from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place
 from edgedec.records.plan import SEQUENTIAL, Plan
 from edgedec.runtimes import registry
@@ -60,45 +58,40 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
         meter.mark("tokenizer")
-        target = _loaded(pair.target, options.of_target(options.batch_invariance(drafter, rule)))
+        target = pair.target.load(options.of_target(options.batch_invariance(drafter, rule)))
         stack.callback(target.close)
         options = _within(options, pair.target, target)
-        meter.mark("target")
         _check_turns(target, options)
         _show_states(pair, target, drafter)
         drafter, left_out = drafter_for(pair, target, drafter, options)
         meter.mark("target")
         draft = _load_draft(pair, target, drafter, options, stack)
         head = _load_head(pair, target, drafter, options, stack)
+        helper = head or draft
         meter.mark("draft")
         translation = _translation(pair, tokenizer, target, draft)
         meter.mark("tokenizer")
         plan = _plan(pair, drafter, options)
-        opened = open_sessions(target, head or draft, plan, options, meter, stack)
-        parts = _drafter_parts(target, draft, translation, options)
-        parts = _with_session(parts, head, opened.draft)
-        if pair.draft is not None:
-            parts = dataclasses.replace(parts, mask=pair.draft.mask)
-        engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
+        opened = open_sessions(target, helper, plan, options, meter, stack)
+        parts = _drafter_parts(pair, target, draft, translation, options)
+        more = [_another(helper, opened.draft, stack) for _ in range(1, options.parallel)]
+        every = [_with_session(parts, head, session) for session in (opened.draft, *more)]
+        engine = build_engine(plan, opened.target, every[0], WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
-        others = []
         if not target.capabilities.phases:
             engine.pool.limit = options.caches
-            made = (
-                _another(head or draft, opened.draft, stack) for _ in range(1, options.parallel)
-            )
-            every = [_with_session(parts, head, session) for session in made]
-            others = _parallel_engines(engine, plan, every, stack)
+        others = _parallel_engines(engine, plan, every[1:], stack)
         stack.callback(engine.pool.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        unloadable = next((d for d in (head, draft) if isinstance(d, UnloadableModel)), None)
+        unloadable = helper if isinstance(helper, UnloadableModel) else None
         guard = opened.guard(options, [engine, *others], unloadable)
-        if guard is not None and left_out:
+        if guard is not None:
             guard.say(left_out)
         bound = _bound(opened.caches, target)
-        left = stack.pop_all()
-        return OpenPair(pair, target, engine, tokenizer, facts, left, bound, guard, others)
+        return OpenPair(
+            pair, target, engine, tokenizer, facts, stack.pop_all(), bound, guard, others
+        )
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:
@@ -131,13 +124,18 @@ def _check_turns(target: Model, options: OpenOptions) -> None:
 
 
 def _drafter_parts(
-    target: Model, draft: Model | None, translation: Translation | None, options: OpenOptions
+    pair: Pair,
+    target: Model,
+    draft: Model | None,
+    translation: Translation | None,
+    options: OpenOptions,
 ) -> DrafterParts:
     return DrafterParts(
         target.info.vocab_size,
         branches=target.capabilities.drafted_branches,
         translation=translation,
         draft_branches=draft.capabilities.branches if draft else None,
+        mask=pair.draft.mask if pair.draft else None,
         choose_window=options.compares_windows,
         # With parallel requests, others wait while a draft model prefills.
         prefill_at_once=TURN if options.parallel > 1 else PREFILL_AT_ONCE,
@@ -219,7 +217,7 @@ def _load_draft(
             f"--drafter {drafter} needs a draft model and {pair.where} has none: "
             "give one with --draft FILE.gguf, or try --drafter lookup"
         )
-    load = partial(_loaded, pair.draft, options.of_draft(), options.given_for_draft)
+    load = partial(pair.draft.load, options.of_draft(), options.given_for_draft)
     # An overlapped draft model may be computing when its memory is needed.
     unloads = options.memory is not None and options.schedule == SEQUENTIAL
     draft: Model = UnloadableModel(load) if unloads else load()
@@ -271,12 +269,6 @@ def _translation(
     return translate(
         tokenizer, pair.draft.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
     )
-
-
-def _loaded(source: Source, options: LoadOptions, for_draft: Sequence[str] = ()) -> Model:
-    source.admit()
-    with pinned(options.cores):
-        return registry.load(source.format, source.path, options, for_draft)
 
 
 def _describe(

@@ -9,14 +9,12 @@ from edgedec.bundle import Bundle
 from edgedec.decoding.session import Model
 from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Showing
 from edgedec.errors import BundleError, InputError
-from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import resident_bytes
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Pair, Source
 from edgedec.loading.unloading import UnloadableHead
 from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES
 from edgedec.memory.grant import granting, with_spare
-from edgedec.runtimes import registry
 
 # The least context for which a head is loaded, in tokens.
 _SHORT = 512
@@ -68,9 +66,8 @@ def _source(pair: Pair, target: Model) -> Source:
 
 
 def _load(source: Source, target: Model, options: OpenOptions) -> HeadModel:
-    source.admit()
-    with pinned(options.load.cores):
-        head = registry.load_head(source.format, source.path, source.files.values(), options.load)
+    head = source.load(options.load)
+    assert isinstance(head, HeadModel), "its role is a head's"
     columns = head.info.vocab_size, target.info.vocab_size
     if columns[0] != columns[1]:
         head.close()
@@ -98,8 +95,8 @@ def too_large(head: Source, bundle: Bundle, target: Model, options: OpenOptions)
 
     """
     assert options.memory is not None, "without a limit nothing is too large"
-    theirs = {name for one in bundle.target.variants.values() for name in one.files}
-    weights = sum(head.files[name].stat().st_size for name in head.files.keys() - theirs)
+    assert bundle.head is not None, "it is of this bundle"
+    weights = bundle.stored_bytes(bundle.head, head.format)
     logits = 2 * FLOAT_BYTES * (AUTO_LENGTH + 1) * target.info.vocab_size
     context = min(options.max_context or _SHORT, target.info.max_context)
     cache = context * target.info.kv_bytes_per_token * options.caches

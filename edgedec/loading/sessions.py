@@ -157,11 +157,8 @@ def open_sessions(
     of_draft = None
     if draft is not None and found.draft is not None:
         of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
-        if isinstance(draft, HeadModel):
-            from edgedec.decoding.drafting.head import state_bytes
-
-            buffers = state_bytes(draft) * options.parallel
-            of_draft = replace(of_draft, held=of_draft.held + buffers)
+        waiting = _waiting_bytes(draft) * options.parallel
+        of_draft = replace(of_draft, held=of_draft.held + waiting)
     costs = Costs(
         of_target.times(options.caches),
         of_draft and of_draft.times(options.parallel),
@@ -178,6 +175,15 @@ def open_sessions(
                 session.close()
         found = _opened(target, draft, options, capacity, stack)
     return replace(found, costs=costs, meter=meter)
+
+
+def _waiting_bytes(draft: Model) -> int:
+    """Return the bytes of states that wait for a head; 0 for a draft model."""
+    if not isinstance(draft, HeadModel):
+        return 0
+    from edgedec.decoding.drafting.head import state_bytes
+
+    return state_bytes(draft)
 
 
 def _opened(

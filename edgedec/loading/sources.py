@@ -10,7 +10,10 @@ from typing import Any
 from edgedec._support.model_path import GGUF, is_gguf, part_of_model
 from edgedec.bundle import Bundle, Role
 from edgedec.bundle.manifest import sha256_of
+from edgedec.decoding.session import Model
 from edgedec.errors import BundleError, InputError
+from edgedec.hardware.pinning import pinned
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
 
@@ -23,7 +26,7 @@ class Source:
     """One model that can be loaded.
 
     Attributes:
-        role: ``target`` or ``draft``.
+        role: ``target``, ``draft`` or ``head``.
         format: decides the runtime.
         path: its main file.
         files: all files that determine its logits, by name.
@@ -52,6 +55,19 @@ class Source:
     def hashes(self) -> dict[str, str]:
         """Return sha256 by file; reads every byte."""
         return {name: sha256_of(path) for name, path in self.files.items()}
+
+    def load(self, options: LoadOptions, for_draft: Sequence[str] = ()) -> Model:
+        """Check the file, and load it with its threads on the cores that the options name.
+
+        Raises:
+            InputError, BundleError, RuntimeUnavailable: see ``registry.load``.
+
+        """
+        self.admit()
+        with pinned(options.cores):
+            if self.role == "head":
+                return registry.load_head(self.format, self.path, self.files.values(), options)
+            return registry.load(self.format, self.path, options, for_draft)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ class MemoryGuard:
         return self._levels[self._at]
 
     def say(self, note: str) -> None:
-        """Add a line to the notes, once."""
-        if note not in self.notes:
+        """Add a line to the notes, once; an empty one is none."""
+        if note and note not in self.notes:
             self.notes.append(note)
             _log.warning(note)
 
@@ -219,8 +219,7 @@ class MemoryGuard:
     def _go_to(self, at: int, reason: str, held: int) -> None:
         before, kind = self.level, "retreat" if at > self._at else "return"
         self._at = at
-        if self.level.note:
-            self.say(self.level.note)
+        self.say(self.level.note)
         self._free()
         self._record.events.append(
             MemoryEvent(kind, before.name, self.level.name, reason, held, self._metrics.emitted)

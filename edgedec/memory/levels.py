@@ -25,6 +25,7 @@ from edgedec.memory.account import Account, ModelCosts, Shape, account, remember
 # Measured: tokenising takes 200 bytes per byte of text; a token is about four bytes.
 TOKENISING_BYTES = 800
 _SHORTER, _SMALLER, _NOTHING = DraftLimits(8, 4), DraftLimits(2, 2), DraftLimits(0, 0)
+_LIMITED = (("shorter drafts", _SHORTER), ("smaller drafts", _SMALLER))
 FULL = "everything"
 _NO_HEAD = "--memory holds the target's cache but not its head with it: going on without the head"
 
@@ -35,7 +36,7 @@ class Unloadable(Protocol):
     def unload(self) -> None: ...
 
     def load(self) -> None:
-        """Load the weights if needed; RuntimeUnavailable if that is no longer possible."""
+        """Load the weights unless they are loaded; RuntimeUnavailable if they cannot be."""
         ...
 
 
@@ -98,9 +99,8 @@ def levels(
     if drafter.name == PLAIN:
         return [full]
     found = [full]
-    for name, limits in (("shorter drafts", _SHORTER), ("smaller drafts", _SMALLER)):
-        if limits.nodes < most:
-            found.append(replace(full, name=name, limits=limits, release=trim))
+    limited = replace(full, release=trim)
+    found += [replace(limited, name=n, limits=at) for n, at in _LIMITED if at.nodes < most]
     small = replace(found[-1], limits=_SMALLER)
     if not isinstance(drafter, Evictable):
         return [*found, replace(small, name="plain decoding", limits=_NOTHING)]

@@ -21,7 +21,6 @@ from edgedec.decoding.session_abilities import HeadModel
 from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.hardware.pinning import pinned
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import Models, Source
 from edgedec.overlap.clock import Clock, WallClock
@@ -30,7 +29,6 @@ from edgedec.profiling.children import DRAFT, HEAD, TARGET
 from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, limit_s, results, whole
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
-from edgedec.runtimes import registry
 from edgedec.text.vocabulary_map import translate
 
 # Room for drafted tokens after the end of a text, and tokens of the text that warms caches.
@@ -237,11 +235,8 @@ class _Stage:
         """Return a loaded model; plans at one place share it."""
         key = role, place, batch_invariant
         if key not in self._models:
-            source = self._source(role, place)
-            source.admit()
-            with pinned(place.cores):
-                options = place.load_options(batch_invariant=batch_invariant)
-                self._models[key] = registry.load(place.format, source.path, options)
+            options = place.load_options(batch_invariant=batch_invariant)
+            self._models[key] = self._source(role, place).load(options)
             self._stack.callback(self._models[key].close)
         return self._models[key]
 
@@ -249,18 +244,8 @@ class _Stage:
         self, parts: DrafterParts, plan: Plan, capacity: int, stack: ExitStack
     ) -> DrafterParts:
         """Return the parts with the target's head and a session of it."""
-        place = plan.target
-        key = HEAD, place, None
-        if key not in self._models:
-            source = self._source(HEAD, place)
-            source.admit()
-            files = source.files.values()
-            with pinned(place.cores):
-                made = registry.load_head(place.format, source.path, files, place.load_options())
-            self._models[key] = made
-            self._stack.callback(made.close)
-        head = self._models[key]
-        assert isinstance(head, HeadModel), "what load_head() returned"
+        head = self._model(HEAD, plan.target, None)
+        assert isinstance(head, HeadModel), "its role is a head's"
         own = head.open(min(capacity, head.info.max_context))
         stack.callback(own.close)
         return replace(parts, head=head, head_session=own)

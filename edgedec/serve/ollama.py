@@ -66,7 +66,7 @@ def routes(router: Router) -> list[Route]:
 
 
 class _About:
-    """What Ollama's clients ask about models."""
+    """Answers to what Ollama's clients ask about models."""
 
     def __init__(self, router: Router) -> None:
         self._router, self._served = router, router.served

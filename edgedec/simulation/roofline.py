@@ -70,7 +70,7 @@ class ModelSize:
 
     @property
     def precision(self) -> str:
-        """Of products; a device without it uses the next wider one."""
+        """Precision of its products; a device that lacks it uses the next wider one."""
         return FORMATS[self.weights][1]
 
     def operations(self, context: int) -> float:
@@ -95,7 +95,8 @@ def parse(text: str) -> ModelSize:
     count = float(found[1]) * {"B": 1e9, "M": 1e6}[found[2].upper()]
     if not 1e6 <= count <= 1e13:
         raise InputError(f"model {text[:40]!r}: expected 1M to 10000B parameters")
-    bits, _ = FORMATS[words[1].lower()]
+    weights = words[1].lower()
+    bits = FORMATS[weights][0]
     layers = max(1, round((count / (_PER_LAYER * _WIDE**2)) ** (1 / 3)))
     hidden = round(math.sqrt(count / (_PER_LAYER * layers)))
     return ModelSize(
@@ -105,7 +106,7 @@ def parse(text: str) -> ModelSize:
         kv_bytes_per_token=4 * layers * hidden,
         layers=layers,
         hidden=hidden,
-        weights=words[1].lower(),
+        weights=weights,
     )
 
 

@@ -210,14 +210,12 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
             f"the bundle does not say the {role.role}'s {missing[0]}: give sizes with --target"
             " and --draft, as in '7B int4'"
         )
-    # A head's files are beside the target's, which it shares.
-    own = variant.files if role is bundle.target else set(variant.files) - _files(bundle.target)
     heads = dims.get("kv_heads", dims.get("heads", 1))
     width = dims.get("head_dim", dims["hidden"] // dims.get("heads", 1))
     return ModelSize(
         name=role.source,
         parameters=dims["parameters"],
-        weight_bytes=sum(bundle.files[name].size_bytes for name in own),
+        weight_bytes=bundle.stored_bytes(role, variant.format),
         kv_bytes_per_token=2 * dims["layers"] * heads * width * KV_BYTES.get(variant.kv, 2),
         layers=dims["layers"],
         hidden=dims["hidden"],
@@ -225,10 +223,6 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
         vocab_size=dims["vocab_size"],
         max_context=dims.get("max_context", 4096),
     )
-
-
-def _files(role: Role) -> set[str]:
-    return {name for variant in role.variants.values() for name in variant.files}
 
 
 def _format(weights: str) -> str:

@@ -260,7 +260,7 @@ def test_presets_grow_the_demo_pair() -> None:
     }  # fmt: skip
     millions = {
         "target-0.5b": 495, "target-1b": 982, "draft-50m": 55, "draft-150m": 157,
-        "target-0.55b-32k": 554, "draft-60m-32k": 61,
+        "target-35m": 35, "draft-half-head": 18, "target-0.55b-32k": 554, "draft-60m-32k": 61,
     }  # fmt: skip
     for name, shape in PRESETS.items():
         small = spec_for(target if name.startswith("target") else draft)

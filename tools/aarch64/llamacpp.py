@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 from tools.aarch64.debian import Cpu
-from tools.aarch64.system import WORK, MissingError, requirements
+from tools.aarch64.system import WORK, MissingError, do, requirements
 
 _COMPILERS = {"C": "aarch64-linux-gnu-gcc", "CXX": "aarch64-linux-gnu-g++"}
 _EXTRA = "gguf"
@@ -32,13 +30,13 @@ def built(cpu: Cpu) -> Path:
             raise MissingError(f"{program} is not installed: on Debian, apt install {what}")
     made = folder.with_suffix(".new")
     shutil.rmtree(made, ignore_errors=True)
-    _do([*_pip("wheel"), "--no-deps", "--no-binary=:all:", f"--wheel-dir={made}",
+    do([*_pip("wheel"), "--no-deps", "--no-binary=llama-cpp-python", f"--wheel-dir={made}",
          *requirements(_EXTRA, alone=True)], _options(cpu))  # fmt: skip
     (wheel,) = made.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         files.extractall(made)
     # What it imports beside what edgedec asks for.
-    _do([*_pip("install"), "--no-deps", f"--target={made}", "diskcache"])
+    do([*_pip("install"), "--no-deps", f"--target={made}", "diskcache"])
     made.rename(folder)
     return folder
 
@@ -55,11 +53,3 @@ def _options(cpu: Cpu) -> dict[str, str]:
 def _pip(command: str) -> list[str]:
     # Without its cache: there is this machine's own wheel in it.
     return [sys.executable, "-m", "pip", command, "--quiet", "--no-cache-dir"]
-
-
-def _do(command: list[str], environment: dict[str, str] | None = None) -> None:
-    own = {**os.environ, **(environment or {})}
-    done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise MissingError(f"llama.cpp cannot be made for {command[-1]}: {' '.join(last)}")

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -50,7 +50,7 @@ class System:
         self.cpu, self._python = cpu, WORK / "python"
         self._root = WORK / cpu.name
         if not self._python.exists():
-            root = unpack(WORK, _DEBIAN, _do)
+            root = unpack(WORK, _DEBIAN, do)
             _install(root, self._python)
             for each in CPUS.values():
                 _seen_by(each, root, WORK / each.name)
@@ -115,7 +115,7 @@ def _install(root: Path, python: Path) -> None:
     pip: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet"]
     pip += ["--target", site, "--only-binary=:all:", f"--python-version={_PYTHON}"]
     pip += [f"--platform=manylinux_2_{glibc}_aarch64" for glibc in _GLIBC]
-    _do([*pip, *requirements(*_EXTRAS), *_TESTS])
+    do([*pip, *requirements(*_EXTRAS), *_TESTS])
     start = f"{REPOSITORY}\nimport sys; sys.executable = {str(python)!r}\n"
     (site / "edgedec.pth").write_text(start, "utf-8")
 
@@ -127,8 +127,11 @@ def _launcher(root: Path, python: Path) -> None:
     python.chmod(0o755)
 
 
-def _do(command: Sequence[str | Path]) -> None:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+def do(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
+    """Run a command here, with more in its environment; MissingError with its last line."""
+    words = list(map(str, command))
+    own = {**os.environ, **(environment or {})}
+    done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise MissingError(f"{command[0]} failed: {' '.join(last)}")
+        raise MissingError(f"{words[0]} failed: {' '.join(last)}")

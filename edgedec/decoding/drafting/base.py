@@ -247,7 +247,7 @@ class DrafterInfo:
 
     @property
     def needs_weights(self) -> bool:
-        """True if it drafts with a model or a head, beside the target."""
+        """True if it drafts with a draft model or a head."""
         return self.needs_model or self.needs_head
 
 
@@ -264,8 +264,7 @@ class DrafterParts:
         translation: between the target's vocabulary and the draft's; None if they are the same.
         head: fuses the target's states, for drafters that use one; ``head_session`` is an empty
             session of it, which the drafter owns from then on.
-        mask: the token that the draft model reads in place of one not known yet; None if it was not
-            trained to.
+        mask: the token that a draft model reads for one not known yet; None if it cannot.
         rivals: the drafters that are tried next, if this one is part of a composite.
         choose_window: choose the size of the draft model's context window by measuring; otherwise
             it is the session's capacity.

@@ -105,11 +105,12 @@ class HeadDrafter:
         states = states[self._known - position :]
         if not len(states):
             return
+        of_prompt = position < self._begins
+        if self._evicted or (not of_prompt and len(self._waiting) + len(states) > _MOST_WAITING):
+            self._restart(self._known + len(states) - 1)
+            states = states[-1:]
         self._waiting.add(states)
-        if self._evicted or (position >= self._begins and len(self._waiting) > _MOST_WAITING):
-            self._restart(self._known - 1)
-            self._waiting.add(states[-1:])
-        elif position < self._begins:
+        if of_prompt and not self._evicted:
             self._prefill(len(self._waiting) - 1)
 
     @property

@@ -15,6 +15,7 @@ from edgedec.profiling import _trial_child, trial
 from edgedec.profiling.trial import TrialJob, Turn, results
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
+from edgedec.runtimes import registry
 from edgedec.testing import FakeModel, PacedModel
 from tests.virtual_time import VirtualClock
 
@@ -42,7 +43,7 @@ class World:
         self.loaded: list[Place] = []
         self.closed: list[Place] = []
         self.draft = FakeModel(VOCAB, seed=1, context=3, sharpness=3.0, like=(TARGET, like))
-        monkeypatch.setattr(_trial_child.registry, "load", self._load)
+        monkeypatch.setattr(registry, "load", self._load)
         tokenizer = SimpleNamespace()
         monkeypatch.setattr(
             _trial_child, "translate", lambda *args, **more: SimpleNamespace(untouched=True)
@@ -52,7 +53,7 @@ class World:
             for role in ("target", "draft")
         }
 
-    def _load(self, format: str, path: Path, options: Any) -> PacedModel:
+    def _load(self, format: str, path: Path, options: Any, for_draft: Any = ()) -> PacedModel:
         place = Place(format, threads=options.threads)
         self.loaded.append(place)
         model = self.draft if path.name == "draft" else TARGET
@@ -198,7 +199,7 @@ def test_a_plan_that_fails_is_left_out_with_the_reason(
     assert list(outcome.failed) == ["1"]
     assert "the device went away" in outcome.failed["1"]
     assert {turn.plan for turn in outcome.turns} == {0, 2}
-    monkeypatch.setattr(_trial_child.registry, "load", lambda *args: 1 / 0)
+    monkeypatch.setattr(registry, "load", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         world.run(PLAIN)
 
@@ -208,14 +209,14 @@ def test_the_models_of_a_plan_that_fails_are_closed_before_the_next_are_loaded(
 ) -> None:
     open_at_load: list[int] = []
 
-    def load(format: str, path: Path, options: Any) -> PacedModel:
+    def load(format: str, path: Path, options: Any, for_draft: Any) -> PacedModel:
         open_at_load.append(len(world.loaded) - len(world.closed))
         found = world._load(format, path, options)
         if path.name == "draft":
             raise PassFailed("no such device")
         return found
 
-    monkeypatch.setattr(_trial_child.registry, "load", load)
+    monkeypatch.setattr(registry, "load", load)
     world.run(PLAIN, CHAIN, SLOWER, together=False)
     # The draft itself, which failed to load, is not closed.
     assert open_at_load == [0, 0, 1, 1]
@@ -227,7 +228,7 @@ def test_without_plain_decoding_nothing_is_measured(
     def load(*args: object) -> None:
         raise PassFailed("no such device")
 
-    monkeypatch.setattr(_trial_child.registry, "load", load)
+    monkeypatch.setattr(registry, "load", load)
     outcome = world.run(PLAIN, CHAIN)
     assert (outcome.turns, outcome.failed) == ((), {"0": "no such device"})
 
@@ -235,12 +236,12 @@ def test_without_plain_decoding_nothing_is_measured(
 def test_where_plain_decoding_fails_another_plain_plan_takes_its_part(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(format: str, path: Path, options: Any) -> PacedModel:
+    def load(format: str, path: Path, options: Any, for_draft: Any) -> PacedModel:
         if options.threads == SLOW.threads:
             raise PassFailed("no such device")
         return world._load(format, path, options)
 
-    monkeypatch.setattr(_trial_child.registry, "load", load)
+    monkeypatch.setattr(registry, "load", load)
     plans = SLOWER, PLAIN, CHAIN
     outcome = world.run(*plans, fewest=2, most=2, finalists=2)
     assert outcome.failed == {"0": "no such device"}
