@@ -79,7 +79,7 @@ def verify_matrix(
     with Pipeline.open(bundle, plainly(options)) as pipeline:
         options = alike_for_all(pipeline, options)
         plain = _plain(pipeline, prompts, asked, progress)
-        ways = list(_ways(options, drafters(pipeline, options.drafter)))
+        ways = list(_ways(options, drafters(pipeline.pair, options)))
     found = compared(Comparable(bundle, options, prompts, plain.cases, plain.texts), ways, progress)
     return replace(found, notes=[*plain.notes, *found.notes])
 
@@ -133,8 +133,7 @@ def _ways(options: OpenOptions, drafters: Sequence[str]) -> Iterator[Way]:
     if options.draft_length == "auto":
         yield Way(f"{options.drafter}, lengths by cost", options, SHORT)
     for name in drafters:
-        if name != options.drafter:
-            yield Way(name, with_length(options.changed(drafter=name)), SHORT)
+        yield Way(name, with_length(options.changed(drafter=name)), SHORT)
     if options.accept not in (None, GumbelCoupling.name, SampleAndMatch.name):
         return
     for rule in {GumbelCoupling.name, SampleAndMatch.name} - {options.accept or "coupling"}:

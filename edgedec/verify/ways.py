@@ -13,6 +13,7 @@ from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import DrafterInfo
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.drafters import drafter_name
 from edgedec.loading.sources import Pair, Source
 from edgedec.pipeline import Pipeline
 from edgedec.verify.cases import Case
@@ -51,11 +52,9 @@ def alike_for_all(plain: Pipeline, options: OpenOptions) -> OpenOptions:
     return options.changed(batch_invariant=True) if plain.plan["batch_invariant"] else options
 
 
-def drafters(pipeline: Pipeline, draft: str) -> list[str]:
-    """Return the drafters that this pair can run, except the one ``auto`` stands for."""
-    pair = pipeline.pair
-    auto = drafting.default(with_model=pair.draft is not None)
-    left_out = (PLAIN, auto) if draft == "auto" else (PLAIN,)
+def drafters(pair: Pair, options: OpenOptions) -> list[str]:
+    """Return the drafters that this pair can run, except the one that the options open."""
+    left_out = (PLAIN, drafter_name(pair, options))
     names = [name for name in drafting.usable() if name not in left_out]
     if pair.head is None:
         names = [name for name in names if not drafting.info(name).needs_head]

@@ -138,7 +138,7 @@ def test_a_device_that_cannot_load_the_target_is_left_out_with_a_note(
 def test_prompts_are_dealt_in_turn_whatever_the_chunk() -> None:
     every: dict[str, set[tuple[str, int]]] = {}
     for places in (range(7), range(7, 12)):
-        for way in ways(OpenOptions(plan="none"), NAMES, places, with_model=True):
+        for way in ways(OpenOptions(plan="none"), NAMES, places, "hybrid"):
             assert way.texts is not None
             texts = {(mode, places[number]) for mode, number in way.texts}
             every.setdefault(way.name, set()).update(texts)

@@ -14,6 +14,7 @@ from edgedec.compare.interleaved import Progress
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import RULES, GumbelCoupling, rule
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.drafters import drafter_name
 from edgedec.pipeline import Pipeline
 from edgedec.records.plan import OVERLAPPED
 from edgedec.verify.cases import GREEDY
@@ -44,16 +45,17 @@ def compare_chunk(
     with Pipeline.open(job.bundle, plainly(options)) as pipeline:
         options = alike_for_all(pipeline, options)
         plain = decode(pipeline, prompts, cases, progress)
-        names = ["auto", *drafters(pipeline, "auto")]
-        with_model = pipeline.pair.draft is not None
+        names = ["auto", *drafters(pipeline.pair, options)]
+        auto = drafter_name(pipeline.pair, options)
     given = Comparable(job.bundle, options, prompts, cases, plain)
-    return compared(given, list(ways(options, names, indices, with_model=with_model)), progress)
+    return compared(given, list(ways(options, names, indices, auto)), progress)
 
 
-def ways(
-    options: OpenOptions, names: Sequence[str], indices: range, *, with_model: bool
-) -> Iterator[Way]:
-    """Yield the configurations for a chunk's prompts, ``auto`` first, as in ``names``."""
+def ways(options: OpenOptions, names: Sequence[str], indices: range, auto: str) -> Iterator[Way]:
+    """Yield the configurations for a chunk's prompts, ``auto`` first, as in ``names``.
+
+    ``auto`` is the drafter that it stands for.
+    """
     for turn, name in enumerate(names):
         opened = with_length(options.changed(drafter=name))
         yield Way(name, opened, texts=_alternating(indices, turn))
@@ -63,7 +65,7 @@ def ways(
             modes = _BOTH if rule(other).coupled else _ONLY_GREEDY
             by_rule = options.changed(accept=other)
             yield from _in_turn(f"--accept {other}", by_rule, names, indices, modes)
-    able = [name for name in names if _overlaps(name, with_model=with_model)]
+    able = [name for name in names if drafting.info(auto if name == "auto" else name).overlaps]
     overlapped = options.changed(schedule=OVERLAPPED)
     yield from _in_turn(OVERLAPPED, overlapped, able, indices, _BOTH)
 
@@ -86,8 +88,3 @@ def _in_turn(
         if texts:
             opened = with_length(options.changed(drafter=name))
             yield Way(f"{about}{TURN}{name}", opened, texts=texts)
-
-
-def _overlaps(name: str, *, with_model: bool) -> bool:
-    meant = drafting.default(with_model=with_model) if name == "auto" else name
-    return drafting.info(meant).overlaps
