@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import demo_head
 import pytest
 
 from edgedec.cli._conversation import Conversation
@@ -181,7 +182,7 @@ class TestSessionFile:
     def talk(self, run: Callable[..., Any], bundle: Path, tmp_path: Path) -> Chat:
         def call(*lines: str, file: str = "one.chat", **options: Any) -> Any:
             ask = ["chat", "--bundle", options.get("bundle", bundle), "--max-new-tokens", 8]
-            ask += ["--session", tmp_path / file, "--drafter", "none", "-v"]
+            ask += ["--session", tmp_path / file, "--drafter", options.get("drafter", "none"), "-v"]
             return run(
                 *ask, "--logit-bias", "0=-100000", stdin="".join(line + "\n" for line in lines)
             )
@@ -195,6 +196,17 @@ class TestSessionFile:
         assert first.stdout + second.stdout == whole.stdout
         assert "continuing after 2 turns; " in second.stderr
         assert "prompt tokens kept from before" in second.stderr
+
+    def test_a_restart_goes_on_with_a_head(self, talk: Chat) -> None:
+        """It has not seen the text that is loaded, nor has one of another start."""
+        demo = {"bundle": demo_head.bundle()}
+        whole = talk("One", "Two", "Three", file="whole.chat", **demo)
+        assert whole.exit_code == 0, whole.output
+        first = talk("One", drafter="head", **demo)
+        second, third = talk("Two", **demo), talk("Three", drafter="headed", **demo)
+        assert first.stdout + second.stdout + third.stdout == whole.stdout
+        assert "continuing after 2 turns; " in third.stderr
+        assert third.stdout != talk("Three", file="new.chat", **demo).stdout  # the control
 
     def test_a_new_system_message_takes_the_old_ones_place(
         self, run: Callable[..., Any], bundle: Path, tmp_path: Path, talk: Chat
