@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import BinaryIO
 
 import pytest
 
@@ -144,9 +145,41 @@ class ShowsThemUnasked(FakeSession):
         return super()._score(tree, start, want | Want.STATES)
 
 
+class RemembersWhatIsGone(FakeSession):
+    """States depend on tokens that the session no longer has."""
+
+    gone: Sequence[int] = ()
+
+    def _shown(self, texts: Sequence[Sequence[int]]) -> FloatArray:
+        return super()._shown([[*self.gone, *text] for text in texts])
+
+
+class RemembersWhatWasRolledBack(RemembersWhatIsGone):
+    def _cut(self, length: int) -> None:
+        self.gone = self._committed[length:]
+        super()._cut(length)
+
+
+class RemembersWhatWasNotForked(RemembersWhatIsGone):
+    def _copy(self, length: int) -> FakeSession:
+        fork = super()._copy(length)
+        assert isinstance(fork, RemembersWhatIsGone)
+        fork.gone = self._committed[length:]
+        return fork
+
+
+class RemembersWhatWasHeldBeforeLoading(RemembersWhatIsGone):
+    def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
+        self.gone = [1, 2]
+        return super()._restore(payload, length, rest)
+
+
 @pytest.mark.parametrize(
     ("twin", "test"),
     [
+        (RemembersWhatWasRolledBack, "test_states_after_going_back"),
+        (RemembersWhatWasNotForked, "test_states_after_going_back"),
+        (RemembersWhatWasHeldBeforeLoading, "test_states_after_going_back"),
         (ShowsThoseOfTheTokenBefore, "test_states_of_a_prompt"),
         (ShowsARowTooEarly, "test_states_of_a_tree_that_grows"),
         (ForgetsAChunk, "test_states_of_a_prompt"),
