@@ -74,6 +74,16 @@ class Bundles:
         """Return the same with another checkpoint as the draft."""
         return replace(self, folders={**self.folders, "draft": self.checkpoint(role)})
 
+    def with_noise_head(self) -> Bundles:
+        """Return the same with a head of noise."""
+        from benchmarks.models.noise_head import noise_head
+
+        source = self.checkpoint("head")
+        out = self.work / f"head-noise-{digest(source)}"
+        if not (out / "config.json").is_file():
+            noise_head(source, out)
+        return replace(self, folders={**self.folders, "head": out})
+
     def bundle(
         self,
         weights: str,

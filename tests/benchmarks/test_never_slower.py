@@ -6,11 +6,19 @@ mostly. Each text's whole time counts, the draft's reading of the prompt include
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import demo_head
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+from benchmarks.bundles import Bundles, Suite
+from benchmarks.sections import never_slower as section
 from benchmarks.sections.never_slower import loss
+from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
 from tests.scripted import Costs, Script, decode, script
@@ -78,6 +86,43 @@ def test_one_odd_text_does_not_poison_the_next() -> None:
     # And what was learned is not learned again: the first text of a pipeline takes longer.
     first = decode(costs, "adaptive", None, [good[3]])[0]
     assert calm.rounds_s < first.rounds_s
+
+
+def test_a_head_of_noise_is_one_of_the_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made once, and is nothing like the trained one but in size."""
+    heads: list[Path] = []
+
+    def bundle(self: Bundles, weights: str, **chosen: Any) -> Path:
+        if chosen.get("head"):
+            heads.append(self.checkpoint("head"))
+        return tmp_path
+
+    def race(bundle: Path, ways: Any, work: Any, recorder: Any, pair: str) -> Row:
+        return {}
+
+    monkeypatch.setattr(Bundles, "bundle", bundle)
+    monkeypatch.setattr(section, "_race", race)
+    suite = Suite(Bundles(demo_head.MODELS, tmp_path / "work"), tmp_path, 1)
+    recorder = Recorder(lambda row: None, "never_slower")
+    for _ in range(2):
+        pairs = {row["pair"] for row in section.never_slower(suite, recorder)}
+        assert pairs == {"shipped", "grown", "shipped, head of noise"}
+    assert len(set(heads)) == 1
+    noise, trained = (
+        load_file(folder / "model.safetensors") for folder in (heads[0], demo_head.MODELS / "head")
+    )
+    assert {name: one.shape for name, one in noise.items()} == {
+        name: one.shape for name, one in trained.items()
+    }
+
+    def alike(name: str, other: Mapping[str, np.ndarray]) -> float:
+        both = (one[name].astype(np.float32).ravel() for one in (trained, other))
+        return float(np.corrcoef(*both)[0, 1])
+
+    assert abs(alike("lm_head.weight", noise)) < 0.01
+    assert alike("lm_head.weight", trained) > 0.99  # the control
 
 
 def test_the_bench_counts_losses_and_their_upper_end() -> None:
