@@ -11,16 +11,20 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.session_abilities import OnStates, Tapped
 from edgedec.decoding.stopping import StopRule
-from edgedec.decoding.tree import FloatArray
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.loading.engine import build_engine
 from edgedec.records.place import Place
 from edgedec.records.plan import SEQUENTIAL, Plan
-from edgedec.testing import FakeModel
-from edgedec.testing.paced import PacedModel
+from edgedec.testing import TappedFakeModel
+from edgedec.testing.paced import PacedModel, PacedSession
 from tests.virtual_time import VirtualClock
 
 VOCAB = 64
+# Columns of a target's states.
+STATE = 8
 _SLACK = 128
 
 
@@ -55,12 +59,12 @@ def script(
     return Script(prompt, tuple(tokens), tuple(drafted), confidence)
 
 
-class _Scripted(FakeModel):
-    """Rows that depend on the position alone."""
+class _Scripted(TappedFakeModel):
+    """Rows that depend on the position alone, and states that say nothing."""
 
-    def __init__(self, *, draft: bool) -> None:
+    def __init__(self, *, draft: bool, ahead: int = 0) -> None:
         super().__init__(VOCAB)
-        self._draft = draft
+        self._draft, self._ahead = draft, ahead
         self.follow(Script(1, (0, 0), ((0, 1),), 0.5))
 
     def follow(self, script: Script) -> None:
@@ -69,10 +73,13 @@ class _Scripted(FakeModel):
         self._rows: dict[int, FloatArray] = {}
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
-        place = min(len(tokens), len(self._script.tokens) - 1)
+        place = min(len(tokens) + self._ahead, len(self._script.tokens) - 1)
         if place not in self._rows:
             self._rows[place] = self._row(place)
         return self._rows[place]
+
+    def states(self, tokens: Sequence[int]) -> FloatArray:
+        return np.zeros(STATE, np.float32)
 
     def _row(self, place: int) -> FloatArray:
         script, row = self._script, np.full(VOCAB, -30.0, np.float32)
@@ -83,6 +90,34 @@ class _Scripted(FakeModel):
             row[others] = np.log((1 - script.confidence) / len(others))
             row[best] = np.log(script.confidence)
         return row
+
+
+class _Session(PacedSession):
+    """Shows its states, or is a head's, which reads them."""
+
+    def tap(self, on_states: OnStates | None) -> None:
+        assert isinstance(self._session, Tapped)
+        self._session.tap(on_states)
+
+    def carry(self, rows: FloatArray) -> None:
+        """They decide nothing."""
+
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        return super().forward(tree, start, want | Want.STATES)
+
+
+class _Paced(PacedModel):
+    """The target, the draft model, or a head of the target: its pair p has token p + 1."""
+
+    reads, state_width = (1, 3), STATE
+
+    def open(self, capacity: int) -> _Session:
+        return _Session(self, self._model.open(capacity))
+
+    blank = open
+
+    def fuse(self, states: FloatArray) -> FloatArray:
+        return states
 
 
 @dataclass(frozen=True)
@@ -114,18 +149,24 @@ def decode(
             busy_until[role] = clock.now() + found
             return found
 
-        scripted = [_Scripted(draft=False), _Scripted(draft=True)]
-        target, draft = (
-            PacedModel(model, lambda rows, _, of=of: seconds(*of, rows), clock)  # type: ignore[misc]
+        of_draft = ("draft", costs.draft)
+        scripted = [
+            _Scripted(draft=False), _Scripted(draft=True), _Scripted(draft=True, ahead=1)
+        ]  # fmt: skip
+        target, draft, head = (
+            _Paced(model, lambda rows, _, of=of: seconds(*of, rows), clock)  # type: ignore[misc]
             for model, of in zip(
-                scripted, (("target", costs.target), ("draft", costs.draft)), strict=True
+                scripted, (("target", costs.target), of_draft, of_draft), strict=True
             )
         )
         capacity = max(len(text.tokens) for text in texts) + _SLACK
         plan = Plan(
             Place("fake", "target"), Place("fake", "draft"), drafter, length, schedule=schedule
         )
-        parts = DrafterParts(VOCAB, draft.open(capacity), clock=clock.now)
+        parts = DrafterParts(
+            VOCAB, draft.open(capacity), head=head, head_session=head.open(capacity),
+            clock=clock.now,
+        )  # fmt: skip
         engine = build_engine(plan, target.open(capacity), parts, clock)
         found = []
         for text in texts:

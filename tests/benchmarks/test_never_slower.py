@@ -23,7 +23,7 @@ from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
 from tests.scripted import Costs, Script, decode, script
 
-DRAFTERS = ["adaptive", "text", "hybrid", "lookup", "recycle", "model", "tree"]
+DRAFTERS = ["adaptive", "text", "hybrid", "lookup", "recycle", "model", "tree", "head", "headed"]
 # A large target with a small draft, and a small one whose draft costs a third of it.
 SETTINGS = {
     "large": Costs((20e-3, 3e-3), (0.4e-3, 5e-5)),
@@ -66,7 +66,7 @@ def test_a_long_prompt_is_read_where_that_pays() -> None:
 
 # Right 19 times in 20, and knowing nothing at first: the best length is long and found late.
 @pytest.mark.parametrize(("right", "kept"), [(0.6, 0.95), (0.8, 0.95), (0.95, 0.9)])
-@pytest.mark.parametrize("drafter", ["adaptive", "hybrid", "model"])
+@pytest.mark.parametrize("drafter", ["adaptive", "hybrid", "model", "head", "headed"])
 def test_predictable_text_comes_near_the_best_fixed_length(
     drafter: str, right: float, kept: float
 ) -> None:
@@ -153,7 +153,9 @@ class Forgets(MeasuredCost):
         super().begin(remaining)
 
 
-@pytest.mark.parametrize("drafter", ["adaptive", "text", "hybrid", "recycle", "model", "tree"])
+@pytest.mark.parametrize(
+    "drafter", ["adaptive", "text", "hybrid", "recycle", "model", "tree", "head"]
+)
 def test_a_policy_that_never_stops_is_slower(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", NeverStops)
     with pytest.raises(AssertionError):
