@@ -43,6 +43,12 @@ from edgedec.verify.same_texts import plainly
 
 PROMPTS = [("sum", "def add("), ("fox", "The quick brown")]
 ASKED = GenerateOptions(24, SamplingParams(temperature=0.8, seed=0), ignore_eos=True)
+# Those of a pair without a head that ``auto`` does not stand for.
+NAMED = {
+    name
+    for name in {*drafting.names()} - {"none", "hybrid", "parallel", "strings"}
+    if not drafting.info(name).needs_head
+}
 Patch = pytest.MonkeyPatch
 SAMPLED = {"sampled", "hot", "top-k", "top-p", "min-p", "presence penalty", "logit bias"}
 
@@ -84,12 +90,11 @@ def test_the_real_engine_holds(honest: Run) -> None:
     assert found.holds
     assert found.total("identical") == found.total("texts") > 100
     ways = {row.way for row in found.rows}
-    named = set(drafting.names()) - {"none", "head", "headed", "hybrid", "parallel", "strings"}
-    assert ways >= {"auto", "auto, lengths by cost", "auto, --accept match", *named}
+    assert ways >= {"auto", "auto, lengths by cost", "auto, --accept match", *NAMED}
     first = [row for row in found.rows if row.way == "auto"]
     assert {row.case for row in first if not row.accepted_tokens} == {"one token"}
     assert {"JSON", "JSON schema", "regular expression"} <= {row.case for row in first}
-    assert all("JSON schema" in {row.case for row in found.rows if row.way == way} for way in named)
+    assert all("JSON schema" in {row.case for row in found.rows if row.way == way} for way in NAMED)
 
 
 def test_what_ends_a_text_really_does(honest: Run) -> None:
@@ -381,9 +386,7 @@ def test_a_broken_rule_fails_in_its_way(
 
 @pytest.mark.parametrize(
     "name",
-    kinds.in_full(
-        sorted({*drafting.names()} - {"none", "head", "headed", "hybrid", "parallel", "strings"})
-    ),
+    kinds.in_full(sorted(NAMED)),
 )
 def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
     bundle, monkeypatch: Patch, name: str
