@@ -216,9 +216,7 @@ def test_a_broken_engine_fails(ask, tmp_path: Path, monkeypatch: Patch, breaks, 
 
 
 @pytest.mark.usefixtures("no_matrix")
-def test_it_names_the_processors_that_it_holds_for(
-    ask, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_it_names_the_processors_that_it_holds_for(ask, tmp_path: Path, monkeypatch: Patch) -> None:
     features = "processor\t: 0\nFeatures\t: asimd asimddp\n"
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "cpuinfo").write_text(features, "ascii")
