@@ -54,6 +54,8 @@ edgedec run demo "Hi" --json-mode --regex "a+"
 edgedec serve ./missing
 edgedec serve demo -p 99999
 edgedec serve demo --parallel 0
+edgedec serve demo --temp 0.7
+edgedec serve demo -t 0.7
 edgedec serve demo --host 0.0.0.0
 edgedec serve demo --host nowhere.invalid --api-key-file notes.txt
 edgedec serve demo --api-key-file missing.txt

@@ -28,7 +28,7 @@ _TARGETS = {"0.5 B": GROWN, "1 B": LARGER}
 _KERNELS = ("onnxruntime", "openvino")
 _SAMPLINGS = (SamplingParams(), SamplingParams(temperature=0.7, top_p=0.95, seed=0))
 # Those of the bundle with a head and an ordinary draft, and of the one with a parallel draft.
-_ORDINARY = ("lookup", "model", "hybrid", "head", "headed", drafting.AUTO)
+_ORDINARY = ("lookup", "model", "hybrid", "head", "head_tree", "headed", drafting.AUTO)
 _PARALLEL = ("parallel", "hybrid")
 # Written for this file, in the manner of what the demo pair was trained on.
 _ASKED = (

@@ -83,6 +83,7 @@ def _print(found: dict[str, Any], folder: Path) -> None:
             ("texts", f"{verdict['texts']}: {counts}"),
             ("prompts", f"{found['prompts']} ({found['prompts_from']})"),
             ("compared", ", ".join(found["compared"])),
+            ("processors", found["machine"]["processors"]),
             ("written", f"{folder / PAGE} and {JSON} next to it"),
         ]
     )

@@ -249,8 +249,9 @@ def _for_option(name: str, context: click.Context) -> str:
         for option in _flags(parameter)
     ]
     dashed = name.replace("_", "-")
-    if dashed in _ARGUMENTS:
-        return f"No such option '{name}': {_ARGUMENTS[dashed]}"
+    instead = _ARGUMENTS | getattr(context.command, "instead", {})
+    if (advice := instead.get(dashed, instead.get(_ELSEWHERE.get(dashed, "")))) is not None:
+        return f"No such option '{name}': {advice}"
     elsewhere = dashed if dashed in known else _ELSEWHERE.get(dashed)
     if elsewhere in known:
         return f"No such option '{name}'" + _meant([elsewhere])

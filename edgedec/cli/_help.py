@@ -39,11 +39,13 @@ class GroupedCommand(click.Command):
     Attributes:
         shown: names of the parameters that ``--help`` shows, by group, in order.
         rare: those that only ``--help-all`` shows; of a group that ``shown`` has, after these.
+        instead: what to do instead of other commands' options, by their names.
 
     """
 
     shown: ClassVar[dict[str, tuple[str, ...]]] = SHOWN
     rare: ClassVar[dict[str, tuple[str, ...]]] = RARE
+    instead: ClassVar[dict[str, str]] = {}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return all options, ``--help-all`` before ``--help`` if it shows more."""

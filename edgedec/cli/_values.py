@@ -146,7 +146,9 @@ class Whole(click.IntRange):
         """Return the number; BadParameter names the other option where that was meant."""
         if re.fullmatch(self._other, str(value)):
             name, what = self._option
-            raise click.BadParameter(f"{value!r}: expected a whole number; {what} is {name}")
+            instead = getattr(ctx.command, "instead", {}) if ctx is not None else {}
+            meant = f"{what}: {instead[name]}" if name in instead else f"{what} is {name}"
+            raise click.BadParameter(f"{value!r}: expected a whole number; {meant}")
         return int(super().convert(value, param, ctx))
 
 

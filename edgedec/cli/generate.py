@@ -92,22 +92,7 @@ def command(
     asked = _prompt(prompt, messages, system)
     _sampling.note_system(bundle, system)
     _sampling.generate_options(chosen)
-    from edgedec.cli import _output
-    from edgedec.loading.capacity import check_prompt
-    from edgedec.pipeline import Pipeline
-
-    target = _library.path(bundle)
-    opening = _options.open_options(chosen, target)
-    check_prompt(target, opening, asked)
-    with Pipeline.open(target, opening) as pipeline:
-        options = _sampling.for_text(chosen, pipeline, answers=not isinstance(asked, str))
-        stream = (
-            pipeline.stream(asked, options)
-            if isinstance(asked, str)
-            else pipeline.chat(asked, options)
-        )
-        hides = chosen["hide_thinking"]
-        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
+    _run_one(bundle, asked, as_json, chosen)
 
 
 def _check(
@@ -196,6 +181,28 @@ class _Printed:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def _run_one(
+    bundle: str, asked: str | list[dict[str, Any]], as_json: bool, chosen: dict[str, Any]
+) -> None:
+    """Continue a text, or answer a conversation."""
+    from edgedec.cli import _output
+    from edgedec.loading.capacity import check_prompt
+    from edgedec.pipeline import Pipeline
+
+    target = _library.path(bundle)
+    opening = _options.open_options(chosen, target)
+    check_prompt(target, opening, asked)
+    with Pipeline.open(target, opening) as pipeline:
+        options = _sampling.for_text(chosen, pipeline, answers=not isinstance(asked, str))
+        stream = (
+            pipeline.stream(asked, options)
+            if isinstance(asked, str)
+            else pipeline.chat(asked, options)
+        )
+        hides = chosen["hide_thinking"]
+        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
 
 
 def _run_all(bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
     from edgedec.records.plan import Decision
+    from edgedec.records.workload import Workload
 
 
 @click.command(cls=_help.GroupedCommand)
@@ -77,8 +78,7 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
-    from edgedec.planning import decisions, plan_files
-    from edgedec.profiling.run import ProfileOptions
+    from edgedec.planning import plan_files
     from edgedec.records.workload import Workload
 
     if chosen["forget"]:
@@ -88,15 +88,7 @@ def command(
     if out is not None:
         plan_files.check_out(out)  # before measuring for a minute
     models = _models(bundle, draft_model)
-    options = ProfileOptions(
-        prompts=_prompts.read(prompts),
-        prompts_name=None if prompts is None else prompts.name,
-        refresh=chosen["refresh"],
-    )
-    with _progress.steps() as on_progress:
-        decision = decisions.plan(
-            models, workload, memory=chosen["memory"], options=options, on_progress=on_progress
-        )
+    decision = _decided(models, workload, prompts, chosen)
     if out is not None:
         plan_files.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
@@ -111,6 +103,24 @@ def _models(bundle: str, draft_model: Path | None) -> Models:
 
     target = _library.path(bundle)
     return Models.find(target, _library.draft_path(draft_model, target))
+
+
+def _decided(
+    models: Models, workload: Workload, prompts: Path | None, chosen: dict[str, Any]
+) -> Decision:
+    """Measure, with a line of progress, and decide."""
+    from edgedec.planning import decisions
+    from edgedec.profiling.run import ProfileOptions
+
+    options = ProfileOptions(
+        prompts=_prompts.read(prompts),
+        prompts_name=None if prompts is None else prompts.name,
+        refresh=chosen["refresh"],
+    )
+    with _progress.steps() as on_progress:
+        return decisions.plan(
+            models, workload, memory=chosen["memory"], options=options, on_progress=on_progress
+        )
 
 
 def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 # Options that have the names of the server's settings.
 _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
+# Fields of requests to OpenAI's API, by the options that commands for one text have instead.
+_FIELDS = {
+    **{f"--{name.replace('_', '-')}": f'"{name}"' for name in (
+        "temperature", "top_p", "top_k", "min_p", "seed", "stop", "repetition_penalty",
+        "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "reasoning_effort",
+    )},
+    "--max-new-tokens": '"max_tokens"', "-n": '"max_tokens"', "-s": '"seed"',
+    "--system": 'a message with "role": "system"', "--prompt": '"messages" or "prompt"',
+    "--think": '"enable_thinking"', "--no-think": '"enable_thinking"',
+    "--think-tokens": '"think_tokens" in "edgedec"',
+    "--json-mode": '"response_format"', "--json-schema": '"response_format"',
+}  # fmt: skip
 _SERVER = [
     click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
                  help="Address to listen on; one that other machines can reach needs an API key."),
@@ -58,6 +70,9 @@ class _Serve(_help.LoadCommand):
         "Options": ("host", "port", "name", "parallel", "queue", "timeout", "verbose"),
         "Model": (),  # where ``name`` is that of another command's option
         **{title: names for title, names in _help.SHOWN.items() if title != "Model"},
+    }
+    instead: ClassVar = {
+        option: f"each request gives its own, as {field}" for option, field in _FIELDS.items()
     }
 
 

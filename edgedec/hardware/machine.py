@@ -177,6 +177,23 @@ def cpu_fields(root: Path = _ROOT) -> dict[str, str]:
     return fields
 
 
+def cpu_class(root: Path = _ROOT) -> str:
+    """Return which processors share this one's kernels, such as ``ARM with dot products``.
+
+    Kernels of other classes add in another order, so that their logits differ in the last bits.
+    """
+    machine = platform.machine().lower()
+    if machine in ("x86_64", "amd64"):
+        return "x86-64"
+    if machine not in ("aarch64", "arm64"):
+        return machine or "unknown"
+    features = cpu_fields(root).get("features", "").split()
+    # Apple's say nothing here, and every one that macOS runs on has them.
+    if "asimddp" in features or sys.platform == "darwin":
+        return "ARM with dot products"
+    return "ARM without dot products" if features else "ARM"
+
+
 def describe(cluster: Cluster) -> str:
     """Describe a cluster in a few words, such as ``4 big cores at 2400 MHz``."""
     kind = "" if cluster.name == "all" else f"{cluster.name} "

@@ -55,15 +55,20 @@ def encode(
     return prompts.encode_rendered(text)
 
 
-def possible(prompts: Prompts) -> bool:
-    """Return whether a model can be shown tools, by its template or in a system message."""
+def possible(prompts: Prompts) -> bool | None:
+    """Return whether a model can be shown tools, by its template or in a system message.
+
+    None if the template was stopped before that was known.
+    """
     template = prompts.template
     if template is None or template.shows_tools:
         return template is not None
     try:
         prompts.render(described([{"role": "user", "content": "Hi"}], []))
-    except EdgedecError:
+    except InputError:  # the template's own answer, which stays the same
         return False
+    except EdgedecError:
+        return None
     return True
 
 

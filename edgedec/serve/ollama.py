@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cached_property
 from typing import Any
 
 from starlette.requests import Request
@@ -70,6 +69,7 @@ class _About:
 
     def __init__(self, router: Router) -> None:
         self._router, self._served = router, router.served
+        self._shown: Chunk | None = None
 
     async def version(self, request: Request) -> Response:
         return Answer({"version": FOLLOWS, "edgedec": __version__})
@@ -83,14 +83,15 @@ class _About:
     async def show(self, request: Request) -> Response:
         await self._router.read(request, self._check, threaded=False)
         # In a thread: the first time it renders the template.
-        return Answer(await asyncio.to_thread(lambda: self._shown))
+        return Answer(await asyncio.to_thread(self._show))
 
-    @cached_property
-    def _shown(self) -> Chunk:
-        """Everything about the model, which does not change while it is served."""
+    def _show(self) -> Chunk:
+        """Return everything about the model; kept once all is known, since it stays the same."""
+        if self._shown is not None:
+            return self._shown
         served = self._served
-        template = served.tokenizer.chat_template
-        return {
+        template, able = served.tokenizer.chat_template, self._abilities()
+        shown = {
             "modified_at": when(served.created),
             "template": "" if template is None else template.source,
             "details": self._details(),
@@ -99,18 +100,21 @@ class _About:
                 "general.basename": served.settings.name,
                 "edgedec.context_length": served.max_context,
             },
-            "capabilities": self._abilities(),
+            "capabilities": [name for name, can in able.items() if can],
         }
+        if None not in able.values():
+            self._shown = shown
+        return shown
 
-    def _abilities(self) -> list[str]:
+    def _abilities(self) -> dict[str, bool | None]:
+        """Return what the model can do; None where its template failed to tell this time."""
         prompts = self._served.prompts
-        can = {
+        return {
             "completion": True,
             "insert": prompts.infills,
             "tools": described.possible(prompts),
             "thinking": prompts.template is not None and prompts.template.switches_thinking,
         }
-        return [name for name, able in can.items() if able]
 
     def _check(self, fields: dict[str, Any]) -> None:
         body = Body(fields)

@@ -6,7 +6,6 @@ the first conversation and stays for the next turns.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,6 +42,7 @@ class ChatTemplate:
         self.source = source
         self.bos_token = bos_token
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._switches: bool | None = None
 
     @property
     def shows_tools(self) -> bool:
@@ -53,14 +53,24 @@ class ChatTemplate:
         """Return whether a variable's name is in the template."""
         return re.search(rf"\b{re.escape(name)}\b", self.source) is not None
 
-    @functools.cached_property
-    def switches_thinking(self) -> bool:
-        """True if the template can switch thinking off: its text depends on the variables."""
+    @property
+    def switches_thinking(self) -> bool | None:
+        """True if the template can switch thinking off: its text depends on the variables.
+
+        None if it was stopped before that was known; it is rendered again when next asked.
+        """
+        if self._switches is None:
+            self._switches = self._switching()
+        return self._switches
+
+    def _switching(self) -> bool | None:
         question = [{"role": "user", "content": "Hi"}]
         try:
             on, off = (self.render(question, variables=thinking(one)) for one in (True, False))
-        except EdgedecError:
+        except InputError:  # its own answer to these messages, which stays the same
             return False
+        except EdgedecError:
+            return None
         return on != off
 
     def render(

@@ -1,6 +1,8 @@
 """``edgedec verify --certificate``: what it runs, what it notices, and what an interrupt leaves."""
 
 import json
+import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import RuntimeUnavailable
+from edgedec.hardware import machine
 from edgedec.loading.build import OpenOptions
 from edgedec.overlap.engine import OverlappedEngine
 from edgedec.verify import distribution
 from edgedec.verify.cases import GREEDY
+from edgedec.verify.certificate import facts
 from edgedec.verify.certificate import run as certificate
 from edgedec.verify.certificate.controls import AcceptsOneMore
 from edgedec.verify.certificate.job import SAMPLED, Job
@@ -210,6 +214,21 @@ def test_a_broken_engine_fails(ask, tmp_path: Path, monkeypatch: Patch, breaks, 
     assert wrong
     if where == "overlapped":
         assert {one["way"].split(TURN)[0] for one in wrong} == {"overlapped"}
+
+
+@pytest.mark.usefixtures("no_matrix")
+def test_it_names_the_processors_that_it_holds_for(ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    features = "processor\t: 0\nFeatures\t: asimd asimddp\n"
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "cpuinfo").write_text(features, "ascii")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(facts, "cpu_class", lambda: machine.cpu_class(tmp_path))
+    result = ask()
+    assert result.exit_code == 0, result.output
+    assert re.search(r"processors +ARM with dot products", result.stdout)
+    found, page = read(tmp_path)
+    assert found["machine"]["processors"] == "ARM with dot products"
+    assert "one class of processors: ARM with dot products." in page
 
 
 @pytest.mark.usefixtures("no_matrix")

@@ -246,6 +246,9 @@ def test_a_line_end_stops_the_text(run) -> None:
         (["export", "x", "-o", "bundle"], "x is not a folder"),
         (["generate", "- one"], "goes after --"),
         (["plan", "--jso"], "did you mean --json"),
+        (["serve", "demo", "--temp", "1"], "'--temp': each request gives its own, as \"temp"),
+        (["serve", "demo", "-n", "9"], "'-n': each request gives its own, as \"max_tokens\""),
+        (["serve", "demo", "-t", "0.7"], "the temperature: each request gives its own, as"),
     ],
 )
 def test_misspelt_names_are_told_what_was_meant(folder, run, one_line, words, expected) -> None:
@@ -269,6 +272,18 @@ def test_every_name_of_another_program_leads_to_something_here() -> None:
         used = re.findall(r"edgedec ([a-z]+)(?:[^,]*? (--[a-z]+))?", advice)
         assert used or "edgedec --" in advice or "`hf " in advice, advice
         assert all(option in {*options[command], ""} for command, option in used), advice
+
+
+def test_a_server_leaves_to_requests_only_what_it_has_no_option_for() -> None:
+    context = click.Context(main)
+    serve, generate = (main.get_command(context, name) for name in ("serve", "generate"))
+    assert serve is not None
+    assert generate is not None
+    instead = set(getattr(serve, "instead", ()))
+    assert "--temperature" in instead
+    assert not instead & options_of(serve)
+    others = {"--prompt", "--no-think"}
+    assert instead - others <= options_of(generate)
 
 
 def test_short_options_are_the_customary_ones(run, bundle) -> None:

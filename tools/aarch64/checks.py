@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from tools.aarch64 import groups
 from tools.aarch64.system import System
 
+# Arguments of the emulated Python, or a function that returns what goes wrong, "" if nothing does.
+Check = Sequence[str] | Callable[[System], str]
 _LIMIT_S = 900
 _EDGEDEC = ("-m", "edgedec")
 _PYTEST = (
     "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "slow or not slow",
 )  # fmt: skip
 _ROWS = "tests/unit/runtimes/test_onnx_padding.py"
-# By name, the arguments of the emulated Python.
-QUICK: dict[str, tuple[str, ...]] = {
+QUICK: dict[str, Check] = {
     "import": ("-c", "import edgedec, onnxruntime"),
     "a text": (*_EDGEDEC, "generate", "demo", "def read_lines(path):", "-n", "24"),
     "texts with and without drafts": (
@@ -23,7 +26,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     ),
     "rows of int4": (*_PYTEST, _ROWS, "-k", "int4-llama"),
 }  # fmt: skip
-CHECKS = QUICK | {
+CHECKS: dict[str, Check] = QUICK | {
     "rows of other weights": (*_PYTEST, _ROWS, "-k", "fp32-llama or int8-llama or find"),
     "every drafter, to the last bit": ("-m", "tools.aarch64.texts"),
     "contract of sessions": (*_PYTEST, "tests/contract/test_onnx.py"),
@@ -32,28 +35,37 @@ CHECKS = QUICK | {
         *_EDGEDEC, "generate", "demo", "def f(x):", "-n", "16", "--memory", "700MB",
         "--plan", "none",
     ),
+    **{
+        f"a text in a control group of {size} GB": partial(groups.problem, limit=size * groups.GB)
+        for size in (1, 2)
+    },
     "files of strangers": (
         *_PYTEST, "tests/unit/runtimes/test_onnx_trust.py", "tests/cli/test_cli_untrusted.py",
     ),
 }  # fmt: skip
 
 
-def failed(system: System, checks: Mapping[str, Sequence[str]]) -> list[str]:
+def failed(system: System, checks: Mapping[str, Check]) -> list[str]:
     """Run checks, print a line for each, and return the names of those that failed."""
     found = []
-    for name, arguments in checks.items():
+    for name, check in checks.items():
         begun = time.monotonic()
-        problem = _problem(system, arguments)
+        try:
+            problem = _problem(system, check)
+            said = f"FAILED: {problem}" if problem else "ok"
+        except groups.LeftOutError as error:
+            problem, said = "", f"left out: {error}"
         found += [name] if problem else []
-        said = f"FAILED: {problem}" if problem else "ok"
         print(f"{system.cpu.name}: {name}: {said}, {time.monotonic() - begun:.0f} s", flush=True)
     return found
 
 
-def _problem(system: System, arguments: Sequence[str]) -> str:
+def _problem(system: System, check: Check) -> str:
     """Return why a check failed; "" if it did not."""
     try:
-        done = system.run(arguments, _LIMIT_S)
+        if callable(check):
+            return check(system)
+        done = system.run(check, _LIMIT_S)
     except subprocess.TimeoutExpired:
         return f"not done within {_LIMIT_S} s"
     if done.returncode == 0:

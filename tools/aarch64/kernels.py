@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tools.aarch64.debian import A76, CPUS
-from tools.aarch64.rows import CHECKPOINT, RECORDS, WEIGHTS, CountError, exported
+from tools.aarch64.rows import (
+    CHECKPOINT,
+    RECORDS,
+    TARGETS,
+    WEIGHTS,
+    CountError,
+    Weights,
+    exported,
+)
 from tools.aarch64.system import REPOSITORY, System
 
 NAME = "arm_kernels"
@@ -24,11 +32,13 @@ KERNELS = ("onnx", _WITHOUT, "openvino")
 _HERE = "x86-64"
 # It needs dot products.
 _OF_KERNELS = {_WITHOUT: (A76.name,)}
+# The demo's target, and the same function in a larger one.
+_SHIPPED, _GROWN = "shipped", "target-35m"
 _TOKENS, _LIMIT_S = 256, 1800
 
 
 def record() -> Iterator[dict[str, Any]]:
-    """Compare the demo's target with its source on every processor; write and yield each figure.
+    """Compare two targets with their sources on every processor; write and yield each figure.
 
     An interrupted run goes on where it ended.
 
@@ -41,15 +51,30 @@ def record() -> Iterator[dict[str, Any]]:
 
     text = json.dumps(_text())
     with resuming(RECORDS, NAME, {"tokens": _TOKENS}) as (recorder, found):
-        for (weights, block), kernels in itertools.product(WEIGHTS, KERNELS):
-            words = ["-m", "tools.aarch64.kernels", str(exported(weights, block)), kernels, text]
+        for name, checkpoint, (weights, block), kernels in _cells():
+            target = exported(weights, block, checkpoint)
+            words = ["-m", "tools.aarch64.kernels", str(target), kernels, text, str(checkpoint)]
             for cpu in _OF_KERNELS.get(kernels, (_HERE, *CPUS)):
-                row = {"cpu": cpu, "weights": weights, "block_size": block, "kernels": kernels}
+                row = {"target": name, "cpu": cpu, "weights": weights, "block_size": block}
+                row["kernels"] = kernels
                 if any(row.items() <= earlier.items() for earlier in found):
                     continue
                 row |= _last_line(_run(cpu, words))
                 recorder.add(kind="kernels", **row)
                 yield row
+
+
+def _cells() -> Iterator[tuple[str, Path, Weights, str]]:
+    """Yield each target's name and checkpoint with its weights and the kernels to try."""
+    for weights, kernels in itertools.product(WEIGHTS, KERNELS):
+        yield _SHIPPED, CHECKPOINT, weights, kernels
+    from benchmarks.models.grow import PRESETS, grow
+
+    grown = TARGETS / _GROWN
+    if not (grown / "config.json").is_file():
+        grow(CHECKPOINT, grown, PRESETS[_GROWN])
+    for weights, kernels in itertools.product(WEIGHTS[:3], KERNELS[:2]):
+        yield _GROWN, grown, weights, kernels
 
 
 def _run(cpu: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -91,7 +116,7 @@ def _without_kleidiai() -> None:
     onnxruntime.SessionOptions = Options
 
 
-def _figures(target: Path, kernels: str, tokens: Sequence[int]) -> dict[str, Any]:
+def _figures(target: Path, kernels: str, tokens: Sequence[int], checkpoint: Path) -> dict[str, Any]:
     """Return divergence from the source, and the padding with which rows are independent."""
     from edgedec.errors import RuntimeUnavailable
     from edgedec.export.checkpoint import Checkpoint
@@ -111,10 +136,11 @@ def _figures(target: Path, kernels: str, tokens: Sequence[int]) -> dict[str, Any
         padding = model.padding.name
     except RuntimeUnavailable:
         model, padding = load(target, threads=1, batch_invariant=False), None
-    source = Checkpoint.open(CHECKPOINT)
+    source = Checkpoint.open(checkpoint)
     compared = compare_model(model, source.spec, source.tensors, tokens, lambda *_: None)
     return {"padding": padding, **asdict(compared.result(0.0))}
 
 
 if __name__ == "__main__":
-    print(json.dumps(_figures(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))))
+    target, kernels, text, checkpoint = sys.argv[1:]
+    print(json.dumps(_figures(Path(target), kernels, json.loads(text), Path(checkpoint))))

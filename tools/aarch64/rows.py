@@ -25,6 +25,7 @@ Weights = tuple[str, int | None]
 WEIGHTS: tuple[Weights, ...] = (("int4", 128), ("int4", 32), ("int8", None), ("fp32", None))
 GGUF_WEIGHTS: tuple[Weights, ...] = (("q4_0", None), ("q8_0", None))
 CHECKPOINT = REPOSITORY / "models" / "demo" / "target"
+TARGETS = WORK.with_name("arm_targets")
 _CONTEXT, _LIMIT_S = 64, 600
 _SOURCE = Path(__file__).with_name("instructions.c")
 
@@ -79,12 +80,13 @@ def counts_of(printed: str) -> dict[int, int]:
     return dict(zip(WIDTHS, passes[1::2], strict=True))
 
 
-def exported(weights: str, block: int | None) -> Path:
-    """Export the demo's target, in ONNX so that its attention can be padded; return its path."""
-    out = WORK.with_name("arm_targets") / f"{weights}-{block or 0}"
+def exported(weights: str, block: int | None, checkpoint: Path = CHECKPOINT) -> Path:
+    """Export a target, in ONNX so that its attention can be padded; return its path."""
+    name = f"{weights}-{block or 0}"
+    out = TARGETS / (name if checkpoint == CHECKPOINT else f"{checkpoint.name}-{name}")
     gguf = (weights, block) in GGUF_WEIGHTS
     if not out.exists():
-        words = ["export", CHECKPOINT, "--out", out, "--weights", weights]
+        words = ["export", checkpoint, "--out", out, "--weights", weights]
         words += ["--format", "gguf"] if gguf else ["--batch-invariant"]
         words += [] if block is None else ["--block-size", block]
         command = [sys.executable, "-m", "edgedec", *map(str, words)]

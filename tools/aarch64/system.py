@@ -62,8 +62,11 @@ class System:
         limit_s: float,
         plugin: Path | None = None,
         packages: Path | None = None,
+        within: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Run the emulated Python, with a plugin of qemu's and more packages.
+
+        ``within`` is a command line of this system that runs the rest of it.
 
         Raises:
             subprocess.TimeoutExpired: it did not end within the limit.
@@ -74,7 +77,7 @@ class System:
         own |= {"ORT_DISABLE_TELEMETRY": "1", "LC_ALL": "C.UTF-8"}
         own["XDG_CACHE_HOME"] = WORK / f"cache-{self.cpu.name}"
         return subprocess.run(
-            [str(part) for part in (self._python, *arguments)],
+            [*within, *(str(part) for part in (self._python, *arguments))],
             cwd=REPOSITORY,
             # The children of what runs are emulated in the same way.
             env={**os.environ, **{name: str(value) for name, value in own.items() if value}},

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
 from typing import BinaryIO
 
-import numpy as np
-
 from edgedec.decoding import drafting, snapshot
+from edgedec.decoding.drafting._context import Scores
 from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.drafting._window_choice import SCORED, Window, WindowChoice, try_out
-from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.base import DrafterParts, DrafterState
 from edgedec.decoding.prefill import go_back, shared_length
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.sampling import Rows, Sampler, filters
-from edgedec.decoding.session import Pass
+from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.session_abilities import Trimmable
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import InputError
@@ -60,12 +57,11 @@ class DraftContext:
         # Seconds of this round's passes, and when the last one ended.
         self._passes_s = self._drafted_at = 0.0
         # State of the round: the caller's tree, the session's own (with the missing tokens above
-        # it), how many those are, nodes pending in the session, and the last pass.
+        # it), how many those are, nodes pending in the session, and the last pass's scores.
         self._tree: TokenTree | None = None
         self._own = TokenTree(0)
         self._lag = self._pending = self._passes = 0
-        self._scored: Pass | None = None
-        self._rows: Rows | None = None
+        self._scores: Scores | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         """Follow another request; the prefix shared with the last one stays cached."""
@@ -151,42 +147,23 @@ class DraftContext:
         """
         if tree is not self._tree:
             self._open(tree)
-        rows = self._rows
-        if rows is None or (not masks and self._pending - self._lag < len(tree.tokens)):
-            rows = self._rows = self._forward(tree, masks)
-        return rows
+        scores = self._scores
+        if scores is None or (not masks and self._pending - self._lag < len(tree.tokens)):
+            scores = self._scores = self._forward(tree, masks)
+        return scores.rows
 
     def confidence(self, node: int) -> float:
-        """Return the probability of the most likely token after ``node``, among the top logits."""
-        scores = self.scores(node)
-        best = scores[0]  # whose own share is the 1
-        return 1 / sum([exp(logit - best) for logit in scores])
+        """See ``Scores``."""
+        return self.scores().confidence(node)
 
-    def scores(self, node: int) -> list[float]:
-        """Return logits of the last pass's top allowed tokens after ``node``, descending."""
-        scored, sampler = self._last_pass(), self._sampler
-        top = scored.top_logits[node - scored.start]
-        if self._rows is not None and sampler is not None and sampler.constraint is not None:
-            row = self._rows.own(node)
-            top = row[filters.ranked(row, len(top))]
-        scores: list[float] = top.tolist()
-        return scores
+    def chances(self, node: int, ids: IntArray) -> FloatArray:
+        """See ``Scores``."""
+        return self.scores().chances(node, ids)
 
-    def chances(self, rows: Rows, node: int, ids: IntArray) -> FloatArray:
-        """Return the draft's probabilities of ``rows.best(node, len(ids))``, ``[len(ids)]``.
-
-        When sampling, they are taken after temperature and filters. When greedy, which would make
-        them one-hot, they are the model's own, since its certainty predicts how often the target
-        agrees.
-        """
-        scored, sampler = self._last_pass(), self._sampler
-        assert sampler is not None
-        if not sampler.params.greedy:
-            return rows.probs(node)[ids]
-        row = rows.own(node)
-        weights: FloatArray = np.exp(row - row.max())
-        weights /= weights.sum()
-        return weights[: len(ids)] if scored.logits is None else weights[ids]
+    def scores(self) -> Scores:
+        """Return the scores of the last pass."""
+        assert self._scores is not None, "no pass in this round: call rows() first"
+        return self._scores
 
     def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         """Commit the computed nodes of an accepted path; drop the others."""
@@ -222,8 +199,14 @@ class DraftContext:
         self._held = list(self._window.of(text)[: self._session.length])
         self._rollback(len(self._held))
 
-    def evict(self) -> None:
+    def states(self) -> dict[str, DrafterState]:
+        """See ``Stateful``."""
+        return {"draft": self}
+
+    def evict(self, *, kept: bool = False) -> None:
         """Empty the session and release its memory; the next draft prefills the text again."""
+        if kept:
+            return
         self._drop()
         self._rollback(0)
         if isinstance(self._session, Trimmable):
@@ -244,14 +227,10 @@ class DraftContext:
     def _text(self) -> Sequence[int]:
         return self._window.of(self._history())
 
-    def _last_pass(self) -> Pass:
-        assert self._scored is not None, "no pass in this round: call rows() first"
-        return self._scored
-
     def _forget(self) -> None:
         self._tree = None
         self._own = TokenTree(0)
-        self._rows = self._scored = None
+        self._scores = None
         self._lag = self._pending = self._passes = 0
         self._passes_s = 0.0
 
@@ -282,7 +261,7 @@ class DraftContext:
             # If interrupted between chunks, the chunks computed so far stay.
             self._held += tokens[: self._session.length - len(self._held)]
 
-    def _forward(self, tree: TokenTree, masks: Sequence[int]) -> Rows:
+    def _forward(self, tree: TokenTree, masks: Sequence[int]) -> Scores:
         own, lag, start = self._own, self._lag, self._pending
         if lag:
             for node in range(len(own.tokens) - lag, len(tree.tokens)):
@@ -298,5 +277,5 @@ class DraftContext:
         # Masks are never kept: as far as the text goes, they were not computed.
         self._pending = len(own.tokens) - len(masks)
         self._passes += 1
-        self._scored = scored.below(lag)
-        return sampler.rows(self._scored, tree, Purpose.DRAFT)
+        seen = scored.below(lag)
+        return Scores(seen, sampler.rows(seen, tree, Purpose.DRAFT), sampler)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import exp
+from collections.abc import Sequence
 
 import numpy as np
 
+from edgedec.decoding.drafting._context import Scores
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.sampling import Rows, Sampler
-from edgedec.decoding.session import Pass
+from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session_abilities import HeadSession
 from edgedec.decoding.tree import FloatArray, TokenTree
 
@@ -46,41 +46,60 @@ class Waiting:
 
 
 class Round:
-    """The passes of one draft: the missing pairs with the root's, then one for each token.
+    """The passes of one draft: the missing pairs with the root's, then one for each layer.
+
+    Args:
+        session: of the head, which holds the pairs before these.
+        sampler: of the request.
+        tree: the drafter's, which grows.
+        pairs: the missing pairs of the text as a chain, the root's the last.
+        carried: the fused states of these pairs, ``[pairs, hidden]``.
 
     Attributes:
-        pairs: pairs of the text in it, the root's the last.
+        tree: the drafter's.
+        pairs: pairs of the text.
         passes: computed so far.
-        rows: those of the last pass, as rows of the drafter's tree.
+        scores: of the last one; None before it.
 
     """
 
-    rows: Rows
-
     def __init__(
-        self, session: HeadSession, sampler: Sampler, own: TokenTree, carried: FloatArray
+        self,
+        session: HeadSession,
+        sampler: Sampler,
+        tree: TokenTree,
+        pairs: TokenTree,
+        carried: FloatArray,
     ) -> None:
-        self._session, self._sampler, self._own, self._carried = session, sampler, own, carried
-        self.pairs, self.passes = len(own), 0
-        self._scored: Pass | None = None
+        self._session, self._sampler, self.tree, self._own = session, sampler, tree, pairs
+        self.pairs, self.passes = len(pairs), 0
+        # What the last pass handed on, and the first of its nodes.
+        self._carried, self._start = carried, 0
+        self.scores: Scores | None = None
 
-    def reach(self, tree: TokenTree) -> None:
-        """Compute the nodes of ``tree`` that are missing."""
-        own, start = self._own, len(self._own) if self.passes else 0
+    def reach(self) -> Scores:
+        """Compute the nodes of the tree that are missing; return the scores of the last pass.
+
+        They are a layer: children of nodes of the last pass.
+        """
+        own, tree, above = self._own, self.tree, self.pairs - 1
+        start = len(own) if self.passes else 0
         for node in range(1 + len(own) - self.pairs, len(tree)):
-            own.add(tree.tokens[node], tree.parents[node] + self.pairs - 1)
-        if len(own) == start:
-            return
+            own.add(tree.tokens[node], tree.parents[node] + above)
+        if self.scores is not None and len(own) == start:
+            return self.scores
+        if self.passes:
+            self._carried = self._handed_on(own.parents[start:])
         self._session.carry(self._carried)
         scored = self._session.forward(own, start, self._sampler.want)
         assert scored.states is not None, "a head's passes show what they hand on"
-        self._carried = scored.states[-1:].copy()
-        self._scored = scored.below(self.pairs - 1)
-        self.rows = self._sampler.rows(self._scored, tree, Purpose.DRAFT)
+        self._carried, self._start = scored.states.copy(), start
         self.passes += 1
+        seen = scored.below(above)
+        rows = self._sampler.rows(seen, tree, Purpose.DRAFT)
+        self.scores = Scores(seen, rows, self._sampler)
+        return self.scores
 
-    def confidence(self, node: int) -> float:
-        """Return the probability of the most likely token after ``node``, among the top logits."""
-        assert self._scored is not None, "reach() comes first"
-        scores = self._scored.top_logits[node - self._scored.start].tolist()
-        return 1 / sum([exp(score - scores[0]) for score in scores])
+    def _handed_on(self, parents: Sequence[int]) -> FloatArray:
+        """Return what these nodes of the last pass hand on, ``[parents, hidden]``."""
+        return self._carried[[parent - self._start for parent in parents]]

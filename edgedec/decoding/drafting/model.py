@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from edgedec.decoding.drafting._context import Context
 from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import (
     Drafter,
@@ -37,7 +38,7 @@ class ModelDrafter:
     # Whether one pass has the rows of the whole draft, and of how many tokens at most.
     at_once, most = False, 1 << 30
 
-    def __init__(self, parts: DrafterParts, context: DraftContext | None = None) -> None:
+    def __init__(self, parts: DrafterParts, context: Context | None = None) -> None:
         self._context = context or DraftContext(parts, self.name)
         self.rivals = parts.rivals
 
@@ -87,12 +88,11 @@ class ModelDrafter:
         self._context.keep(feedback.draft.tree, kept)
 
     def states(self) -> dict[str, DrafterState]:
-        return {"draft": self._context}
+        return self._context.states()
 
     def evict(self, keep: Collection[str] = ()) -> None:
         """See ``Evictable``; drafters that share a context lose its cache together."""
-        if self.name not in keep:
-            self._context.evict()
+        self._context.evict(kept=self.name in keep)
 
     def close(self) -> None:
         self._context.close()

@@ -6,7 +6,7 @@ was trained for it can do so; its checkpoint names the mask's token.
 
 from __future__ import annotations
 
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import Context
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.errors import InputError
@@ -32,7 +32,7 @@ class ParallelDrafter(ModelDrafter):
     # Models are trained to draft eight tokens in a pass (section 4.1 there).
     most = 8
 
-    def __init__(self, parts: DrafterParts, context: DraftContext | None = None) -> None:
+    def __init__(self, parts: DrafterParts, context: Context | None = None) -> None:
         super().__init__(parts, context)
         if parts.mask is None:
             raise InputError(

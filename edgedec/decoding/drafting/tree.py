@@ -8,7 +8,7 @@ from bisect import bisect_right
 import numpy as np
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import Context
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
@@ -92,13 +92,13 @@ class TreeDrafter(ModelDrafter):
         self,
         parts: DrafterParts,
         threshold: float | None = None,
-        context: DraftContext | None = None,
+        context: Context | None = None,
     ) -> None:
         if parts.both_branches == 1:
             only = "verified here, as with --batch-invariant"
             if parts.branches != 1:
                 only = "computed by the draft model"
-            other = drafting.default(with_model=True)
+            other = drafting.HEADED if parts.head else drafting.default(with_model=True)
             raise InputError(
                 f"drafter {self.name!r} branches, and only chains are {only}: use {other!r}"
             )
@@ -140,7 +140,7 @@ class TreeDrafter(ModelDrafter):
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
         """Return children to draw below a node, in draw order, with acceptance probabilities."""
         ids = rows.best(parent, _WIDEST)
-        chances = self._context.chances(rows, parent, ids)
+        chances = self._context.chances(parent, ids)
         if coupled:
             bin = self._bins[parent] = RankCalibration.bin(self._context.confidence(parent))
             chances = self._calibration.chances(bin, chances)

@@ -20,7 +20,7 @@ from edgedec.bundle.manifest import MANIFEST, sha256_of
 from edgedec.decoding.drafting import PLAIN
 from edgedec.doctor.report import cpu
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.hardware.machine import memory
+from edgedec.hardware.machine import cpu_class, memory
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.sources import Models
 from edgedec.pipeline import Pipeline
@@ -121,9 +121,10 @@ def program() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return the machine's facts, without names."""
+    """Return the machine's facts, without names; ``processors`` are those of its class."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
+        "processors": cpu_class(),
         "cpu": cpu(),
         "memory_bytes": memory().usable,
     }

@@ -56,6 +56,11 @@ def _verdict(certificate: Facts) -> Iterator[str]:
         )
     yield ""
     yield (
+        f"The claim is about one class of processors: {certificate['machine']['processors']}. On"
+        " others, other kernels compute, and texts meet other near-ties."
+    )
+    yield ""
+    yield (
         "A near-tie is the first token at which two texts part, if plain decoding itself chooses"
         " the other token once the gap between the two changes by as much as it changes between"
         " passes of one and of several tokens: by at most the 99.9th percentile of those changes,"

@@ -162,6 +162,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
     assert drafting.names() == [
         "adaptive",
         "head",
+        "head_tree",
         "headed",
         "hybrid",
         "lookup",
@@ -173,7 +174,9 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         "text",
         "tree",
     ]
-    with pytest.raises(drafting.InputError, match="adaptive, head, headed, hybrid, lookup"):
+    with pytest.raises(
+        drafting.InputError, match="adaptive, head, head_tree, headed, hybrid, lookup"
+    ):
         drafting.create("psychic", DrafterParts(4))
     with pytest.raises(drafting.InputError):
         drafting.create("base", DrafterParts(4))
@@ -188,6 +191,16 @@ def test_what_drafters_say_about_themselves_fits_together() -> None:
     for with_model in (True, False):
         found = [n for n, of in infos.items() if of.default and of.needs_model == with_model]
         assert found == [drafting.default(with_model=with_model)]
-    planned = ["lookup", "recycle", "head", "model", "tree", "headed", "hybrid", "adaptive"]
+    planned = [
+        "lookup",
+        "recycle",
+        "head",
+        "head_tree",
+        "model",
+        "tree",
+        "headed",
+        "hybrid",
+        "adaptive",
+    ]
     assert drafting.planned() == planned
     assert drafting.info("auto") == drafting.info("psychic")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import test_drafting_model as checks
 
+from edgedec.decoding.drafting._context import Scores
 from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.session import Want
@@ -22,13 +23,13 @@ class NeverCatchesUp(DraftContext):
 
 class SeesTheWrongRows(DraftContext):
     def _forward(self, tree: TokenTree, masks):  # type: ignore[no-untyped-def]
-        rows = super()._forward(tree, masks)
+        scores, sampler = super()._forward(tree, masks), self._sampler
         if self._lag and self._passes == 1:
-            own = self._own
+            assert sampler is not None
             self._session.rollback(len(self._held))
-            self._scored = self._session.forward(own, 0, Want.LOGITS)
-            rows = self._sampler.rows(self._scored, tree, Purpose.DRAFT)  # type: ignore[union-attr]
-        return rows
+            scored = self._session.forward(self._own, 0, Want.LOGITS)
+            scores = Scores(scored, sampler.rows(scored, tree, Purpose.DRAFT), sampler)
+        return scores
 
 
 class KeepsRejectedTokens(DraftContext):

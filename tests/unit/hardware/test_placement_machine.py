@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import platform
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -15,6 +16,7 @@ from edgedec.hardware import cgroup, machine
 from edgedec.hardware.clusters import Cluster
 from edgedec.hardware.machine import Memory, difference, machine_facts, memory, package_versions
 from edgedec.runtimes import registry
+from tools.aarch64.debian import A72, A76
 
 GB = 1 << 30
 
@@ -74,6 +76,36 @@ def test_the_maker_of_a_raspberry_pi_and_of_an_intel(tmp_path: Path) -> None:
     assert machine.cpu_fields(tmp_path)["model"] == "Raspberry Pi 5 Model B"
     file.write_text("model\t\t: 167\nmodel name\t: Intel(R) Xeon(R)\nmodel name : x\n", "utf-8")
     assert machine.cpu_fields(tmp_path) == {"model name": "Intel(R) Xeon(R)"}
+
+
+@pytest.mark.parametrize(
+    ("name", "cpuinfo", "expected"),
+    [
+        ("x86_64", "flags : avx2 avx512_vnni\n", "x86-64"),
+        ("AMD64", None, "x86-64"),
+        ("aarch64", f"processor : 0\n{A76.info()}", "ARM with dot products"),
+        ("aarch64", A72.info(), "ARM without dot products"),
+        ("aarch64", "Features : fp asimd asimddpx\n", "ARM without dot products"),
+        ("ARM64", None, "ARM"),
+        ("riscv64", "isa : rv64imafdc\n", "riscv64"),
+        ("", None, "unknown"),
+    ],
+)
+def test_the_class_of_a_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, cpuinfo: str | None, expected: str
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: name)
+    monkeypatch.setattr(sys, "platform", "linux")
+    (tmp_path / "proc").mkdir()
+    if cpuinfo is not None:
+        (tmp_path / "proc" / "cpuinfo").write_text(cpuinfo, "utf-8")
+    assert machine.cpu_class(tmp_path) == expected
+
+
+def test_macs_with_arm_have_dot_products(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert machine.cpu_class(tmp_path) == "ARM with dot products"
 
 
 def test_clusters_in_words() -> None:

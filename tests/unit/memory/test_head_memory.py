@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgedec import GenerateOptions, Pipeline
-from edgedec.decoding.drafting.head import HeadDrafter
+from edgedec.decoding.drafting._head_context import HeadContext
 from edgedec.errors import MemoryBudgetError, StateError
 from edgedec.hardware.resident import keep_heap_small, release_free, resident_bytes
 from edgedec.loading import heads
@@ -79,7 +79,7 @@ def test_its_weights_cache_and_states_are_counted(headed: Pipeline) -> None:
     guard = guard_of(headed)
     costs = guard._costs.draft
     assert costs is not None
-    head = headed.engine.drafter._arms[-1]._head  # type: ignore[attr-defined]
+    head = headed.engine.drafter._arms[-1]._head._head  # type: ignore[attr-defined]
     assert costs.held > head.info.weight_bytes / 2  # the embedding is the target's
     assert costs.kv_bytes_per_token == head.info.kv_bytes_per_token > 0
     assert costs.max_context == headed.engine.target.capacity
@@ -129,7 +129,7 @@ def pressed(pipeline: Pipeline, levels: list[str]) -> Any:
 
 @pytest.mark.parametrize("level", ["no head", "head unloaded", "plain decoding"])
 def test_retreats_within_a_text(headed: Pipeline, expected: list[int], level: str) -> None:
-    drafter = headed.engine.drafter._arms[-1]  # type: ignore[attr-defined]
+    drafter = headed.engine.drafter._arms[-1]._head  # type: ignore[attr-defined]
     assert pressed(headed, ["smaller drafts", level]) == expected
     assert (len(drafter._waiting), drafter._held, drafter._session.length) == (1, [], 0)
     note = "going on without the head"
@@ -139,7 +139,7 @@ def test_retreats_within_a_text(headed: Pipeline, expected: list[int], level: st
 
 def test_it_comes_back_within_a_text(headed: Pipeline, expected: list[int]) -> None:
     assert pressed(headed, ["no head", FULL]) == expected
-    drafter = headed.engine.drafter._arms[-1]  # type: ignore[attr-defined]
+    drafter = headed.engine.drafter._arms[-1]._head  # type: ignore[attr-defined]
     assert len(drafter._held) > 8
     assert drafter._first > 8, "it sees the text from where it was kept again"
 
@@ -147,11 +147,11 @@ def test_it_comes_back_within_a_text(headed: Pipeline, expected: list[int]) -> N
 def test_a_head_that_goes_on_reading_is_noticed(
     headed: Pipeline, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def evict(self: HeadDrafter, keep: Any = ()) -> None:
-        if self.name not in keep:
+    def evict(self: HeadContext, *, kept: bool = False) -> None:
+        if not kept:
             self._restart(self._known)
 
-    monkeypatch.setattr(HeadDrafter, "evict", evict)
+    monkeypatch.setattr(HeadContext, "evict", evict)
     with pytest.raises(AssertionError):
         test_retreats_within_a_text(headed, expected, "no head")
 
@@ -196,7 +196,7 @@ def test_several_texts_in_turn_have_heads_of_their_own(expected: list[int]) -> N
     with Pipeline.open(demo_head.bundle(), **options) as pipeline:
         costs = guard_of(pipeline)._costs.draft
         one, other = pipeline.engine, *pipeline._parts.parallel_engines
-        drafters = [e.drafter._arms[-1] for e in (one, other)]  # type: ignore[attr-defined]
+        drafters = [e.drafter._arms[-1]._head for e in (one, other)]  # type: ignore[attr-defined]
         assert drafters[0]._session is not drafters[1]._session
         assert costs is not None
         assert costs.kv_bytes_per_token == 2 * drafters[0]._head.info.kv_bytes_per_token

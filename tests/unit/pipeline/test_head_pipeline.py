@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import onnx
 import pytest
 
 from edgedec import Pipeline
-from edgedec.decoding.drafting.head import HeadDrafter
+from edgedec.decoding.drafting._head_context import HeadContext
+from edgedec.decoding.drafting.head import FollowsStates, HeadDrafter
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, InputError, StateError
@@ -37,6 +38,18 @@ def headed() -> Iterator[Pipeline]:
         yield pipeline
 
 
+@pytest.fixture
+def branching() -> Iterator[Pipeline]:
+    with Pipeline.open(demo_head.bundle(), drafter="head_tree", draft_length=12) as pipeline:
+        yield pipeline
+
+
+@pytest.fixture(params=["headed", "branching"])
+def either(request: pytest.FixtureRequest) -> Pipeline:
+    found: Pipeline = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -48,14 +61,14 @@ def headed() -> Iterator[Pipeline]:
     ],
     ids=["greedy", "sampled", "penalties", "grammar", "stop"],
 )
-def test_texts_one_after_the_other(plain: Pipeline, headed: Pipeline, options: Any) -> None:
+def test_texts_one_after_the_other(plain: Pipeline, either: Pipeline, options: Any) -> None:
     """The second goes on where the first ended, the third shares a prefix with it."""
     texts = [PROMPTS[0], None, PROMPTS[0] + "\n    with", PROMPTS[1], PROMPTS[0]]
     before = ""
     for prompt in texts:
         given = before if prompt is None else prompt
         expected = plain.generate(given, max_new_tokens=40, **options)
-        result = headed.generate(given, max_new_tokens=40, **options)
+        result = either.generate(given, max_new_tokens=40, **options)
         assert result.token_ids == expected.token_ids
         before = given + result.text
 
@@ -83,32 +96,32 @@ def test_it_takes_fewer_passes(plain: Pipeline, headed: Pipeline) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_the_head_holds_is_what_it_would_read_from_nothing(
-    headed: Pipeline, seed: int
+    either: Pipeline, seed: int
 ) -> None:
     """After texts of random lengths, drafted and not, and prompts that share a part."""
     rng = np.random.default_rng(seed)
-    text = list(headed.tokenizer.encode(PROMPTS[0]))
+    text = list(either.tokenizer.encode(PROMPTS[0]))
     for _ in range(6):
         cut = int(rng.integers(2, len(text) + 1))
         count, length = int(rng.integers(2, 24)), int(rng.integers(0, 5))
         options = {"temperature": 0.9, "seed": int(rng.integers(99)), "ignore_eos": True}
         text = text[:cut]
-        text += headed.generate(
+        text += either.generate(
             text, max_new_tokens=count, draft_length=length, **options
         ).token_ids
-    check(headed)
+    check(either)
 
 
 def test_a_head_that_keeps_its_own_states_is_noticed(
     headed: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As vLLM did (vllm#14649): accepted nodes stay with the states that the head made up."""
-    observe = HeadDrafter.observe
+    keep = HeadContext.keep
 
-    def keeps(self: HeadDrafter, feedback: Any) -> None:
-        round_, accepted = self._round, len(feedback.verdict.path) - 1
-        if round_ is None or not accepted or feedback.draft.source != "head":
-            return observe(self, feedback)
+    def keeps(self: HeadContext, tree: TokenTree, path: Sequence[int]) -> None:
+        round_, accepted = self._round, len(path) - 1
+        if round_ is None or not accepted:
+            return keep(self, tree, path)
         computed = min(accepted, len(round_._own) - round_.pairs)
         tokens = self._next_tokens(round_.pairs + computed)
         self._session.commit(range(round_.pairs + computed))
@@ -117,7 +130,7 @@ def test_a_head_that_keeps_its_own_states_is_noticed(
         self._round = None
         return None
 
-    monkeypatch.setattr(HeadDrafter, "observe", keeps)
+    monkeypatch.setattr(HeadContext, "keep", keeps)
     headed.generate(PROMPTS[0], max_new_tokens=40, ignore_eos=True)
     with pytest.raises(AssertionError):
         check(headed)
@@ -126,28 +139,29 @@ def test_a_head_that_keeps_its_own_states_is_noticed(
 def check(pipeline: Pipeline) -> None:
     """Compare a row of the head with that of one that reads the whole text at once."""
     drafter = pipeline.engine.drafter
-    assert isinstance(drafter, HeadDrafter)
+    assert isinstance(drafter, FollowsStates)
+    context = drafter._head
     tokens = list(pipeline.engine.last_tokens)
-    held = drafter._first + len(drafter._held)
-    assert drafter._first == 0
+    held = context._first + len(context._held)
+    assert context._first == 0
     assert held > 3
-    assert drafter._held == tokens[1 : held + 1]
+    assert context._held == tokens[1 : held + 1]
     session = pipeline.target.open(len(tokens) + 1)
     scored = session.forward(TokenTree.chain(tokens), want=Want.TOP | Want.STATES)
     assert scored.states is not None
-    carried = drafter._head.fuse(scored.states)
+    carried = context._head.fuse(scored.states)
     session.close()
-    fresh = drafter._head.open(len(tokens) + 1)
+    fresh = context._head.open(len(tokens) + 1)
     fresh.carry(carried[: held + 1])
     fresh.prefill(tokens[1 : held + 1])
     rows = []
-    for one in (fresh, drafter._session):
+    for one in (fresh, context._session):
         one.carry(carried[held : held + 1])
         found = one.forward(TokenTree(7), want=Want.LOGITS).logits
         assert found is not None
         rows.append(found[0][np.isfinite(found[0])].copy())
     np.testing.assert_allclose(*rows, rtol=0, atol=2e-3)
-    drafter._session.rollback(len(drafter._held))
+    context._session.rollback(len(context._held))
     fresh.close()
 
 

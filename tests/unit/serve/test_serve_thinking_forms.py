@@ -18,6 +18,7 @@ from served_here import run, serving_here
 from thinking_models import ANSWER, THOUGHTS, thinking_pipeline
 
 from edgedec import Pipeline
+from edgedec.errors import BundleError, InputError
 from edgedec.text.chat import ChatTemplate
 
 THOUGHT, ANSWERED = "".join(THOUGHTS).strip(), "".join(ANSWER)
@@ -79,6 +80,36 @@ def test_the_template_is_rendered_once_for_all_who_ask_what_the_model_can(
         assert first["template"] == rendered[0]
         assert len(rendered) == once > 0
 
+    monkeypatch.setattr(ChatTemplate, "render", render)
+    run(test())
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_what_a_template_failed_to_tell_is_asked_again(
+    qwen: Pipeline, monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    """A template that was stopped may do next time; the control refuses, which it always will."""
+    failing, real = [True], ChatTemplate.render
+
+    def render(template: ChatTemplate, *args: Any, **options: Any) -> str:
+        if failing:
+            raise BundleError("it was stopped") if passes else InputError("no")
+        return real(template, *args, **options)
+
+    async def able(client: httpx.AsyncClient) -> list[str]:
+        shown = await client.post("/api/show", json={})
+        found: list[str] = shown.json()["capabilities"]
+        return found
+
+    async def test() -> None:
+        async with serving_here(qwen) as (_, client):
+            assert await able(client) == ["completion"]
+            failing.clear()
+            after = ["completion", "tools", "thinking"] if passes else ["completion"]
+            assert await able(client) == after
+
+    assert qwen.tokenizer.chat_template is not None
+    monkeypatch.setattr(qwen.tokenizer.chat_template, "_switches", None)
     monkeypatch.setattr(ChatTemplate, "render", render)
     run(test())
 

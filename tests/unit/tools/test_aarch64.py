@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.sections.control_group import ControlGroup
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING
 from tools.aarch64 import __main__ as program
-from tools.aarch64 import checks, debian, rows, system, texts
+from tools.aarch64 import checks, debian, groups, rows, system, texts
 
 
 class Host(system.System):
@@ -51,6 +54,53 @@ def test_a_failed_check_is_told_and_counts(
     # Those of the quick part are left out by no option.
     monkeypatch.setattr(checks, "QUICK", {"bad": asked["bad"]})
     assert program.main(["checks", "--quick", "cortex-a76", "cortex-a72"]) == 1
+
+
+@pytest.mark.cgroup
+def test_a_text_in_a_control_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(debian.A72)
+    assert groups.problem(host, groups.GB) == ""
+    # The control: more than the limit is taken, and the system ends the process.
+    monkeypatch.setattr(groups, "_DOCTOR", ("-c", "bytearray(300 << 20)", "taking"))
+    assert groups.problem(host, 100 << 20) == "taking: exit code -9"
+    # And another one, whose failure the exit code does not tell.
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'bytearray(300 << 20)'])"
+    monkeypatch.setattr(groups, "_DOCTOR", ("-c", f"{child}; print('{{}}')"))
+    monkeypatch.setattr(groups, "_TEXT", ("-c", "print('{}')"))
+    monkeypatch.setattr(groups, "unseen", lambda *_: "")
+    assert groups.problem(host, 100 << 20) == "the system ended 1 of its processes"
+
+
+def test_a_limit_that_is_overlooked_or_reached_is_told(tmp_path: Path) -> None:
+    def facts(limit: int | None, granted: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        text = {"memory": {"granted_bytes": granted}, "peak_memory_bytes": 10}
+        return {"memory": {"limit_bytes": limit}}, text
+
+    assert groups.unseen(*facts(100, 105), 100) == ""
+    assert groups.unseen(*facts(None, 105), 100) == "doctor sees a limit of None, not 100"
+    assert groups.unseen(*facts(100, 200), 100) == "--memory auto grants 200 of 100"
+
+    group = ControlGroup(tmp_path, 100)
+    with pytest.raises(groups.LeftOutError, match="does not say"):
+        groups.of_group(group)
+    for name in ("memory.oom_control", "memory.events"):
+        (tmp_path / name).write_text("under_oom 0\noom_kill 0\n", "ascii")
+        (tmp_path / "memory.peak").write_text("99\n", "ascii")
+        assert groups.of_group(group) == ""
+        (tmp_path / "memory.peak").write_text("100\n", "ascii")
+        assert groups.of_group(group) == "its peak is 100 of 100"
+        (tmp_path / name).write_text("under_oom 0\noom_kill 1\n", "ascii")
+        assert groups.of_group(group) == "the system ended 1 of its processes"
+
+
+def test_without_the_right_to_make_a_group_the_check_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(groups, "limited", lambda limit: nullcontext())
+    name = "a text in a control group of 1 GB"
+    assert checks.failed(Host(debian.A72), {name: checks.CHECKS[name]}) == []
+    assert f"{name}: left out: no control group can be made here" in capsys.readouterr().out
+    assert name not in checks.QUICK
 
 
 def test_a_count_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
