@@ -117,6 +117,10 @@ class PassFailed(SessionError):
     """The device or provider could not compute a pass; another place may continue."""
 
 
+class DraftFailed(SessionError):
+    """The logits of a draft model or a head are no numbers; the text goes on without its drafts."""
+
+
 class Interrupted(SessionError):
     """``interrupt()`` was called from another thread."""
 

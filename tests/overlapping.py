@@ -8,9 +8,10 @@ from typing import Any
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Model, Pass, Session, Want
 from edgedec.decoding.translation import Translation

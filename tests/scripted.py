@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.session_abilities import OnStates, Tapped

@@ -19,9 +19,10 @@ from edgedec.compare import side_by_side
 from edgedec.compare.records import Recorder
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, RoundRecord
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
 from edgedec.decoding.stopping import StopRule

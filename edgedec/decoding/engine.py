@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting.base import Drafter, DraftLimits, ReadsStates, RoundFeedback
+from edgedec.decoding.drafting._failure import log_failure
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DraftLimits,
+    GoOn,
+    ReadsStates,
+    RoundFeedback,
+)
 from edgedec.decoding.emission import Emission, emissions_of
 from edgedec.decoding.metrics import Metrics, RoundLog
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.prefill import in_turns, prefill
-from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding.request import Request
 from edgedec.decoding.session import Pass, Session, Want
 from edgedec.decoding.session_abilities import OnStates, Tapped
 from edgedec.decoding.session_pool import PooledSession, SessionPool
 from edgedec.decoding.stopping import StopRule
-from edgedec.errors import InputError, PassFailed, PromptTooLong, StateError
+from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.errors import DraftFailed, InputError, PassFailed, PromptTooLong, StateError
 
 _NOTHING = nullcontext()
-
-
-@dataclass(slots=True)
-class Request:
-    """A prompt to continue, with the sampler and stop rule that hold the generation's state.
-
-    Attributes:
-        prompt: at least one token.
-        sampler: made with the same prompt.
-        stop: likewise.
-        logprobs: None for none; 0 for each emitted token's own; n for the n most likely as well.
-        deadline: the engine clock's time after which decoding ends with ``"timeout"``.
-        cancelled: set it from any thread, even before the start, to end decoding after the current
-            pass with ``"cancelled"``.
-        policy: how much to draft in this request; None is the engine's policy, which learns nothing
-            from a request that has its own. ``policy.for_request`` makes one.
-        by_turns: whether other requests wait for their turn: each chunk of the prompt but the last
-            is then a round of its own, which yields no token.
-
-    """
-
-    prompt: Sequence[int]
-    sampler: Sampler
-    stop: StopRule
-    logprobs: int | None = None
-    deadline: float | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    policy: DraftPolicy | None = None
-    by_turns: bool = False
 
 
 class Engine:
@@ -95,6 +72,7 @@ class Engine:
         self._running: Request | None = None
         self._pooled: PooledSession | None = None
         self._failure: PassFailed | None = None
+        self._drafts = True
         # The drafter, if it reads the target's states in this request.
         self._reader: ReadsStates | None = None
 
@@ -112,7 +90,7 @@ class Engine:
 
         """
         self.check_idle()
-        self._running, self._failure = request, None
+        self._running, self._failure, self._drafts = request, None, True
         self._reader = self._reader_of(request)
         left: Sequence[int] = request.sampler.history
         try:
@@ -208,7 +186,7 @@ class Engine:
                 log.begin()
                 wanted = policy.limits()
                 limits = self._limits(wanted, stop, len(ahead))
-                draft = self.drafter.propose(root, limits, policy.go_on, streams)
+                draft = self._propose(root, limits, policy.go_on, streams)
                 log.drafted()
                 whole = self.target.forward(draft.tree.under(ahead), want=want)
                 scored = whole.below(len(ahead))
@@ -225,6 +203,17 @@ class Engine:
                 log.end(draft, verdict, kept, len(ahead))
             yield emissions
             ahead, root = kept[len(verdict.path) - 1 : -1], kept[-1]
+
+    def _propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        """Return a draft; once one fails there are none in this request."""
+        try:
+            return self.drafter.propose(
+                root, limits if self._drafts else DraftLimits(0, 0), go_on, streams
+            )
+        except DraftFailed as error:
+            self._drafts = False
+            log_failure(error)
+        return Draft(TokenTree(root), source=self.drafter.name)
 
     def _want(self, request: Request) -> Want:
         want = request.sampler.want | self.rule.want

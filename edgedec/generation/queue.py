@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from edgedec.decoding.engine import Request
+from edgedec.decoding.request import Request
 from edgedec.errors import StateError
 
 if TYPE_CHECKING:

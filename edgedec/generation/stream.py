@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from edgedec.decoding.emission import Emission
-from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.request import Request
 from edgedec.generation.queue import Place
 from edgedec.generation.result import Generation, Setup
 

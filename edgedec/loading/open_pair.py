@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.prefill import shared_length
+from edgedec.decoding.request import Request
 from edgedec.decoding.session import Model
 from edgedec.loading.sources import Pair
 from edgedec.memory.guard import MemoryGuard, Restrained

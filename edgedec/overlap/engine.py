@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from edgedec._support.fields import printable
 from edgedec.decoding.acceptance import AcceptanceRule
+from edgedec.decoding.drafting._failure import log_failure
 from edgedec.decoding.drafting.base import (
     Drafter,
     DraftLimits,
@@ -26,7 +25,7 @@ from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Session
 from edgedec.decoding.session_abilities import Phase, StreamedSession
 from edgedec.decoding.tree import Draft, TokenTree
-from edgedec.errors import EdgedecError, InputError
+from edgedec.errors import InputError
 from edgedec.hardware.pinning import PinnedEngine
 from edgedec.overlap.clock import Clock
 from edgedec.overlap.contention import ContentionControl
@@ -43,15 +42,6 @@ _LOST = 0.3
 # Consecutive rounds in which the policy declines the draft before it rests, and the rounds that it
 # then rests: drafting may slow the target, and it takes power.
 _GIVE_UP, _REST = 16, 48
-
-
-def log_failure(error: BaseException) -> None:
-    """Warn once that the draft failed; the text continues without it."""
-    message = printable((str(error) or type(error).__name__)[:200])
-    known = error if not isinstance(error, EdgedecError) else None
-    logging.getLogger("edgedec").warning(
-        "the draft failed, going on without it: %s", message, exc_info=known
-    )
 
 
 class WaitLimit:

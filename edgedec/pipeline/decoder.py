@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from edgedec.decoding import drafting
 from edgedec.decoding.constraint import Constraint
 from edgedec.decoding.emission import Emission
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import for_request
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavailable, StateError

@@ -13,8 +13,9 @@ from edgedec._support import _sandbox_child
 from edgedec._support.fields import from_json, one_line, to_json
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.decoding.session_abilities import HeadModel

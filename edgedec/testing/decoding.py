@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgedec.decoding.emission import Emission
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 

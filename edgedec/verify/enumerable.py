@@ -19,10 +19,11 @@ from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.constraint import BoolArray
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.policy.base import DraftPolicy
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation

@@ -11,9 +11,10 @@ from tokenizers import Tokenizer as Backend
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import StopRule

@@ -12,7 +12,7 @@ from edgedec.decoding.sampling.kept import surely_kept
 from edgedec.decoding.sampling.state import SamplingState
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
-from edgedec.errors import SessionError, StateError
+from edgedec.errors import DraftFailed, SessionError, StateError
 
 _NEVER = np.float32(-np.inf)
 # Rows without a clear winner mostly come in a row: for so many it is not looked for.
@@ -250,10 +250,11 @@ class Rows:
             raise self._no_numbers()
 
     def _no_numbers(self) -> SessionError:
-        model = "draft" if self._purpose is Purpose.DRAFT else "target"
-        return SessionError(
-            f"the {model}'s logits are NaN or -inf: its file is damaged or its numbers overflow,"
-            " download or export it again"
+        drafted = self._purpose is Purpose.DRAFT
+        error = DraftFailed if drafted else SessionError
+        return error(
+            f"the {'draft' if drafted else 'target'}'s logits are NaN or -inf: its file is damaged"
+            " or its numbers overflow, download or export it again"
         )
 
 

@@ -13,10 +13,11 @@ from cross_vocabulary import Respelled, Translated, permutation
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, Evictable
 from edgedec.decoding.drafting.strings import StringsDrafter
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation

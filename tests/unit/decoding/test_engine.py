@@ -12,10 +12,11 @@ from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, GoOn
 from edgedec.decoding.emission import Emission
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Streams
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Rows, SamplingParams
 from edgedec.decoding.session import OnChunk, Want
 from edgedec.decoding.tree import Draft

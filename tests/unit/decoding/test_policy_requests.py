@@ -11,12 +11,13 @@ from policy_world import CURVE, World, same
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, MeasuredCost, RoundRecord, for_request
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.policy.query_backoff import QueryBackoff
 from edgedec.decoding.policy.round_cost import CatchUpCost
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError

@@ -16,10 +16,11 @@ import pytest
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.sampling.penalties import Penalties
 from edgedec.decoding.session import Pass

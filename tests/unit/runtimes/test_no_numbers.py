@@ -1,4 +1,7 @@
-"""A model whose logits are NaN ends a text with a named error, greedy too, on every runtime."""
+"""A target whose logits are NaN ends a text with a named error, greedy too, on every runtime.
+
+A draft of which the same is true drafts no more.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from tiny_models import MemoryTensors
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import Fixed
+from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import StopRule
@@ -37,6 +41,10 @@ SAMPLERS = {
 }
 PROMPT = [5, 6, 7, 5, 6]
 ALL, ONE = slice(None), slice(20, 21)
+GOES_ON = (
+    "the draft failed, going on without it: the draft's logits are NaN or -inf: its file is damaged"
+    " or its numbers overflow, download or export it again"
+)
 
 
 def write_graph(folder: Path, name: str, rows: slice, value: float, **changes: Any) -> None:
@@ -158,8 +166,12 @@ def test_logits_that_are_no_numbers_are_named(
 
 @pytest.mark.parametrize("drafter", ["model", "tree", "hybrid", "adaptive"])
 @pytest.mark.parametrize("kind", ["onnx", "optimum", "llama.cpp"])
-def test_those_of_a_draft_are_named_too(
-    kind: str, drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_those_of_a_draft_are_told_and_the_text_goes_on(
+    kind: str,
+    drafter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = MODELS[kind](tmp_path, monkeypatch, np.nan)
     size = model.info.vocab_size
@@ -169,14 +181,15 @@ def test_those_of_a_draft_are_named_too(
         if drafter == "tree" and branches == 1:
             pytest.skip("its sessions compute chains only")
         parts = DrafterParts(size, model.open(64), branches=branches)
-        engine = Engine(
-            target.open(64), drafting.create(drafter, parts), Fixed(3), acceptance.rule()
-        )
-        with (
-            np.errstate(invalid="ignore"),
-            pytest.raises(SessionError, match="the draft's logits are NaN or -inf"),
-        ):
-            decode(engine, request(params, size, PROMPT, max_new_tokens=6))
+        texts = []
+        for made in (drafting.create(drafter, parts), drafting.create("none", DrafterParts(size))):
+            engine = Engine(target.open(64), made, Fixed(3), acceptance.rule())
+            caplog.clear()
+            with np.errstate(invalid="ignore"):
+                texts.append(decode(engine, request(params, size, PROMPT, max_new_tokens=6)))
+            told = [record.getMessage() for record in caplog.records]
+            assert told == ([] if made.name == "none" else [GOES_ON])
+        assert texts[0] == texts[1]
 
 
 def onnx_head(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Model:

@@ -17,7 +17,7 @@ from benchmarks.sections.control_group import ControlGroup
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING
 from tools.aarch64 import __main__ as program
-from tools.aarch64 import checks, debian, groups, rows, system, texts
+from tools.aarch64 import checks, debian, groups, kernels, rows, system, texts
 
 
 class Host(system.System):
@@ -190,3 +190,28 @@ def test_the_guides_table_is_the_record(repository: Path) -> None:
 
 def millions(count: int) -> str:
     return f"{count / 1e6:.1f}" if count < 10e6 else f"{count / 1e6:.0f}"
+
+
+def test_the_guides_table_of_divergence_is_the_record(repository: Path) -> None:
+    record = (repository / "docs" / "measurements" / f"{kernels.NAME}.jsonl").read_text("utf-8")
+    found: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in map(json.loads, record.splitlines()):
+        if row["kind"] == "kernels":
+            block = f", block {row['block_size']}" if row["block_size"] else ""
+            key = row["target"], row["weights"] + block, row["kernels"]
+            found.setdefault(key, {})[row["cpu"]] = nats(row["kl_nats"])
+            assert row["padding"] is not None, "the guide says that rows are independent in all"
+    guide = (repository / "docs" / "guides" / "raspberry-pi.md").read_text("utf-8")
+    table = guide.split("| x86-64 | Cortex-A72 | Cortex-A76 |\n", 1)[1].split("\n\n", 1)[0]
+    shown = {tuple(cells[:3]): cells[3:] for cells in map(cells_of, table.splitlines()[1:])}
+    for key, by_cpu in found.items():
+        assert shown.pop(key) == [by_cpu.get(cpu, "-") for cpu in ("x86-64", *debian.CPUS)]
+    assert not shown
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def nats(divergence: float) -> str:
+    return "0" if divergence < 1e-9 else f"{divergence:.2g}"
