@@ -100,8 +100,7 @@ class Seen:
 
         def watched(drafter: HeadDrafter, root: int, *given: object) -> Draft:
             draft = propose(drafter, root, *given)  # type: ignore[arg-type]
-            assert drafter._sampler is not None
-            before = drafter._sampler.history[:-1]
+            before = drafter._head._history()[:-1]
             self.drafts.append((list(before), root, list(draft.tree.tokens)[1:]))
             return draft
 
