@@ -118,7 +118,7 @@ class PassFailed(SessionError):
 
 
 class DraftFailed(SessionError):
-    """The logits of a draft model or a head are no numbers; the text goes on without its drafts."""
+    """The logits of a draft model or a head contain NaN; decoding continues without drafts."""
 
 
 class Interrupted(SessionError):

@@ -72,6 +72,7 @@ class Engine:
         self._running: Request | None = None
         self._pooled: PooledSession | None = None
         self._failure: PassFailed | None = None
+        # Whether no draft of this request has failed.
         self._drafts = True
         # The drafter, if it reads the target's states in this request.
         self._reader: ReadsStates | None = None
@@ -207,9 +208,7 @@ class Engine:
     def _propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
         """Return a draft; once one fails there are none in this request."""
         try:
-            return self.drafter.propose(
-                root, limits if self._drafts else DraftLimits(0, 0), go_on, streams
-            )
+            return self.drafter.propose(root, limits, go_on, streams)
         except DraftFailed as error:
             self._drafts = False
             log_failure(error)
@@ -278,6 +277,6 @@ class Engine:
 
     def _limits(self, wanted: DraftLimits, stop: StopRule, ahead: int) -> DraftLimits:
         # A round always adds one token of the target's own, so drafts leave room for it.
-        depth = min(wanted.depth, stop.remaining - 1)
+        depth = min(wanted.depth, stop.remaining - 1) if self._drafts else 0
         nodes = min(wanted.nodes, self.target.capacity - self.target.length - 1) - ahead
         return DraftLimits(max(0, nodes) if depth > 0 else 0, depth)

@@ -1,4 +1,4 @@
-"""What an engine is asked for: a prompt to continue."""
+"""A request for an engine: a prompt, how to sample its continuation, and when to stop."""
 
 from __future__ import annotations
 

@@ -49,11 +49,8 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     """
     rule = acceptance.rule(options.accept or "coupling")
     pair = pair or find_pair(where, options)
-    if pair.target.max_context is not None:
-        check_context(options.max_context, pair.target.max_context, "the target")
+    _prepare(pair, options)
     drafter = drafter_name(pair, options)
-    if options.memory is not None:
-        keep_heap_small()
     meter = Meter(counting=options.memory is not None)
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
@@ -92,6 +89,13 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         return OpenPair(
             pair, target, engine, tokenizer, facts, stack.pop_all(), bound, guard, others
         )
+
+
+def _prepare(pair: Pair, options: OpenOptions) -> None:
+    if pair.target.max_context is not None:
+        check_context(options.max_context, pair.target.max_context, "the target")
+    if options.memory is not None:
+        keep_heap_small()
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:

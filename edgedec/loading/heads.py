@@ -6,6 +6,7 @@ from functools import partial
 
 from edgedec._support.amounts import megabytes
 from edgedec.bundle import Bundle
+from edgedec.decoding.drafting.head import state_bytes
 from edgedec.decoding.session import Model
 from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Showing
 from edgedec.errors import BundleError, InputError
@@ -117,3 +118,8 @@ def _warm(target: Model, context: int) -> None:
     if isinstance(session, Rehearsing) and context > AUTO_LENGTH + 1:
         session.rehearse(context, AUTO_LENGTH + 1)
     session.close()
+
+
+def waiting_bytes(head: HeadModel, options: OpenOptions) -> int:
+    """Return the bytes of states that wait for a head in all parallel requests."""
+    return state_bytes(head) * options.parallel

@@ -157,8 +157,10 @@ def open_sessions(
     of_draft = None
     if draft is not None and found.draft is not None:
         of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
-        waiting = _waiting_bytes(draft) * options.parallel
-        of_draft = replace(of_draft, held=of_draft.held + waiting)
+        if isinstance(draft, HeadModel):
+            from edgedec.loading.heads import waiting_bytes
+
+            of_draft = replace(of_draft, held=of_draft.held + waiting_bytes(draft, options))
     costs = Costs(
         of_target.times(options.caches),
         of_draft and of_draft.times(options.parallel),
@@ -175,15 +177,6 @@ def open_sessions(
                 session.close()
         found = _opened(target, draft, options, capacity, stack)
     return replace(found, costs=costs, meter=meter)
-
-
-def _waiting_bytes(draft: Model) -> int:
-    """Return the bytes of states that wait for a head; 0 for a draft model."""
-    if not isinstance(draft, HeadModel):
-        return 0
-    from edgedec.decoding.drafting.head import state_bytes
-
-    return state_bytes(draft)
 
 
 def _opened(

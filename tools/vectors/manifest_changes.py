@@ -13,7 +13,7 @@ FILES = {
     "draft/model.onnx": "small graph",
     "tokenizer/tokenizer.json": "{}",
 }
-# Names of files that are no path inside a folder on one system or another.
+# File names that are not a path inside the folder on some system.
 OUTSIDE = (
     "/etc/passwd", "../outside", "target/../../outside", "target/..", "target//model.onnx",
     "./target/model.onnx", "target/./model.onnx", "target/model.onnx/", "", ".", "..", "C:/windows",
@@ -33,15 +33,16 @@ def manifest() -> dict[str, Any]:
         "schema_version": 2,
         "created_by": "edgedec",
         "roles": {
-            "target": _role("target", "model.onnx", "model.onnx.data"),
-            "draft": _role("draft", "model.onnx"),
+            "target": role("target", "model.onnx", "model.onnx.data"),
+            "draft": role("draft", "model.onnx"),
         },
         "generation": {"temperature": 0.7},
         "files": facts,
     }
 
 
-def _role(name: str, *files: str) -> dict[str, Any]:
+def role(name: str, *files: str) -> dict[str, Any]:
+    """Return a role of a manifest, with the first of its files as its graph."""
     return {
         "architecture": "llama",
         "source": "tiny",

@@ -122,7 +122,7 @@ def _changed(name: str, change: Change, refused: str | None) -> Attempt:
 
 
 def _texts() -> Iterator[Attempt]:
-    """Yield texts that are no manifest at all."""
+    """Yield texts that are not manifests."""
     sound = json.dumps(manifest())
     for name, text in {
         "empty": "", "a list": "[]", "cut short": sound[: len(sound) // 2], "a text": '"text"',

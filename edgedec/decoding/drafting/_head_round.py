@@ -34,7 +34,8 @@ class Waiting:
 
     def first(self, count: int) -> FloatArray:
         """Return the first ones, ``[count, taps * hidden]``."""
-        self._parts = [np.concatenate(self._parts)]
+        if len(self._parts) > 1:
+            self._parts = [np.concatenate(self._parts)]
         return self._parts[0][:count]
 
     def drop(self, count: int) -> None:
@@ -73,7 +74,7 @@ class Round:
     ) -> None:
         self._session, self._sampler, self.tree, self._own = session, sampler, tree, pairs
         self.pairs, self.passes = len(pairs), 0
-        # What the last pass handed on, and the first of its nodes.
+        # What the last pass handed on, valid until the next one, and the first of its nodes.
         self._carried, self._start = carried, 0
         self.scores: Scores | None = None
 
@@ -93,7 +94,7 @@ class Round:
         self._session.carry(self._carried)
         scored = self._session.forward(own, start, self._sampler.want)
         assert scored.states is not None, "a head's passes show what they hand on"
-        self._carried, self._start = scored.states.copy(), start
+        self._carried, self._start = scored.states, start
         self.passes += 1
         seen = scored.below(above)
         rows = self._sampler.rows(seen, tree, Purpose.DRAFT)

@@ -11,6 +11,7 @@ from edgedec.bundle import folder
 from edgedec.bundle.folder import Bundle
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import BundleError
+from tools.vectors.manifest_changes import role
 
 SMALL = 1 << 16  # as large files as the real bound makes take a tenth of a second each
 FILES = {
@@ -25,24 +26,6 @@ FILES = {
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert folder.SMALL_FILE_BYTES > SMALL
     monkeypatch.setattr(folder, "SMALL_FILE_BYTES", SMALL)
-
-
-def role(name, *files):
-    return {
-        "architecture": "llama",
-        "source": "tiny",
-        "licence": None,
-        "dims": {"layers": 2, "vocab_size": 96},
-        "tokenizer": {"file": "tokenizer/tokenizer.json", "content_sha256": "0" * 64},
-        "variants": {
-            "onnx": {
-                "file": f"{name}/model.onnx",
-                "files": [f"{name}/{file}" for file in files],
-                "weights": "int4",
-                "kv": "fp32",
-            }
-        },
-    }
 
 
 def onnx(manifest):
