@@ -19,6 +19,7 @@ from benchmarks.sections.estimate import estimate
 from benchmarks.sections.exact import exact, lone_rows
 from benchmarks.sections.first_token import first_token
 from benchmarks.sections.grammar import grammar
+from benchmarks.sections.huge_pages import huge_pages
 from benchmarks.sections.kernels import kernels
 from benchmarks.sections.kv_types import kv_types
 from benchmarks.sections.limits import limits
@@ -113,6 +114,7 @@ _SECTIONS = (
     kv_types,
     memory_held,
     loading,
+    huge_pages,
     limits,
     prefill,
     first_token,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from edgedec import runtimes
 from edgedec._support.fields import one_line
 from edgedec.errors import EdgedecError, InputError, RuntimeUnavailable
+from edgedec.memory import huge_pages
 from edgedec.records.adapter import AdapterInfo, LoadOption
 
 if TYPE_CHECKING:
@@ -281,7 +282,8 @@ def load(format: str, path: Path, options: LoadOptions, for_draft: Collection[st
     info = of_format(format)
     runtime = adapter(info.name)
     refuse_others(info, options, for_draft)
-    model = runtime.load(path, options)
+    with huge_pages.gathering():
+        model = runtime.load(path, options)
     if options.batch_invariant and not model.capabilities.batch_invariant:
         model.close()
         raise RuntimeUnavailable(
