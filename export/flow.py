@@ -80,11 +80,19 @@ class Flow(Generic[V]):
         parts: the building blocks.
         attention: emits attention over a layer's normed input, with its output projection, as
             ``attention(layer, x, out)``.
+        kept: if attention returns some rows only, emits those rows of another value, as
+            ``kept(x, out)``; the rest of the layer computes no others.
 
     """
 
-    def __init__(self, parts: Parts[V], attention: Callable[[int, V, str], V]) -> None:
+    def __init__(
+        self,
+        parts: Parts[V],
+        attention: Callable[[int, V, str], V],
+        kept: Callable[[V, str], V] | None = None,
+    ) -> None:
         self._parts, self._spec, self._attention = parts, parts.spec, attention
+        self._kept = kept
 
     def layer(self, layer: int, x: V, branch: V | None) -> tuple[V, V]:
         """Emit one layer. The residual stream is ``x + branch``, before and after.
@@ -96,12 +104,16 @@ class Flow(Generic[V]):
         if kind == "sequential":
             normed, x = self._normed(f"{at}.entry", x, branch, "attention_norm", layer)
             branch = self._attended(layer, normed, f"{at}.attended")
+            x = self._kept(x, f"{at}.entry.kept") if self._kept else x
             normed, x = self._normed(stream, x, branch, "mlp_norm", layer)
             return x, self._fed(layer, normed, f"{at}.branch")
         normed, x = self._normed(stream, x, branch, "attention_norm", layer)
         attended = self._attended(layer, normed, f"{at}.attended")
+        x = self._kept(x, f"{stream}.kept") if self._kept else x
         if kind == "parallel":
             normed = self._parts.norm(f"{at}.mlp_norm", x, "mlp_norm", layer)
+        elif self._kept:
+            normed = self._kept(normed, f"{at}.attention_norm.kept")
         fed = self._fed(layer, normed, f"{at}.fed")
         return x, self._parts.add(f"{at}.branch", attended, fed)
 

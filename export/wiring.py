@@ -96,6 +96,7 @@ def _show(source: Path, copy: Path, target: DecoderSpec, taps: Sequence[int]) ->
     stated["taps"] = {tap_name(target, tap): tap for tap in taps}
     facts["edgedec"].value = json.dumps(stated)
     if target.layers in taps and not _has(model, tap_name(target, target.layers)):
+        # They have the same rows where all logits are asked for, as the agreement does.
         ends = [f"layers.{target.layers - 1}.stream", f"layers.{target.layers - 1}.branch"]
         model.graph.node.append(helper.make_node("Add", ends, [tap_name(target, target.layers)]))
     del model.graph.output[:]

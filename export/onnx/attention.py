@@ -28,7 +28,7 @@ def attention_feeds(
         "total_sequence_length": np.array(count, np.int32),
     }
     cache = np.zeros((1, spec.kv_heads, count, spec.head_dim), KV_TYPES[kv])
-    feeds |= dict.fromkeys(("attention_rows", "computed_rows"), np.arange(count))
+    feeds |= dict.fromkeys(("attention_rows", "computed_rows", "rows"), np.arange(count))
     return feeds | {f"past_{part}_{layer}": cache for part in ("key", "value")}
 
 
@@ -85,7 +85,14 @@ class Attention:
 
     def layer(self, layer: int, x: str, out: str) -> str:
         """Emit attention over ``x``, with its output projection."""
+        return self._projected(layer, self._attention(layer, *self._qkv(layer, x)), out)
+
+    def wanted(self, layer: int, x: str, out: str) -> str:
+        """Emit as ``layer`` does, but only the rows whose logits are wanted."""
         mixed = self._attention(layer, *self._qkv(layer, x))
+        return self._projected(layer, self._rows(mixed, f"{mixed}.kept", "rows"), out)
+
+    def _projected(self, layer: int, mixed: str, out: str) -> str:
         return self._parts.linear(out, mixed, layer, ("o",), self._spec.out_bias)
 
     def _rotates_itself(self, layer: int) -> bool:

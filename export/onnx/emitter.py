@@ -65,6 +65,7 @@ class Emitter:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
         self._attention = Attention(parts)
         self._flow = Flow[str](parts, self._attention.layer)
+        self._last = Flow[str](parts, self._attention.wanted, self._wanted)
 
     def model(self) -> None:
         """Emit the whole decoder."""
@@ -76,21 +77,31 @@ class Emitter:
         branch: str | None = None
         if spec.position_rows:
             branch = g.node("Gather", [self._position_table(), "position_ids"], "positioned")
-        for layer in range(spec.layers):
+        for layer in range(spec.layers - 1):
             x, branch = self.layer(layer, x, branch)
-        self._taps(x, branch)
-        x = g.node("Gather", [x, "rows"], "final.x", axis=1)
-        branch = g.node("Gather", [branch or "", "rows"], "final.branch", axis=1)
+        x, branch = self._last_layer(x, branch)
         normed, _ = parts.norm_of_sum("final", "final.sum", x, branch, "final_norm")
         self.head(g.node("Reshape", [normed, parts.dims(-1, spec.hidden)], "final.flat"))
 
-    def _taps(self, x: str, branch: str | None) -> None:
-        """Make the residual streams that were asked for outputs; all but the last are there."""
-        spec, taps = self._spec, self._parts.options.taps
-        if spec.layers in taps:
-            self._parts.add(tap_name(spec, spec.layers), x, branch or "")
-        for tap in taps:
+    def _last_layer(self, x: str, branch: str | None) -> tuple[str, str]:
+        """Emit the last layer, and the rows of its stream whose logits are wanted.
+
+        Other rows only add keys and values to the cache, so that what follows attention computes
+        none of them, and a prefill pass no row at all, unless the stream after the layer is shown.
+        """
+        spec, parts, layer = self._spec, self._parts, self._spec.layers - 1
+        if spec.layers in parts.options.taps:
+            x, branch = self.layer(layer, x, branch)
+            parts.add(tap_name(spec, spec.layers), x, branch)
+            x, branch = self._wanted(x, "final.x"), self._wanted(branch, "final.branch")
+        else:
+            x, branch = self._last.layer(layer, x, branch)
+        for tap in parts.options.taps:
             self._graph.output(tap_name(spec, tap), np.float32, (1, "n", spec.hidden))
+        return x, branch
+
+    def _wanted(self, x: str, out: str) -> str:
+        return self._graph.node("Gather", [x, "rows"], out, axis=1)
 
     def attention_inputs(self) -> None:
         """Declare the inputs of every layer."""
