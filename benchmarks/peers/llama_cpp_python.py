@@ -28,17 +28,22 @@ def models(maker: Maker, weights: str) -> Models:
 def run(request: Request, tools: Tools) -> dict[str, Any]:
     """Decode through ``Llama.generate``."""
     model = _load(request, request["context"])
-    list(_generate(model, request["warm_ids"], 16))
+    list(_generate(model, request, request["warm_ids"], 16))
     tools.start()
     ids = []
-    for token in _generate(model, request["ids"], request["tokens"]):
+    for token in _generate(model, request, request["ids"], request["tokens"]):
         tools.tokens()
         ids.append(token)
     return {"ids": ids, "prompt_tokens": len(request["ids"]), "times": tools.times()}
 
 
-def _generate(model: Any, prompt: list[int], count: int) -> Any:
-    tokens = model.generate(prompt, temp=0.0, repeat_penalty=1.0)
+def _generate(model: Any, request: Request, prompt: list[int], count: int) -> Any:
+    # It accepts a drafted token if the one it samples there is equal.
+    model.set_seed(request["seed"])
+    tokens = model.generate(
+        prompt, temp=request["temperature"], top_p=request["top_p"], top_k=0, min_p=0.0,
+        repeat_penalty=1.0,
+    )  # fmt: skip
     for _, token in zip(range(count), tokens, strict=False):
         yield token
 

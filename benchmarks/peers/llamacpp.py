@@ -107,24 +107,19 @@ def _compile(source: Path, out: Path) -> None:
 
 
 def run(request: Request, tools: Tools) -> dict[str, Any]:
-    """Decode with the program; it reports its own times, without loading."""
-    settings, threads = request["settings"], str(request["threads"])
-    program = Path(request["folder"], "llama.cpp", "bin", _PROGRAM)
-    drafter = _DRAFTERS[request["kind"]](str(settings.get("length")))
-    draft = ("-md", request["models"]["draft"]) if "draft" in request["kind"] else ()
+    """Decode with the program; it reports its own times, without loading.
+
+    It does not report processor time. That of decoding is what it used beyond a second run, which
+    loads and reads the prompt in the same way but ends after its first round.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write(request["prompt"])
         file.flush()
         # It decodes one token more than it is asked for, and its last round may write a few more.
-        command = [
-            program, "-m", request["models"]["target"], *draft, "-f", file.name,
-            "-n", str(request["tokens"] - 1), "-c", str(request["context"]), "--temp", "0",
-            "--ignore-eos", "-t", threads, "-td", threads, "-fa", settings["flash"], *drafter,
-            *(() if settings.get("repack", True) else ("--no-repack",)),
-        ]  # fmt: skip
-        output, said = _said([str(part) for part in command])
-    encoded, decoded = _ENCODED.search(said), _DECODED.search(said)
-    if encoded is None or decoded is None:
+        output, said, used = _said(_command(request, file.name, request["tokens"] - 1), tools)
+        _, first, before = _said(_command(request, file.name, 0), tools)
+    encoded, decoded, begun = _ENCODED.search(said), _DECODED.search(said), _DECODED.search(first)
+    if encoded is None or decoded is None or begun is None:
         raise RuntimeError(f"{_PROGRAM} gave no figures {_ATTEMPTS} times")
     counts = {name: int(count) for name, count in _COUNTS.findall(said)}
     return {
@@ -134,28 +129,56 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
             "prompt_s": float(encoded[2]),
             "decode_s": float(decoded[2]),
             "decoded": int(decoded[1]),
+            **used.since(before).per(max(1, int(decoded[1]) - int(begun[1]))),
         },
         "drafted_tokens": counts.get("drafted", 0),
         "accepted_tokens": counts.get("accept", 0),
     }
 
 
-def _said(command: list[str]) -> tuple[str, str]:
-    """Return what the program wrote to standard output, and everything it wrote.
+def _command(request: Request, prompt: str, tokens: int) -> list[str]:
+    """Return the command that continues the prompt in a file."""
+    settings, threads = request["settings"], str(request["threads"])
+    program = Path(request["folder"], "llama.cpp", "bin", _PROGRAM)
+    draft = ("-md", request["models"]["draft"]) if "draft" in request["kind"] else ()
+    return [
+        str(program), "-m", request["models"]["target"], *draft, "-f", prompt,
+        "-n", str(tokens), "-c", str(request["context"]), *_sampling(request),
+        "--ignore-eos", "-t", threads, "-td", threads, "-fa", settings["flash"],
+        *_DRAFTERS[request["kind"]](str(settings.get("length"))),
+        *(() if settings.get("repack", True) else ("--no-repack",)),
+    ]  # fmt: skip
+
+
+def _sampling(request: Request) -> tuple[str, ...]:
+    """Return the options of sampling; a drafted token is accepted if the sampled one is equal."""
+    if request["temperature"] == 0:
+        return ("--temp", "0")
+    # By default it filters with top-k 40, top-p and min-p before the temperature.
+    return (
+        "--samplers", "temperature;top_p", "--temp", str(request["temperature"]),
+        "--top-p", str(request["top_p"]), "--seed", str(request["seed"]),
+    )  # fmt: skip
+
+
+def _said(command: list[str], tools: Tools) -> tuple[str, str, Any]:
+    """Return what the program wrote to standard output, everything it wrote, and what it used.
 
     Its end does not wait for the thread that writes its log, so that some runs lose the last
     lines. Such a run ended well and is repeated.
     """
-    output = said = ""
+    output, said, used = "", "", tools.meter.read()
     for _ in range(_ATTEMPTS):
+        before = tools.meter.read()
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         output, said = done.stdout, done.stdout + done.stderr
+        used = tools.meter.read().since(before)
         if done.returncode != 0:
             last = (said.strip().splitlines() or ["it said nothing"])[-1]
             raise RuntimeError(f"{_PROGRAM} ended with {done.returncode}: {last}")
         if _DECODED.search(said):
             break
-    return output, said
+    return output, said, used
 
 
 def _continuation(output: str, prompt: str) -> str:

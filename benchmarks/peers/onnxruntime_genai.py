@@ -69,7 +69,7 @@ def _decode(
     params = genai.GeneratorParams(model)
     length = len(prompt) + count
     # Without a least length the end of text would end it.
-    params.set_search_options(max_length=length, min_length=length, do_sample=False)
+    params.set_search_options(max_length=length, min_length=length, **_search(request))
     if request["settings"]:
         params.set_speculative_options(**request["settings"])
     generator = genai.Generator(model, params)
@@ -80,6 +80,17 @@ def _decode(
         on_token()
         ids.append(int(generator.get_next_tokens()[0]))
     return ids
+
+
+def _search(request: Request) -> dict[str, Any]:
+    """Return how it chooses tokens; with a draft it samples by rejection."""
+    if request["temperature"] == 0:
+        return {"do_sample": False}
+    return {
+        "do_sample": True, "temperature": request["temperature"], "top_p": request["top_p"],
+        # Its configuration keeps 50 tokens; 0 keeps all.
+        "top_k": 0, "random_seed": request["seed"],
+    }  # fmt: skip
 
 
 def _configured(request: Request, folder: Path) -> str:

@@ -1,4 +1,8 @@
-"""edgedec itself: what ``auto`` chooses, and plain decoding without padding, its fastest form."""
+"""edgedec itself: what ``auto`` chooses, and plain decoding without padding, its fastest form.
+
+Sampled, ``auto`` also runs with the acceptance rule ``speculative``, which promises the target's
+distribution and not a seed's text, as other runtimes do.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ REQUIREMENTS: tuple[str, ...] | None = None
 # may guess more or less of it.
 WEIGHTS = ("int4", "int4-128", "int4-openvino", "gguf-q4_0")
 KINDS: Kinds = (("plain", {}), ("auto", {}))
+SAMPLED_KINDS: Kinds = (("auto", {"accept": "speculative"}),)
+COUPLED: Kinds = (("auto", {}),)
 _GGUF = "gguf-"
 # The same bundle, the target on OpenVINO's kernels.
 _OPENVINO = "-openvino"
@@ -33,14 +39,17 @@ def models(maker: Maker, weights: str) -> Models:
 
 def run(request: Request, tools: Tools) -> dict[str, Any]:
     """Decode through a pipeline."""
+    from edgedec.decoding.sampling.params import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
+    sampling = SamplingParams(
+        temperature=request["temperature"], top_p=request["top_p"], seed=request["seed"]
+    )
     with _open(request) as pipeline:
-        pipeline.generate(request["warm_ids"], GenerateOptions(32, ignore_eos=True))
+        pipeline.generate(request["warm_ids"], GenerateOptions(32, sampling, ignore_eos=True))
         tools.start()
-        stream = pipeline.stream(
-            request["ids"], GenerateOptions(request["tokens"], ignore_eos=True)
-        )
+        options = GenerateOptions(request["tokens"], sampling, ignore_eos=True)
+        stream = pipeline.stream(request["ids"], options)
         for _ in stream:
             tools.tokens()
         result = stream.result
@@ -68,6 +77,7 @@ def _open(request: Request) -> Any:
             plan="none",
             drafter="none" if plain else "auto",
             batch_invariant=False if plain else None,
+            accept=request["settings"].get("accept"),
             draft=None if plain or Path(opened).is_dir() else Path(draft),
             providers=("OpenVINO",) if request["weights"].endswith(_OPENVINO) else (),
             threads=request["threads"],

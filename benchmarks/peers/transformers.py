@@ -54,10 +54,11 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
     options = _options(request)
 
     def generate(ids: list[int], count: int) -> list[int]:
+        torch.manual_seed(request["seed"])
         prompt = torch.tensor([ids])
         found = model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
-            streamer=Streamer(count), max_new_tokens=count, **options,
+            prompt, attention_mask=torch.ones_like(prompt), streamer=Streamer(count),
+            max_new_tokens=count, **_sampling(request), **options,
         )  # fmt: skip
         tokens: list[int] = found[0, len(ids) : len(ids) + count].tolist()
         return tokens
@@ -66,6 +67,14 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
     tools.start()
     ids = generate(request["ids"], request["tokens"])
     return {"ids": ids, "prompt_tokens": len(request["ids"]), "times": tools.times()}
+
+
+def _sampling(request: Request) -> dict[str, Any]:
+    if request["temperature"] == 0:
+        return {"do_sample": False}
+    # It keeps 50 tokens unless top_k is set; 0 keeps all.
+    options = {name: request[name] for name in ("temperature", "top_p")}
+    return {"do_sample": True, **options, "top_k": 0}
 
 
 def _options(request: Request) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import click
 from benchmarks.bundles import Bundles, digest
 from benchmarks.models.grow import PRESETS
 from benchmarks.race import driver, texts
-from benchmarks.race.entrants import Entrant, Gathering
+from benchmarks.race.choice import Choice
+from benchmarks.race.entrants import Gathering
 from benchmarks.race.environment import ModelMaker
 from benchmarks.race.protocol import known
 from benchmarks.race.report import Report, table
+from benchmarks.race.sampling import TOP_P, Sampling
 from benchmarks.workloads import heldout_tokens
 from edgedec._support.fields import to_json
 from edgedec._support.locks import alone
@@ -30,10 +33,21 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 _GROWN, _AS_IT_IS = "target-0.5b", "none"
 _CONTEXT = 1024
 _PERPLEXITY_TOKENS = 4096
-_OURS = ("edgedec int4 auto", "edgedec int4-openvino auto")
+_OURS = (
+    "edgedec int4 auto", "edgedec int4-openvino auto",
+    "edgedec int4 auto accept=speculative", "edgedec int4-openvino auto accept=speculative",
+)  # fmt: skip
 # Plain decoding at its fastest.
 _PLAIN = "edgedec int4 plain"
+_GREEDY_SEEDS, _SAMPLED_SEEDS = 1, 3
 _WARM = "import os\n\n\ndef list_files(folder):\n    "
+
+
+def _pattern(context: Any, option: Any, value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise click.BadParameter(f"{value!r} is not a regular expression: {error}") from None
 
 
 def _listed(context: Any, option: Any, value: str) -> tuple[str, ...]:
@@ -43,6 +57,22 @@ def _listed(context: Any, option: Any, value: str) -> tuple[str, ...]:
 @click.command()
 @click.option("--peers", callback=_listed, default="", help="Names, with commas; default: all.")
 @click.option("--weights", callback=_listed, default="", help="As int4,q4_0; default: all.")
+@click.option(
+    "--ways", "pattern", callback=_pattern, default="",
+    help="Those whose name contains this regular expression, as 'plain|auto|length=3'.",
+)  # fmt: skip
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 100),
+    default=0,
+    show_default=True,
+    help=f"0 is greedy; above it, tokens are sampled with top-p {TOP_P}.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    help=f"Runs of each prompt; default: {_GREEDY_SEEDS} greedy, {_SAMPLED_SEEDS} sampled.",
+)
 @click.option(
     "--texts", "kinds", callback=_listed, default=",".join(texts.KINDS), show_default=True
 )
@@ -107,7 +137,7 @@ def _run(chosen: dict[str, Any]) -> None:
                 raise InputError(f"{name!r}: expected one of {', '.join(found)}")
     tokenizer = Tokenizer.load(maker.checkpoint("target") / "tokenizer.json")
     prompts = _texts(chosen, tokenizer)
-    threads = chosen["threads"] or available_cores()
+    threads, sampling = chosen["threads"] or available_cores(), _sampling(chosen)
     settings = {
         "target": digest(maker.checkpoint("target")), "draft": digest(maker.checkpoint("draft")),
         "tokens": chosen["tokens"], "threads": threads, "context": _CONTEXT,
@@ -122,8 +152,11 @@ def _run(chosen: dict[str, Any]) -> None:
         gathering = Gathering(maker, chosen["work"], recorder, earlier, _say)
         maker.environments = gathering.environments
         ids = heldout_tokens(tokenizer, _PERPLEXITY_TOKENS)
-        names = chosen["peers"] or list(maker.peers)
-        entrants = list(gathering.entrants(names, chosen["weights"], threads, ids))
+        choice = Choice(
+            chosen["peers"] or list(maker.peers), chosen["weights"], chosen["pattern"],
+            sampling.temperature > 0,
+        )  # fmt: skip
+        entrants = list(gathering.entrants(choice, threads, ids))
         if not entrants:
             raise InputError("no peer takes part: see above why, or name others")
         if chosen["prepare"]:
@@ -131,11 +164,14 @@ def _run(chosen: dict[str, Any]) -> None:
         results = _earlier(earlier, chosen["retry"])
         warm = texts.Text("warm", "warm", _WARM, tuple(tokenizer.encode(_WARM)))
         rules = driver.Rules(
-            chosen["tokens"], threads, _CONTEXT, chosen["trial"], chosen["limit_s"],
+            chosen["tokens"], sampling, _CONTEXT, chosen["trial"], chosen["limit_s"],
             tokenizer.vocab_size, warm,
         )  # fmt: skip
         driver.race(entrants, prompts, rules, results, recorder, _say)
-        _report(entrants, prompts, results, gathering, recorder, tokenizer.encode)
+        report = Report(entrants, results, gathering.models, tokenizer.encode, sampling.temperature)
+        _show(report, dict.fromkeys(text.kind for text in prompts), recorder)
+        for name, reason in gathering.skipped.items():
+            click.echo(f"{name}: skipped: {reason}")
     click.echo(f"raw records in {chosen['out'] / 'peers.jsonl'}")
 
 
@@ -171,31 +207,31 @@ def _earlier(records: Sequence[dict[str, Any]], retry: bool) -> driver.Results:
     return results
 
 
-def _report(
-    entrants: Sequence[Entrant],
-    prompts: Sequence[texts.Text],
-    results: driver.Results,
-    gathering: Gathering,
-    recorder: Recorder,
-    encode: Callable[[str], Sequence[int]],
-) -> None:
-    report = Report(entrants, results, gathering.models, encode)
-    for kind in dict.fromkeys(text.kind for text in prompts):
+def _sampling(chosen: dict[str, Any]) -> Sampling:
+    temperature = chosen["temperature"]
+    return Sampling(
+        temperature, chosen["seeds"] or (_SAMPLED_SEEDS if temperature else _GREEDY_SEEDS)
+    )
+
+
+def _show(report: Report, kinds: Iterable[str], recorder: Recorder) -> None:
+    """Print and record the figures of each kind of text."""
+    at = f", temperature {report.temperature:g}" if report.temperature else ""
+    for kind in kinds:
         rows = report.rows(kind)
-        click.echo(f"\n== {kind}")
+        click.echo(f"\n== {kind}{at}")
         click.echo("\n".join(table(rows)))
-        others = [row["way"] for row in report.best(rows)]
-        for ours, other in itertools.product(_OURS, dict.fromkeys([*others, *_OURS, _PLAIN])):
+        others = dict.fromkeys([*(row["way"] for row in report.best(rows)), _PLAIN])
+        compared = itertools.product(_OURS, [way for way in others if way not in _OURS])
+        for ours, other in (*compared, *itertools.combinations(_OURS, 2)):
             ratio = report.ratio(kind, ours, other)
-            if ratio is not None and other != ours:
-                click.echo(f"{ours} is {ratio} times as fast as {other}")
+            if ratio is not None:
+                click.echo(f"{ours} is {ratio} times as fast as {other}{at}")
         warning = report.disturbed(kind)
         if warning is not None:
             click.echo(f"warning: {warning}")
         for row in rows:
             recorder.add(kind="summary", **to_json(row))
-    for name, reason in gathering.skipped.items():
-        click.echo(f"{name}: skipped: {reason}")
 
 
 def _say(line: str) -> None:

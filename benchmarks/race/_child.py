@@ -16,17 +16,72 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 WINDOW = 512
+# It imports the standard library alone, so that it loads in every environment.
+_ENERGY = Path(__file__).parents[2] / "edgedec" / "hardware" / "energy.py"
+
+
+class Used(NamedTuple):
+    """What has been used; None is not measured here.
+
+    Attributes:
+        processor_s: user and system time of a process, its threads and its ended children.
+        joules: of the whole machine.
+
+    """
+
+    processor_s: float | None
+    joules: float | None
+
+    def since(self, before: Used) -> Used:
+        """Return what was used after another reading."""
+        pairs = zip(self, before, strict=True)
+        return Used(*(None if a is None or b is None else a - b for a, b in pairs))
+
+    def per(self, tokens: float) -> dict[str, float | None]:
+        """Return the fields of a run's ``times``."""
+        return {
+            f"{name}_per_token": None if value is None else value / tokens
+            for name, value in self._asdict().items()
+        }
+
+
+class Meter:
+    """Reads what this process has used since the meter was made."""
+
+    def __init__(self) -> None:
+        self._energy = load(_ENERGY).EnergyMeter()
+        self._joules: float | None = 0.0
+
+    def read(self) -> Used:
+        """Return the total so far."""
+        more = self._energy.used()
+        self._joules = None if more is None or self._joules is None else self._joules + more
+        return Used(_processor_s(), self._joules)
+
+
+def _processor_s() -> float | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in both)
 
 
 class Tools:
-    """Passed to a peer's functions with the request: a clock and a measure of quality."""
+    """Passed to a peer's functions with the request: a clock and a measure of quality.
+
+    ``meter`` reads processor time and energy.
+    """
 
     def __init__(self) -> None:
+        self.meter = Meter()
         self._begin = 0.0
         self._seen: list[tuple[float, int]] = []
+        self._first = self._last = Used(None, None)
 
     def start(self) -> None:
         """Start timing: the prompt is read from here on."""
@@ -36,14 +91,25 @@ class Tools:
     def tokens(self, count: int = 1) -> None:
         """Note that ``count`` tokens have come."""
         self._seen.append((time.perf_counter() - self._begin, count))
+        self._last = self.meter.read()
+        if len(self._seen) == 1:
+            self._first = self._last
 
-    def times(self) -> dict[str, float | int]:
-        """Return the seconds to the first token, and of the tokens after it."""
+    def times(self) -> dict[str, float | int | None]:
+        """Return the seconds to the first token, those of the tokens after it and what they used.
+
+        ``processor_s_per_token`` and ``joules_per_token`` are those of the ``decoded`` tokens.
+        """
         if not self._seen:
             raise RuntimeError("no token came")
         first, last = self._seen[0][0], self._seen[-1][0]
         total = sum(count for _, count in self._seen)
-        return {"prompt_s": first, "decode_s": last - first, "decoded": total - 1}
+        return {
+            "prompt_s": first,
+            "decode_s": last - first,
+            "decoded": total - 1,
+            **self._last.since(self._first).per(max(1, total - 1)),
+        }
 
     def perplexity(self, ids: Sequence[int], logits: Callable[[list[int]], Any]) -> float:
         """Return exp of the mean negative log likelihood of every token but each window's first.

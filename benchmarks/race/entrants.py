@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.race.children import Failed, ask
+from benchmarks.race.choice import Choice
 from benchmarks.race.environment import Environment, ModelMaker, make, size
-from benchmarks.race.protocol import Models, Peer, Way, file_of, label, ways
+from benchmarks.race.protocol import Models, Peer, Way, file_of, label
 from edgedec.compare.records import Recorder
 from edgedec.errors import EdgedecError
 
 _LIMIT_S = 1800.0
+# What a user of these kinds would not choose among.
+_ALONE = ("plain", "auto")
 Record = dict[str, Any]
 Say = Callable[[str], None]
 
@@ -44,9 +47,9 @@ class Entrant:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """Return a key shared by the ways it competes with; plain ways do not compete."""
+        """Return a key shared by the ways it competes with."""
         kind = self.way["kind"]
-        own = (label(self.way),) if kind == "plain" else ()
+        own = (label(self.way),) if kind in _ALONE else ()
         return (self.peer.NAME, self.way["weights"], kind, *own)
 
     def request(self, fields: Record) -> tuple[Path, Path, Record, Path]:
@@ -83,21 +86,20 @@ class Gathering:
         }
         self.skipped: dict[str, str] = {}
 
-    def entrants(
-        self, names: Sequence[str], weights: Sequence[str], threads: int, ids: Sequence[int]
-    ) -> Iterator[Entrant]:
-        """Yield the ways of these peers, with these weights or all.
+    def entrants(self, choice: Choice, threads: int, ids: Sequence[int]) -> Iterator[Entrant]:
+        """Yield the ways that take part.
 
         ``ids`` are the tokens to measure perplexity on.
         """
-        for name in names:
+        for name in choice.peers:
             peer = self._maker.peers[name]
             environment = self._environment(peer)
             if environment is None:
                 continue
-            for one in peer.WEIGHTS:
-                if not weights or one in weights:
-                    found = ways(peer, one)
+            for kind, reason in choice.unable(peer).items():
+                self._skip(f"{name} {kind}, sampled", reason)
+            for weights in peer.WEIGHTS:
+                if found := choice.ways(peer, weights):
                     yield from self._with_models(peer, environment, found, threads, ids)
 
     def _environment(self, peer: Peer) -> Environment | None:

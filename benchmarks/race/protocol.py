@@ -29,8 +29,9 @@ class Way(TypedDict):
     """One way to decode with a peer.
 
     ``weights`` says which models it takes and ``kind`` how it drafts: ways with the same weights
-    and kind compete, and the best of them on the first prompts decodes the others. The kind
-    ``plain`` does not draft; the texts of the other kinds are compared with its text.
+    and kind compete, and the best of them on the first prompts decodes the others; ways of the
+    kinds ``plain`` and ``auto`` do not compete. The kind ``plain`` does not draft; the texts of the
+    other kinds are compared with its text.
     """
 
     weights: str
@@ -73,6 +74,11 @@ class Peer(Protocol):
         WEIGHTS: formats of the target's weights that are measured.
         KINDS: ways of drafting that are measured with each of them; the first is ``plain``.
 
+    A file may also have ``SAMPLED_KINDS``, further kinds that are measured when tokens are sampled;
+    ``NOT_SAMPLED``, names of kinds that cannot sample, each with the reason that is reported; and
+    ``COUPLED``, the kinds whose sampled text is promised to be that of plain decoding with the same
+    seed. What samples must do so at every temperature above 0, with the seed it is given.
+
     A file that calls ``Maker.converted`` also has ``convert(request, tools)``, which writes the
     checkpoint ``request["checkpoint"]`` in ``request["weights"]`` to folder ``request["out"]``. One
     that needs more than packages has ``build(request, tools)``, which finishes the environment in
@@ -101,6 +107,8 @@ class Peer(Protocol):
     def run(self, request: Request, tools: Tools) -> dict[str, Any]:
         """Decode ``request["prompt"]`` and return ``times``, and ``ids`` or ``text``.
 
+        At ``request["temperature"]`` 0 the most likely token is taken; above it, tokens are drawn
+        with ``request["top_p"]`` and ``request["seed"]``, and no other filter.
         ``prompt_tokens`` is how many tokens it read; further fields are recorded as they are.
         """
         ...
@@ -111,13 +119,6 @@ class Peer(Protocol):
         Also the ``weight_bytes``, if they are not those of the target's files.
         """
         ...
-
-
-def ways(peer: Peer, weights: str) -> list[Way]:
-    """Return a peer's ways to decode with some weights."""
-    return [
-        {"weights": weights, "kind": kind, "settings": settings} for kind, settings in peer.KINDS
-    ]
 
 
 def label(way: Way) -> str:

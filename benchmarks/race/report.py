@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import numpy as np
-
+from benchmarks.race.choice import keeps_text
 from benchmarks.race.driver import OK, Results, Run, rate
 from benchmarks.race.entrants import Entrant
+from benchmarks.race.spread import Spread, short, spread
 from edgedec.compare.side_by_side import repeated_share
 from edgedec.hardware.contention import BUSY
 
-_RESAMPLES = 10_000
 # A model whose perplexity is this many times the best one was converted incorrectly.
 _BROKEN = 3.0
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A median over prompts, with its 95% interval (bootstrap over prompts, fixed seed)."""
-
-    middle: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{_short(self.middle)} [{_short(self.low)}, {_short(self.high)}]"
-
-
-def spread(values: Sequence[float]) -> Spread | None:
-    """Return the median of values and its interval; None if there are none."""
-    if not values:
-        return None
-    found = np.asarray(values)
-    picks = np.random.default_rng(0).integers(0, len(found), (_RESAMPLES, len(found)))
-    low, high = np.quantile(np.median(found[picks], axis=1), (0.025, 0.975))
-    return Spread(median(values), float(low), float(high))
-
-
 class Report:
-    """The figures of a race.
+    """The figures of a race at one temperature.
 
     ``models`` are records by peer and weights; ``encode`` turns the texts of peers that return no
     tokens into some.
@@ -55,8 +31,10 @@ class Report:
         results: Results,
         models: Mapping[tuple[str, str], Mapping[str, Any]],
         encode: Callable[[str], Sequence[int]],
+        temperature: float = 0.0,
     ) -> None:
-        self._entrants, self._results, self._models = entrants, results, models
+        self._entrants, self._models = entrants, models
+        self._results, self.temperature = results.at(temperature), temperature
         self._encode = encode
         measured = (model.get("perplexity") for model in models.values())
         self._best_perplexity = min((one for one in measured if one), default=float("inf"))
@@ -71,23 +49,26 @@ class Report:
         if not runs:
             return None
         good = [run for run in runs if run["outcome"] == OK]
-        plain = self._by_prompt(kind, self._plain(entrant))
-        compared = [(run, plain[run["digest"]]) for run in good if run["digest"] in plain]
-        ratios = [rate(a) / rate(b) for a, b in compared if a["session"] == b["session"]]
-        model = self._models.get((entrant.peer.NAME, entrant.way["weights"]), {})
+        pairs = self._pairs(kind, entrant.name, self._plain(entrant))
         drafts = entrant.way["kind"] != "plain"
+        promised = keeps_text(entrant.peer, entrant.way, self.temperature)
+        model = self._models.get((entrant.peer.NAME, entrant.way["weights"]), {})
         return {
             "way": entrant.name,
             "text": kind,
-            "prompts": len(good),
-            "tokens_per_second": spread([rate(run) for run in good]),
-            "over_plain": spread(ratios) if drafts else None,
-            "prompt_s": spread([run["prompt_s"] for run in good]),
+            "temperature": self.temperature,
+            "prompts": len({run["digest"] for run in good}),
+            "runs": len(good),
+            "tokens_per_second": spread((run["digest"], rate(run)) for run in good),
+            "over_plain": _ratio(pairs) if drafts else None,
+            "prompt_s": _spread(good, "prompt_s"),
+            "processor_s_per_token": _spread(good, "processor_s_per_token"),
+            "joules_per_token": _spread(good, "joules_per_token"),
             "perplexity": model.get("perplexity"),
             "weight_bytes": model.get("weight_bytes"),
             "repeated_8_grams": median(map(self._repeated, good)) if good else None,
-            "same": sum(_same(a, b) for a, b in compared) if drafts else None,
-            "compared": len(compared) if drafts else None,
+            "same": sum(_same(a, b) for a, b in pairs) if promised else None,
+            "compared": len(pairs) if promised else None,
             "notes": self._notes(runs, model),
         }
 
@@ -107,20 +88,30 @@ class Report:
         ]
         return max(plain, default=(0, ""))[1]
 
-    def _by_prompt(self, kind: str, way: str) -> dict[str, Run]:
-        return {r["digest"]: r for r in self._results.of(kind, way) if r["outcome"] == OK}
+    def _pairs(self, kind: str, way: str, other: str) -> list[tuple[Run, Run]]:
+        """Return the runs of two ways on the same prompt with the same seed."""
+        ours, theirs = (
+            {
+                (run["digest"], run.get("seed", 0)): run
+                for run in self._results.of(kind, name)
+                if run["outcome"] == OK
+            }
+            for name in (way, other)
+        )
+        return [(run, theirs[key]) for key, run in ours.items() if key in theirs]
 
     def _notes(self, runs: Sequence[Run], model: Mapping[str, Any]) -> list[str]:
         notes = []
         for outcome in sorted({run["outcome"] for run in runs} - {OK}):
             some = [run for run in runs if run["outcome"] == outcome]
             notes.append(f"{outcome} on {len(some)}: {some[0]['reason']}")
-        read = [run["expected_prompt_tokens"] - run.get("prompt_tokens", 0) for run in runs]
-        other = sum(
-            run["outcome"] == OK and more != 0 for run, more in zip(runs, read, strict=True)
-        )
+        good = [run for run in runs if run["outcome"] == OK]
+        other = {r["digest"] for r in good if r["expected_prompt_tokens"] != r.get("prompt_tokens")}
         if other:
-            notes.append(f"read {other} prompts as another number of tokens")
+            notes.append(f"read {len(other)} prompts as another number of tokens")
+        same = _unsampled(good) if self.temperature > 0 else 0
+        if same:
+            notes.append(f"wrote one text with all seeds of {same} prompts: it may not sample")
         value = model.get("perplexity")
         if value and value > _BROKEN * self._best_perplexity:
             notes.append("garbage: its perplexity is far from the best")
@@ -129,14 +120,15 @@ class Report:
         return notes
 
     def best(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the fastest row that drafts of each peer, of those with the most prompts.
+        """Return the fastest row of each peer, of those with the most runs.
 
-        A way that only took part in the trial has few, which are no measure of it.
+        Plain decoding counts as well: sampled, it may be a peer's fastest way. A way that only took
+        part in the trial has few runs, which are no measure of it.
         """
         found: dict[str, Row] = {}
         peers = {entrant.name: entrant.peer.NAME for entrant in self._entrants}
         for row in rows:
-            if row["compared"] is not None and row["tokens_per_second"] is not None:
+            if row["tokens_per_second"] is not None:
                 peer = peers[row["way"]]
                 if peer not in found or _rank(row) > _rank(found[peer]):
                     found[peer] = row
@@ -154,13 +146,30 @@ class Report:
         )
 
     def ratio(self, kind: str, way: str, other: str) -> Spread | None:
-        """Return how much faster a way is than another, prompt by prompt.
+        """Return how much faster a way is than another, run by run.
 
         Machines drift, so only runs of one session are compared; None if there are none.
         """
-        ours, theirs = self._by_prompt(kind, way), self._by_prompt(kind, other)
-        both = [(run, theirs[key]) for key, run in ours.items() if key in theirs]
-        return spread([rate(a) / rate(b) for a, b in both if a["session"] == b["session"]])
+        return _ratio(self._pairs(kind, way, other))
+
+
+def _ratio(pairs: Sequence[tuple[Run, Run]]) -> Spread | None:
+    return spread(
+        (a["digest"], rate(a) / rate(b)) for a, b in pairs if a["session"] == b["session"]
+    )
+
+
+def _spread(runs: Sequence[Run], name: str) -> Spread | None:
+    """Return the spread of a figure that some runs may lack."""
+    return spread((run["digest"], run[name]) for run in runs if run.get(name) is not None)
+
+
+def _unsampled(runs: Sequence[Run]) -> int:
+    """Return how many prompts have several runs, all with one text."""
+    texts: dict[str, list[Any]] = {}
+    for run in runs:
+        texts.setdefault(run["digest"], []).append(run["written"])
+    return sum(len(some) > 1 and all(one == some[0] for one in some) for some in texts.values())
 
 
 def _same(one: Run, other: Run) -> bool:
@@ -173,7 +182,7 @@ def _same(one: Run, other: Run) -> bool:
 
 
 def _rank(row: Row) -> tuple[int, float]:
-    return row["prompts"], row["tokens_per_second"].middle
+    return row["runs"], row["tokens_per_second"].middle
 
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -181,6 +190,8 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "tokens/s": lambda row: _cell(row["tokens_per_second"]),
     "over its plain": lambda row: _cell(row["over_plain"]),
     "prompt s": lambda row: _cell(row["prompt_s"]),
+    "processor s/token": lambda row: _cell(row["processor_s_per_token"]),
+    "J/token": lambda row: _cell(row["joules_per_token"]),
     "perplexity": lambda row: _cell(row["perplexity"]),
     "MB": lambda row: _cell(row["weight_bytes"] and row["weight_bytes"] / 1e6),
     "repeats": lambda row: _cell(row["repeated_8_grams"]),
@@ -188,13 +199,19 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
         "" if row["compared"] is None else f"{row['same']} of {row['compared']}"
     ),
     "prompts": lambda row: str(row["prompts"]),
+    "runs": lambda row: str(row["runs"]),
 }
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table and of its notes, each note once with its ways."""
-    cells = [list(_COLUMNS), *([cell(row) for cell in _COLUMNS.values()] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    """Return the lines of a table and of its notes, each note once with its ways.
+
+    A column that is blank in every row is left out.
+    """
+    columns = {name: [cell(row) for row in rows] for name, cell in _COLUMNS.items()}
+    filled = [[name, *column] for name, column in columns.items() if any(column) or not rows]
+    widths = [max(map(len, column)) for column in filled]
+    cells = list(zip(*filled, strict=True))
     about: dict[str, list[str]] = {}
     for row in rows:
         for note in row["notes"]:
@@ -213,8 +230,4 @@ def _more(ways: Sequence[str]) -> str:
 
 
 def _cell(value: Spread | float | None) -> str:
-    return "" if value is None else str(value) if isinstance(value, Spread) else _short(value)
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return "" if value is None else str(value) if isinstance(value, Spread) else short(value)

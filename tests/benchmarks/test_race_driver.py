@@ -17,18 +17,21 @@ from benchmarks.bundles import Bundles
 from benchmarks.race import driver
 from benchmarks.race.__main__ import _earlier
 from benchmarks.race.children import execute
+from benchmarks.race.choice import Choice
 from benchmarks.race.driver import Results, Rules
 from benchmarks.race.entrants import Entrant, Gathering
 from benchmarks.race.environment import ModelMaker
 from benchmarks.race.protocol import Peer
-from benchmarks.race.report import Report, Spread, spread, table
+from benchmarks.race.report import Report, table
+from benchmarks.race.sampling import Sampling
+from benchmarks.race.spread import Spread, spread
 from benchmarks.race.texts import Text
 from edgedec.compare.records import Recorder, resuming_alone
 from edgedec.errors import InputError
 from tests.fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
 
 TEXTS = [Text("code", f"prompt {n}", f"text {n}", (1, 2, 3)) for n in range(3)]
-RULES = Rules(8, 1, 64, 1, 30.0, 100, Text("warm", "warm", "warm", (1, 2)))
+RULES = Rules(8, Sampling(), 64, 1, 30.0, 100, Text("warm", "warm", "warm", (1, 2)))
 SETTINGS = {"tokens": 8}
 
 
@@ -39,7 +42,7 @@ def as_bytes(text: str) -> list[int]:
 def entrants(folder: Path, found: Peer, recorder: Recorder, *, earlier: Any = ()) -> list[Entrant]:
     maker = ModelMaker(Bundles(folder, folder), None, folder, {found.NAME: found})
     gathering = Gathering(maker, folder / "work", recorder, earlier, lambda line: None)
-    return list(gathering.entrants([found.NAME], (), 1, [1, 2, 3]))
+    return list(gathering.entrants(Choice([found.NAME]), 1, [1, 2, 3]))
 
 
 def race(
@@ -76,7 +79,7 @@ def test_all_ways_run_on_the_trial_and_the_best_of_rivals_after_it(tmp_path: Pat
 
 def test_the_faster_of_rivals_goes_on_not_just_any(tmp_path: Path) -> None:
     _, results = race(tmp_path, peer(tmp_path, ways=(PLAIN, SLOW, FAST)))
-    names = {name for _, _, name in results.runs if "draft" in name}
+    names = {name for _, _, name, *_ in results.runs if "draft" in name}
     counts = {name: len(results.of("code", name)) for name in names}
     assert counts == {
         "fake int4 draft seconds=1.0 length=4": 3,
@@ -126,7 +129,7 @@ def test_a_torn_last_record_is_run_again(tmp_path: Path) -> None:
 
 def test_records_name_a_kind_of_text_by_its_former_name() -> None:
     run = {"kind": "run", "text": "hopeless", "digest": "x", "way": "mine", "outcome": "ok"}
-    assert list(_earlier([run], retry=False).runs) == [("unpredictable", "x", "mine")]
+    assert list(_earlier([run], retry=False).runs) == [("unpredictable", "x", "mine", 0.0, 0)]
 
 
 def test_a_broken_record_and_other_settings_are_named(tmp_path: Path) -> None:
@@ -212,7 +215,10 @@ def test_the_table_has_speed_quality_size_and_equal_text(tmp_path: Path) -> None
     assert noted[-1] == "note: fake int4 plain seconds=2.0 and 3 more: slow start"
     (best,) = report.best(list(rows.values()))
     assert best is fast
-    trial = {**fast, "prompts": fast["prompts"] - 1, "tokens_per_second": Spread(1e6, 1e6, 1e6)}
+    trial = {**fast, "runs": fast["runs"] - 1, "tokens_per_second": Spread(1e6, 1e6, 1e6)}
+    slow = rows["fake int4 plain seconds=2.0"]
+    slower = {**fast, "tokens_per_second": Spread(1.0, 1.0, 1.0)}
+    assert report.best([slower, slow]) == [slow]
     assert report.best([fast, trial]) == [fast] != report.best([trial])
     ratio = report.ratio("code", fast["way"], "fake int4 plain seconds=2.0")
     assert ratio is not None
@@ -220,7 +226,8 @@ def test_the_table_has_speed_quality_size_and_equal_text(tmp_path: Path) -> None
 
 
 def test_an_interval_holds_the_median_and_widens_with_the_spread() -> None:
-    narrow, wide = spread([10.0, 10.1, 9.9, 10.0] * 4), spread([5.0, 15.0, 9.0, 11.0] * 4)
+    narrow = spread(enumerate([10.0, 10.1, 9.9, 10.0] * 4))
+    wide = spread(enumerate([5.0, 15.0, 9.0, 11.0] * 4))
     assert narrow is not None
     assert wide is not None
     assert narrow.low <= narrow.middle <= narrow.high
@@ -257,6 +264,7 @@ def test_speeds_of_different_sessions_are_not_compared_but_texts_are(tmp_path: P
     apart = [{**run, "session": n} for n, run in enumerate(results.runs.values())]
     for run in apart:
         results.add(run)
+    report = Report(some, results, {}, as_bytes)
     assert report.ratio("code", row["way"], some[0].name) is None
 
 

@@ -16,11 +16,14 @@ from click.testing import CliRunner
 from benchmarks.race import __main__ as command
 from benchmarks.race._child import Tools
 from benchmarks.race.children import ask
-from benchmarks.race.protocol import Peer, file_of, known, label, ways
+from benchmarks.race.choice import Choice, keeps_text
+from benchmarks.race.protocol import Peer, Way, file_of, known, label
+from benchmarks.race.sampling import Sampling
 from edgedec.text.tokenizer import Tokenizer
 from tests.fake_peers import FAST, PLAIN, peer, ran
 
 PROMPT = "def read_lines(path):\n    with open(path) as file:"
+GREEDY = {"temperature": 0.0, "top_p": 1.0, "seed": 0}
 needs_llama_cpp = pytest.mark.skipif(
     importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python not installed"
 )
@@ -40,6 +43,10 @@ def test_a_peers_file_needs_the_standard_library_alone(name: str, repository: Pa
         [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True
     )
     assert found.stdout.strip() == name, found.stderr
+
+
+def ways(found: Peer, weights: str, *, sampled: bool = False) -> list[Way]:
+    return Choice([found.NAME], sampled=sampled).ways(found, weights)
 
 
 def test_every_peer_has_a_plain_way_for_all_its_weights_and_names_of_its_own() -> None:
@@ -67,8 +74,9 @@ def test_a_clock_counts_what_comes_after_the_first_token() -> None:
 
 def _decoded(found: Peer, models: dict[str, str], ids: list[int], way: Any) -> dict[str, Any]:
     request = {
-        **way, "task": "run", "folder": "", "models": models, "threads": 1, "prompt": PROMPT,
-        "ids": ids, "warm": "a b", "warm_ids": ids[:4], "tokens": 24, "context": 256,
+        **GREEDY, **way, "task": "run", "folder": "", "models": models, "threads": 1,
+        "prompt": PROMPT, "ids": ids, "warm": "a b", "warm_ids": ids[:4], "tokens": 24,
+        "context": 256,
     }  # fmt: skip
     log = Path(models["target"]).parent / "peer.log" if "log" not in models else Path(models["log"])
     return ask(Path(sys.executable), file_of(found), request, log, 120.0)
@@ -132,6 +140,26 @@ def test_edgedec_itself_runs_and_measures(tmp_path: Path, repository: Path) -> N
     assert 1 < measured["perplexity"] < 1000
 
 
+def test_edgedec_itself_samples_the_text_of_a_seed(tmp_path: Path, repository: Path) -> None:
+    bundle = repository / "models" / "demo" / "bundle"
+    models = {
+        "open": str(bundle), "target": str(bundle / "target"), "draft": str(bundle / "draft"),
+        "log": str(tmp_path / "log"),
+    }  # fmt: skip
+    ids = Tokenizer.load(bundle / "tokenizer" / "tokenizer.json").encode(PROMPT)
+    found = known()["edgedec"]
+    plain, auto, speculative = ways(found, "int4", sampled=True)
+    texts = [
+        _decoded(found, models, ids, {**way, **Sampling(0.7).request(seed), "paths": sys.path})
+        for way, seed in ((plain, 1), (auto, 1), (auto, 2), (speculative, 1))
+    ]
+    assert [len(text["ids"]) for text in texts] == [24] * 4
+    assert texts[0]["ids"] == texts[1]["ids"] != texts[2]["ids"]
+    assert [keeps_text(found, way, 0.7) for way in (plain, auto, speculative)] == [
+        False, True, False,
+    ]  # fmt: skip
+
+
 def test_the_command_prints_a_table_and_reruns_nothing(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +189,13 @@ def test_the_command_prints_a_table_and_reruns_nothing(
     other = CliRunner().invoke(command.main, [*arguments, "--tokens", "16"])
     assert (other.exit_code, counted()) == (2, 4)
     assert "a run with other tokens" in other.output
+    sampled = CliRunner().invoke(
+        command.main, [*arguments, "--temperature", "0.7", "--seeds", "2", "--ways", "plain"]
+    )
+    assert sampled.exit_code == 0, sampled.output
+    assert "== code, temperature 0.7" in sampled.output
+    assert "draft" not in sampled.output
+    assert counted() == 8
 
 
 @pytest.mark.parametrize(
@@ -168,6 +203,7 @@ def test_the_command_prints_a_table_and_reruns_nothing(
     [
         (("--peers", "lama.cpp"), "'lama.cpp': expected one of"),
         (("--texts", "poetry"), "'poetry': expected one of code, chat, unpredictable"),
+        (("--ways", "draft["), "'draft[' is not a regular expression"),
         (("--target", "."), "expected both --target and --draft"),
         (("--target", ".", "--draft", "."), "has no checkpoint"),
     ],
