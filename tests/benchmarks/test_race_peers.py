@@ -149,12 +149,18 @@ def test_edgedec_itself_samples_the_text_of_a_seed(tmp_path: Path, repository: P
     ids = Tokenizer.load(bundle / "tokenizer" / "tokenizer.json").encode(PROMPT)
     found = known()["edgedec"]
     plain, auto, speculative = ways(found, "int4", sampled=True)
-    texts = [
-        _decoded(found, models, ids, {**way, **Sampling(0.7).request(seed), "paths": sys.path})
-        for way, seed in ((plain, 1), (auto, 1), (auto, 2), (speculative, 1))
-    ]
-    assert [len(text["ids"]) for text in texts] == [24] * 4
-    assert texts[0]["ids"] == texts[1]["ids"] != texts[2]["ids"]
+
+    def text(way: Way, seed: int) -> list[int]:
+        asked = {**way, **Sampling(0.7).request(seed), "paths": sys.path}
+        written: list[int] = _decoded(found, models, ids, asked)["ids"]
+        assert len(written) == 24
+        return written
+
+    plainly, drafted = ([text(way, seed) for seed in (1, 2, 3)] for way in (plain, auto))
+    # Rounding may part a seed's two texts at a near-tie, but not those of all seeds.
+    assert any(one == other for one, other in zip(plainly, drafted, strict=True))
+    assert not any(drafted[n] == plainly[n - 1] for n in range(3))
+    text(speculative, 1)
     assert [keeps_text(found, way, 0.7) for way in (plain, auto, speculative)] == [
         False, True, False,
     ]  # fmt: skip
