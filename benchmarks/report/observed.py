@@ -152,6 +152,7 @@ class Watched:
         self._rule = rule
         self.name, self.lossless = rule.name, rule.lossless
         self.seeds_text, self.coupled, self.want = rule.seeds_text, rule.coupled, rule.want
+        self.pads = rule.pads
         self._began = perf_counter()
         self.rounds: list[tuple[float, int, Draft, Verdict]] = []
 

@@ -5,9 +5,7 @@ that other load hardly matters. A request's whole time counts, including both mo
 prompt.
 
 Plain decoding uses the same bundle at its fastest, without padding: where ``auto`` pads passes for
-exact text, that is part of its loss. Where draft and target draw independently and a seed gives a
-text all the same (``match``), plain decoding that is padded likewise is measured as well, which
-tells the two apart.
+exact text, that is part of its loss.
 """
 
 from __future__ import annotations
@@ -24,14 +22,12 @@ from benchmarks.workloads import random_prompts
 from edgedec.compare.drafters import PLAIN, opened
 from edgedec.compare.interleaved import facts
 from edgedec.compare.records import Recorder, Row
-from edgedec.decoding import acceptance
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
 AUTO = "auto"
-_SAME_TEXT = "plain, padded as auto"
 _DRAFTERS = ("lookup", "model", "recycle", "hybrid", "tree")
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 _FINALISTS = 4
@@ -72,8 +68,6 @@ def never_slower(suite: Suite, recorder: Recorder) -> list[Row]:
         for work in unpredictable(suite.prompts):
             extra = {} if work.accept is None else {"accept": work.accept}
             ways = {PLAIN: suite.plain(), AUTO: suite.options(**extra)}
-            if work.accept is not None and acceptance.rule(work.accept).seeds_text:
-                ways[_SAME_TEXT] = suite.options(drafter="none", **extra)
             rows.append({"pair": pair, **_race(bundle, ways, work, recorder, pair)})
     return rows
 
@@ -114,9 +108,9 @@ def unpredictable(count: int) -> list[PromptSet]:
         PromptSet("another language, greedy", elsewhere, SamplingParams()),
         PromptSet("random tokens, temperature 1.6", texts, hot),
         PromptSet("another language, temperature 1.6", elsewhere, hot),
-        # Draft and target draw independently: the draft is hardly ever right.
+        # Draft and target draw independently: the draft is hardly ever right, and passes are not
+        # padded by default.
         PromptSet("another language, temperature 1.6, uncoupled", elsewhere, hot, "match"),
-        # Nor does a seed give a text, so that passes are not padded by default.
         PromptSet("another language, temperature 1.6, speculative", elsewhere, hot, "speculative"),
     ]
 
@@ -149,9 +143,6 @@ def _race(
         "upper_95": upper,
         "prompts": len(work.prompts),
     }
-    if _SAME_TEXT in spent:
-        lost, upper = loss(spent[_SAME_TEXT], spent[AUTO])
-        row |= {"loss_over_same_text": lost, "upper_95_over_same_text": upper}
     recorder.add(kind="summary", pair=pair, **row)
     return row
 

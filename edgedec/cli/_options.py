@@ -70,8 +70,9 @@ SETTINGS = [
                  metavar="auto|N",
                  help="Tokens to draft per round; auto decides by measured cost."),
     click.option("--accept", metavar="RULE",
-                 help="Acceptance rule: coupling (default) and match give a seed's own text, "
-                 "speculative its distribution; typical and bild change both."),
+                 help="Acceptance rule: coupling (default) and match give a seed's own text (match "
+                 "up to near-ties, see --batch-invariant), speculative its distribution; typical "
+                 "and bild change both."),
     THREADS,
     click.option("--provider", "providers", multiple=True, metavar="NAME",
                  help="ONNX Runtime execution provider; repeat to add fallbacks."),
@@ -95,8 +96,10 @@ SETTINGS = [
                  "including near-ties; refused if no padding achieves that. Default: on for ONNX "
                  "with 200 MB of weights or more on the processor, if padding achieves it, for "
                  "bundles exported with it, and on openvino, which needs no padding; never with "
-                 "--drafter tree, or with a rule for --accept that does not give a seed's text. A "
-                 "smaller target would lose more time than it gains. fp32 weights hardly need it."),
+                 "--drafter tree, or with a rule for --accept that does not give a seed's text; "
+                 "with --accept match only for the latter two. A smaller target, or one whose "
+                 "drafts are seldom right, would lose more time than it gains. fp32 weights hardly "
+                 "need it."),
 ]  # fmt: skip
 
 OPEN = [DRAFT, *SETTINGS]

@@ -54,6 +54,7 @@ class AcceptanceRule(Protocol):
         lossless: the text has the target's own distribution.
         seeds_text: a seed gives plain decoding's text, sampled as well as greedy, whatever is
             drafted, if the target's logits do not depend on how many tokens a pass computes.
+        pads: a large target's passes are padded by default, so that this holds at near-ties, too.
         coupled: the draft must draw with the target's noise (see ``Streams``).
         want: outputs of a pass that it needs in addition to the sampler's.
 
@@ -62,6 +63,7 @@ class AcceptanceRule(Protocol):
     name: str
     lossless: bool
     seeds_text: bool
+    pads: bool
     coupled: bool
     want: Want
 
@@ -81,6 +83,7 @@ class GumbelCoupling:
     name = "coupling"
     lossless = True
     seeds_text = True
+    pads = True
     coupled = True
     want = Want.TOP
 
@@ -98,10 +101,12 @@ class SampleAndMatch(GumbelCoupling):
     """The walk of ``GumbelCoupling`` for a draft that samples with independent noise, or none.
 
     It is lossless for any tree, and no draft distribution has to cross devices. For a seed the text
-    is plain decoding's, as with ``coupling``, but a sampled draft matches it less often.
+    is plain decoding's, as with ``coupling``, but a sampled draft matches it less often. Then few
+    rounds draft, and padding makes every plain round slower.
     """
 
     name = "match"
+    pads = False
     coupled = False
 
 
@@ -117,6 +122,7 @@ class SpeculativeSampling:
     name = "speculative"
     lossless = True
     seeds_text = False
+    pads = False
     coupled = False
     want = Want.TOP
 
@@ -203,6 +209,7 @@ class Typical:
     name = "typical"
     lossless = False
     seeds_text = False
+    pads = False
     coupled = False
     want = Want.TOP
 
@@ -235,6 +242,7 @@ class BigLittle:
     name = "bild"
     lossless = False
     seeds_text = False
+    pads = False
     coupled = False
     want = Want.LOGITS
 

@@ -55,7 +55,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
         meter.mark("tokenizer")
-        target = pair.target.load(options.of_target(options.batch_invariance(drafter, rule)))
+        target = pair.target.load(options.of_target(drafter, rule))
         stack.callback(target.close)
         options = _within(options, pair.target, target)
         _check_turns(target, options)

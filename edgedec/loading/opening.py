@@ -152,7 +152,9 @@ def on_quickest(pair: Pair, options: OpenOptions, left: Decision | None) -> Open
     else:
         target = pair.target
         target.admit()
-        device = registry.quickest(target.format, target.path, options.of_target(None))
+        device = registry.quickest(
+            target.format, target.path, options.load.changed(batch_invariant=None)
+        )
     return options if device is None else options.changed(device=device)
 
 

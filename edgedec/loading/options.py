@@ -88,11 +88,11 @@ class OpenOptions:
     does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
     CPU, for bundles exported with ``batch_invariant``, and where it costs nothing (fp32, OpenVINO's
     kernels), but not with the drafter ``tree`` or with a rule that does not give a seed's text (see
-    ``AcceptanceRule.seeds_text``); it would make plain rounds of a smaller target noticeably
-    slower. Without it, quantised weights round differently in passes of different
-    widths: where two tokens are nearly tied, speculative decoding may diverge from plain decoding,
-    and two runs of one seed from each other, since draft lengths follow measured time. Each token
-    is still drawn from the target's distribution.
+    ``AcceptanceRule.seeds_text``); with ``match`` only in the latter two cases. It would make plain
+    rounds of a smaller target noticeably slower. Without it, quantised weights round differently in
+    passes of different widths: where two tokens are nearly tied, speculative decoding may diverge
+    from plain decoding, and two runs of one seed from each other, since draft lengths follow
+    measured time. Each token is still drawn from the target's distribution.
 
     """
 
@@ -228,9 +228,10 @@ class OpenOptions:
             return False
         return asked
 
-    def of_target(self, batch_invariant: bool | None) -> LoadOptions:
-        """Return the target's load options."""
-        return self.load.changed(batch_invariant=batch_invariant)
+    def of_target(self, drafter: str, rule: AcceptanceRule) -> LoadOptions:
+        """Return the target's load options for this drafter and rule."""
+        invariant = self.batch_invariance(drafter, rule)
+        return self.load.changed(batch_invariant=invariant, may_pad=rule.pads)
 
     def of_draft(self) -> LoadOptions:
         """Return the draft's load options; never batch-invariant, which only the text needs."""

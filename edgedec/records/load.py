@@ -11,6 +11,7 @@ from edgedec.errors import InputError
 
 # Options that every runtime takes; it declares the others.
 COMMON = ("threads", "batch_invariant", "providers", "device", "cores")
+_KEPT = (*COMMON, "may_pad")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -23,6 +24,8 @@ class LoadOptions:
         threads: for a pass.
         batch_invariant: make a row's logits independent of how many rows are computed with it; None
             lets the runtime decide.
+        may_pad: whether a runtime that decides may pad passes at a cost in time; without it, rows
+            are independent only where that costs next to nothing.
         providers: execution providers of the runtime, most wanted first.
         device: a device's name as ``edgedec devices`` lists it.
         cores: to which its threads are pinned, whatever the runtime; None is any.
@@ -37,6 +40,7 @@ class LoadOptions:
     device: str | None
     cores: tuple[int, ...] | None
     own: dict[str, Any] = field(hash=False)
+    may_pad: bool
 
     def __init__(
         self,
@@ -45,17 +49,18 @@ class LoadOptions:
         providers: Sequence[str] = (),
         device: str | None = None,
         cores: tuple[int, ...] | None = None,
+        may_pad: bool = True,
         **own: Any,
     ) -> None:
         check_threads("threads", threads)
         chosen = {name: value for name, value in own.items() if value is not None}
-        values = (threads, batch_invariant, providers, device, cores, chosen)
-        for name, value in zip((*COMMON, "own"), values, strict=True):
+        values = (threads, batch_invariant, providers, device, cores, chosen, may_pad)
+        for name, value in zip((*COMMON, "own", "may_pad"), values, strict=True):
             object.__setattr__(self, name, value)
 
     def changed(self, **changes: Any) -> LoadOptions:
         """Return a copy with some options changed."""
-        return LoadOptions(**{name: getattr(self, name) for name in COMMON} | self.own | changes)
+        return LoadOptions(**{name: getattr(self, name) for name in _KEPT} | self.own | changes)
 
 
 def check_threads(name: str, value: object) -> None:

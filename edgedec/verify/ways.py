@@ -45,11 +45,11 @@ class Comparable:
 
 
 def alike_for_all(plain: Pipeline, options: OpenOptions) -> OpenOptions:
-    """Return options with which every drafter opens the target as plain decoding did.
+    """Return options with which every drafter and rule opens the target as plain decoding did.
 
-    A drafter that needs branches would otherwise open it without batch invariance.
+    By themselves, some drafters and rules open it with batch invariance and others without.
     """
-    return options.changed(batch_invariant=True) if plain.plan["batch_invariant"] else options
+    return options.changed(batch_invariant=plain.plan["batch_invariant"])
 
 
 def drafters(pair: Pair, options: OpenOptions) -> list[str]:

@@ -22,6 +22,7 @@ __all__ = ["admit", "devices", "load", "load_head", "prepare", "problems", "quic
 def load(path: Path, options: LoadOptions) -> OnnxModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
     threads, providers, invariant = options.threads, options.providers, options.batch_invariant
+    may_pad = options.may_pad
     if openvino.wanted(options):
         from edgedec.runtimes.onnx.openvino.importing import model_class
 
@@ -31,7 +32,12 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
         from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 
         return StreamedOnnxModel.stream(
-            path, memory, threads=threads, providers=providers, batch_invariant=invariant
+            path,
+            memory,
+            threads=threads,
+            providers=providers,
+            batch_invariant=invariant,
+            may_pad=may_pad,
         )
     return OnnxModel.load(
         path,
@@ -39,6 +45,7 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
         providers=providers,
         device=options.device,
         batch_invariant=invariant,
+        may_pad=may_pad,
     )
 
 

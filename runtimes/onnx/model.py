@@ -83,6 +83,7 @@ class OnnxModel(OrtModel[Graph]):
         providers: Sequence[str] = (),
         device: str | None = None,
         batch_invariant: bool | None = None,
+        may_pad: bool = True,
     ) -> OnnxModel:
         """Load a graph that ``edgedec export`` wrote.
 
@@ -98,6 +99,7 @@ class OnnxModel(OrtModel[Graph]):
                 on the CPU; of a smaller model, which it would slow down, it pads attention alone,
                 in graphs exported for it, and claims invariance if that or no padding gives it.
                 For a draft model use False: only the target's logits decide the text.
+            may_pad: False has None treat a model of ``LARGE_BYTES`` like a smaller one.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -110,7 +112,7 @@ class OnnxModel(OrtModel[Graph]):
             kept = open_kept(file, stored, threads, providers, device)
             return kept or open_inference(file, stored, threads, providers, device)
 
-        return cls._load(path, inference, threads, batch_invariant)
+        return cls._load(path, inference, threads, batch_invariant, may_pad)
 
     @classmethod
     def _load(
@@ -119,6 +121,7 @@ class OnnxModel(OrtModel[Graph]):
         open_graph: Callable[[Path, ModelFile, int], Any],
         threads: int | None,
         batch_invariant: bool | None,
+        may_pad: bool,
     ) -> OnnxModel:
         """Load a graph by a function of its file, what is stored in it, and threads."""
         file = model_file(path, MODEL_FILE)
@@ -128,7 +131,7 @@ class OnnxModel(OrtModel[Graph]):
         inference = open_graph(file, stored, threads)
         graph = Graph.of(inference, facts, str(file))
         _check_cache(file, graph, inference.get_providers())
-        padding = _padding(file, stored, graph, threads, batch_invariant)
+        padding = _padding(file, stored, graph, threads, batch_invariant, may_pad=may_pad)
         return cls(file, graph, stored.weight_bytes, padding, threads)
 
     def open(self, capacity: int) -> OnnxSession:
@@ -147,7 +150,13 @@ def _check_cache(file: Path, graph: Graph, providers: Sequence[str]) -> None:
 
 
 def _padding(
-    file: Path, stored: ModelFile, graph: Graph, threads: int, batch_invariant: bool | None
+    file: Path,
+    stored: ModelFile,
+    graph: Graph,
+    threads: int,
+    batch_invariant: bool | None,
+    *,
+    may_pad: bool,
 ) -> Padding | None:
     """Return a padding that makes rows independent, or None if there is none and none is needed."""
     if batch_invariant is False:
@@ -157,7 +166,7 @@ def _padding(
     kernels = f"{ort.__version__} {ort.get_build_info()}" if on_processor else None
     # On an accelerator trees, which no padding makes invariant, are worth more.
     large = stored.weight_bytes >= LARGE_BYTES and on_processor
-    unasked = HERE.usual if large else HERE.cheap
+    unasked = HERE.usual if large and may_pad else HERE.cheap
     paddings = HERE.asked if batch_invariant else unasked
     known = KnownOutcomes(KIND, file, stored, threads, kernels)
     padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings))

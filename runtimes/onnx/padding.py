@@ -119,7 +119,8 @@ class Paddings:
     """Those that a kind of processor may need, cheapest first.
 
     Attributes:
-        cheap: used without being asked for on a model of fewer bytes than ``LARGE_BYTES``.
+        cheap: used without being asked for on a model of fewer bytes than ``LARGE_BYTES``, and
+            where drafts seldom fill the padding (``LoadOptions.may_pad``).
         usual: on a larger one, where a padded row takes about 1.1 times as long, and the draft that
             fills the padding gains as much.
         asked: where a text must not depend on its drafts.

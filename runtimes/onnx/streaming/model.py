@@ -76,6 +76,7 @@ class StreamedOnnxModel(OnnxModel):
         threads: int | None = None,
         providers: Sequence[str] = (),
         batch_invariant: bool | None = None,
+        may_pad: bool = True,
     ) -> OnnxModel:
         """Load a graph whose weights are read from the disk in every pass.
 
@@ -84,7 +85,7 @@ class StreamedOnnxModel(OnnxModel):
             weight_memory: most bytes of weights in memory at once.
             threads: see ``OnnxModel.load``.
             providers: the CPU's, or empty.
-            batch_invariant: see ``OnnxModel.load``.
+            batch_invariant, may_pad: see ``OnnxModel.load``.
 
         Raises:
             EdgedecError: see ``open_streamed`` and ``OnnxModel.load``.
@@ -94,4 +95,4 @@ class StreamedOnnxModel(OnnxModel):
         def inference(file: Path, _stored: ModelFile, threads: int) -> Chain:
             return open_streamed(file, threads, weight_memory, providers)
 
-        return cls._load(path, inference, threads, batch_invariant)
+        return cls._load(path, inference, threads, batch_invariant, may_pad)

@@ -14,7 +14,7 @@ import pytest
 import tiny_bundles
 from tiny_models import tiny_checkpoint
 
-from edgedec.decoding.acceptance import RULES, SampleAndMatch
+from edgedec.decoding.acceptance import RULES
 from edgedec.errors import InputError, MemoryBudgetError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.loading.options import OpenOptions
@@ -25,6 +25,8 @@ from edgedec.profiling.children import MeasurementJob
 from edgedec.records.place import Place
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING
+from edgedec.verify.same_texts import plainly
+from edgedec.verify.ways import alike_for_all
 
 DEMO = Path(heldout.__file__).parent
 DRAFTERS = ("auto", "model", "lookup", "recycle", "text", "adaptive")
@@ -131,39 +133,91 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
+def test_a_large_targets_passes_are_padded_for_rules_that_ask_for_it(
     rule: str, large: None
 ) -> None:
     for draft in ("none", "model"):
-        for asked, expected in ((None, RULES[rule].seeds_text), (True, True), (False, False)):
+        for asked, expected in ((None, rule == "coupling"), (True, True), (False, False)):
             opened = {"accept": rule, "batch_invariant": asked}
             with Pipeline.open("demo", drafter=draft, plan="none", **opened) as pipeline:
                 assert pipeline.plan["batch_invariant"] is expected
                 assert (pipeline.target.padding is NO_PADDING) is not expected
 
 
-def test_padding_whatever_the_rule_is_noticed(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rule", ["match", "speculative"])
+def test_padding_whatever_the_rule_is_noticed(
+    rule: str, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenOptions, "of_target", lambda options, *_: options.load)
+    with pytest.raises(AssertionError):
+        test_a_large_targets_passes_are_padded_for_rules_that_ask_for_it(rule, large)
+
+
+def test_a_bundle_exported_for_it_is_exact_with_match_too(bundle: Path, large: None) -> None:
+    # Padding of attention alone costs little.
+    plain, plan = text(bundle, "none", "seeded", accept="match")
+    assert plan["batch_invariant"] is True
+    drafted, plan = text(bundle, "model", "seeded", accept="match", draft_length=3)
+    assert plan["batch_invariant"] is True
+    assert drafted == plain
+
+
+def test_match_that_gives_up_what_costs_nothing_is_noticed(
+    bundle: Path, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
-        OpenOptions, "batch_invariance", lambda options, *_: options.load.batch_invariant
+        OpenOptions, "of_target", lambda options, *_: options.load.changed(batch_invariant=False)
     )
     with pytest.raises(AssertionError):
-        test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
-            "speculative", large
-        )
+        test_a_bundle_exported_for_it_is_exact_with_match_too(bundle, large)
 
 
-def test_a_draft_with_noise_of_its_own_gives_a_seeds_text_to_the_last_token(large: None) -> None:
+def test_plain_rounds_of_match_have_the_bits_of_plain_decoding(large: None) -> None:
+    opened = {"drafter": "model", "draft_length": 0, "plan": "none"}
+    with Pipeline.open("demo", accept="match", **opened) as pipeline:
+        assert pipeline.target.padding is NO_PADDING
+    plain, _ = text(DEMO / "bundle", "none", "seeded", batch_invariant=False)
+    found, _ = text(DEMO / "bundle", "model", "seeded", accept="match", draft_length=0)
+    assert found == plain
+    # The control: padded passes round otherwise.
+    padded, _ = text(DEMO / "bundle", "model", "seeded", draft_length=0)
+    assert padded != plain
+
+
+def test_a_draft_with_noise_of_its_own_gives_a_seeds_text_if_passes_are_padded(large: None) -> None:
     plain, _ = text(DEMO / "bundle", "none", "seeded")
     for drafter in ("model", "recycle"):
         # Rounds of measured lengths may draft nothing, and so compare nothing.
-        drafted, _ = text(DEMO / "bundle", drafter, "seeded", accept="match", draft_length=3)
+        opened = {"accept": "match", "batch_invariant": True, "draft_length": 3}
+        drafted, _ = text(DEMO / "bundle", drafter, "seeded", **opened)
         assert drafted == plain, drafter
 
 
 def test_it_would_not_without_padding(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SampleAndMatch, "seeds_text", False)
+    monkeypatch.setattr(onnx_model, "find_padding", lambda *_: NO_PADDING)
     with pytest.raises(AssertionError, match="model"):
-        test_a_draft_with_noise_of_its_own_gives_a_seeds_text_to_the_last_token(large)
+        test_a_draft_with_noise_of_its_own_gives_a_seeds_text_if_passes_are_padded(large)
+
+
+@pytest.mark.parametrize(("rule", "padded"), [("match", False), ("coupling", True)])
+def test_what_is_compared_is_opened_as_plain_decoding_was(
+    rule: str, padded: bool, large: None
+) -> None:
+    options = OpenOptions(plan="none", accept=rule)
+    with Pipeline.open("demo", plainly(options)) as pipeline:
+        assert (pipeline.target.padding is not NO_PADDING) is padded
+        alike = alike_for_all(pipeline, options)
+    for other in ("match", "coupling"):
+        with Pipeline.open("demo", alike, drafter="lookup", accept=other) as pipeline:
+            assert (pipeline.target.padding is not NO_PADDING) is padded
+
+
+def test_rules_open_a_large_target_differently_by_themselves(
+    large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "alike_for_all", lambda _, options: options)
+    with pytest.raises(AssertionError):
+        test_what_is_compared_is_opened_as_plain_decoding_was("match", False, large)
 
 
 def test_a_tree_is_drafted_for_a_large_target_where_it_is_asked_for(
