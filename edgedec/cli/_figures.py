@@ -21,13 +21,17 @@ _SLOWER = 1.5
 _SWAPPED = 16 * 1024 * 1024
 
 
-def short(result: Generation, *, sampled: bool) -> list[str]:
-    """Return the clauses that everybody sees; the seed if it had an effect."""
+def short(result: Generation, *, sampled: bool, joules: float | None = None) -> list[str]:
+    """Return the clauses that everybody sees; the seed if it had an effect.
+
+    ``joules`` are those of a token, None if the machine does not tell.
+    """
     metrics = result.metrics
     parts = [took(metrics)]
     if (faster := speedup(metrics, result.plan)) is not None:
         parts.append(f"{faster:.1f}x plain decoding")
     parts += ["nothing drafted"] if drafted_nothing(metrics, result.plan) else []
+    parts += _energy(joules)
     parts += ["stopped"] if result.finish_reason == "cancelled" else []
     parts += ["busy machine"] if is_busy(metrics) else []
     parts += _strain(metrics)
@@ -37,8 +41,8 @@ def short(result: Generation, *, sampled: bool) -> list[str]:
     return parts
 
 
-def details(result: Generation, *, sampled: bool) -> list[str]:
-    """Return all clauses."""
+def details(result: Generation, *, sampled: bool, joules: float | None = None) -> list[str]:
+    """Return all clauses; the arguments are those of ``short``."""
     metrics, plan = result.metrics, result.plan
     plain = plan.get("drafter") == PLAIN
     parts = [f"{took(metrics)} ({result.finish_reason})"]
@@ -54,6 +58,7 @@ def details(result: Generation, *, sampled: bool) -> list[str]:
         parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms{kept}")
         parts.append(f"{metrics.block_efficiency:.2f} tokens per target pass")
     parts += [] if plain else _accepted(metrics)
+    parts += _energy(joules)
     parts += _busy(metrics)
     parts += _strain(metrics)
     parts += _memory(metrics)
@@ -142,6 +147,10 @@ def _accepted(metrics: Metrics) -> list[str]:
     if drafted:
         return [f"{metrics.acceptance_rate:.0%} of {drafted} drafted tokens accepted"]
     return ["nothing drafted"] if metrics.emitted else []
+
+
+def _energy(joules: float | None) -> list[str]:
+    return [] if joules is None else [f"{joules:.3g} J/token"]
 
 
 def _busy(metrics: Metrics) -> list[str]:

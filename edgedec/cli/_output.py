@@ -19,6 +19,7 @@ from edgedec.cli._terminal import INTERRUPTED, note, wrapped
 from edgedec.cli._terminal import width as width_of
 
 if TYPE_CHECKING:
+    from edgedec.hardware.energy import EnergyMeter
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 
@@ -118,25 +119,40 @@ def answer(
 
     Ends the program if Ctrl-C ended the text.
     """
+    from edgedec.hardware.energy import EnergyMeter
+
+    meter = EnergyMeter()
     if as_json:
         from edgedec.batch import run
 
         result, stopped = collect(stream)
-        print_json(run.record(result))
+        joules = meter.per_token(result.metrics)
+        known = {} if joules is None else {"joules_per_token": joules}
+        print_json(run.record(result) | known)
     else:
         result, stopped = show(stream, hides_thinking=hides_thinking)
-        show_figures(result, sampled=not options.sampling.greedy)
+        show_figures(result, meter, sampled=not options.sampling.greedy)
         if hint := _figures.cut(result, options, pipeline.target.info.max_context):
             note(hint)
     if stopped:
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def show_figures(result: Generation, *, sampled: bool) -> None:
-    """Print the figures on stderr, all of them with -v; in a terminal, as many lines as needed."""
+def show_figures(result: Generation, meter: EnergyMeter, *, sampled: bool) -> None:
+    """Print the figures on stderr, all of them with -v; in a terminal, as many lines as needed.
+
+    Args:
+        result: the text.
+        meter: read before its first token.
+        sampled: its seed had an effect.
+
+    """
+    joules = meter.per_token(result.metrics)
     context = click.get_current_context(silent=True)
     details = context is not None and context.params.get("verbosity")
-    parts = (_figures.details if details else _figures.short)(result, sampled=sampled)
+    parts = (_figures.details if details else _figures.short)(
+        result, sampled=sampled, joules=joules
+    )
     for line in _figures.packed(parts, width_of(sys.stderr)):
         click.secho(line, err=True, dim=True)
 

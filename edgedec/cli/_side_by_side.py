@@ -111,11 +111,15 @@ class SideBySideView:
 
 def verdict(pair: PairedText) -> str:
     """Return both speeds, the acceptance, and whether the texts are equal."""
-    plain, other = pair.plain.metrics, pair.speculative.metrics
+    other = pair.speculative.metrics
+    speeds = [
+        f"{side}, {one.metrics.tokens_per_second:.0f} tokens/s"
+        + (f", {pair.joules[side]:.3g} J/token" if side in pair.joules else "")
+        for side, one in zip(SIDES, (pair.plain, pair.speculative), strict=True)
+    ]
     same = "[green]identical tokens[/]" if pair.identical else "[bold red]TOKENS DIFFER[/]"
     return (
-        f"plain, {plain.tokens_per_second:.0f} tokens/s; speculative, "
-        f"{other.tokens_per_second:.0f} tokens/s: [bold]{pair.speedup:.2f}x[/]; {same}\n"
+        f"{'; '.join(speeds)}: [bold]{pair.speedup:.2f}x[/]; {same}\n"
         f"{other.accepted_tokens} of {other.drafted_tokens} drafted tokens accepted "
         f"({other.acceptance_rate:.0%}); {other.block_efficiency:.2f} tokens per target pass"
     )

@@ -115,8 +115,10 @@ class Talk:
         """Answer the waiting message, or report why that is impossible."""
         from edgedec.cli import _output
         from edgedec.errors import BundleError, PassFailed, PromptTooLong, SessionError
+        from edgedec.hardware.energy import EnergyMeter
 
         talk, options = self._conversation, self._options
+        meter = EnergyMeter()
         try:
             result, self.stopped = _output.show(
                 self._stream(), coloured=self._coloured, hides_thinking=self.hides_thinking
@@ -129,7 +131,7 @@ class Talk:
             talk.waiting = None
             note(str(error))
         else:
-            _output.show_figures(result, sampled=not options.sampling.greedy)
+            _output.show_figures(result, meter, sampled=not options.sampling.greedy)
             self._cut(result)
             if result.events and not self._completes:
                 talk.answer(result.text, result.thinking)

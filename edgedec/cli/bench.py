@@ -57,7 +57,8 @@ def command(
     speed-up of a prompt; identical counts the prompts with the same tokens as plain decoding
     without padding (quantised weights may differ at near-ties, see `edgedec verify`). J/token is
     the whole machine's energy, including prefill, if Linux reports it: processors' counters (as
-    root) or a discharging battery.
+    root) or a discharging battery. CPU ms/token is the processor time of all threads of edgedec,
+    including prefill: a measure of work, not of energy.
 
     Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
     "turns": ["...", "..."]}. Turns are then answered one after the other, through the chat template
@@ -124,13 +125,16 @@ def _rows(found: Comparison, categories: list[dict[str, Any]]) -> dict[str, Any]
 def _print(found: Comparison, categories: list[dict[str, Any]]) -> None:
     rows = {name: found.summary(name) for name in found.tpot_s}
     energy = all("joules_per_token" in row for row in rows.values())
-    head = f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}"
+    head = (
+        f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}{'CPU ms/token':>14}"
+    )
     click.echo(head + (f"{'J/token':>10}" if energy else ""))
     for name, row in rows.items():
         same = f"{row['identical']} of {row['prompts']}"
         click.echo(
             f"{name:12}{row['tokens_per_second']:10.0f}{row['speedup']:9.2f}x"
             f"{row['worst_ratio']:7.2f}x{same:>12}"
+            f"{1000 * row['processor_s_per_token']:14.3g}"
             + (f"{row['joules_per_token']:10.3g}" if energy else "")
         )
     if categories:

@@ -118,6 +118,7 @@ def _facts(pair: PairedText) -> dict[str, Any]:
         "name": pair.name,
         "identical": pair.identical,
         "speedup": pair.speedup,
+        **({"joules_per_token": pair.joules} if pair.joules else {}),
         "plain": run.record(pair.plain),
         "speculative": run.record(pair.speculative),
         "sources": [event.source for event in pair.speculative.events],

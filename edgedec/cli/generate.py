@@ -227,6 +227,7 @@ def _run_jobs(
 ) -> None:
     from edgedec.batch import run
     from edgedec.cli import _output
+    from edgedec.hardware.energy import EnergyMeter
 
     results: Sink = _Printed()
     if out is not None:
@@ -238,9 +239,10 @@ def _run_jobs(
             click.echo(f"{out} already has {there} of {len(jobs)} results{errors}", err=True)
 
     def decode(stream: Stream) -> tuple[Generation, bool]:
+        meter = EnergyMeter()
         finished, stopped = _output.collect(stream)
         sampled = not (options.sampling.greedy and answering.sampling.greedy)
-        _output.show_figures(finished, sampled=sampled)
+        _output.show_figures(finished, meter, sampled=sampled)
         return finished, stopped
 
     try:

@@ -6,10 +6,11 @@ prompt is decoded by every candidate in turn, and the candidate that goes first 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from edgedec.compare.records import Recorder, Row
 from edgedec.errors import InputError
@@ -57,6 +58,19 @@ class Candidate(Protocol[InputOf]):
         ...
 
 
+class Used(NamedTuple):
+    """Resources that one text took, prefill included.
+
+    Attributes:
+        processor_s: processor time of all threads of this process, in seconds.
+        joules: the whole machine's energy; None if it does not report it.
+
+    """
+
+    processor_s: float
+    joules: float | None
+
+
 @dataclass(slots=True)
 class Comparison:
     """Seconds per token by candidate and prompt.
@@ -66,8 +80,7 @@ class Comparison:
         tpot_s: candidate -> seconds per token after the first round, one per prompt.
         identical: candidate -> number of texts equal to the baseline's, token for token.
         prompts: their names, in the same order.
-        joules: candidate -> the whole machine's energy per token, one per text, including prefill;
-            None if the machine does not report it.
+        used: candidate -> what one token took of each text, including prefill.
 
     """
 
@@ -75,7 +88,7 @@ class Comparison:
     tpot_s: dict[str, list[float]] = field(default_factory=dict)
     identical: dict[str, int] = field(default_factory=dict)
     prompts: list[str] = field(default_factory=list)
-    joules: dict[str, list[float | None]] = field(default_factory=dict)
+    used: dict[str, list[Used]] = field(default_factory=dict)
 
     def add(self, prompt: str, runs: Mapping[str, Sequence[Generation]]) -> None:
         """Add one prompt's runs by candidate; ignored if one of them has no TPOT."""
@@ -97,11 +110,19 @@ class Comparison:
         pairs = zip(self.tpot_s[self.baseline], self.tpot_s[name], strict=True)
         return [plain / other for plain, other in pairs]
 
-    def joules_per_token(self, name: str) -> float | None:
-        """Return a candidate's mean energy per token; None if any text's is unknown."""
-        texts = self.joules.get(name, [])
-        known = [one for one in texts if one is not None]
-        return mean(known) if known and len(known) == len(texts) else None
+    def used_per_token(self, name: str) -> dict[str, float]:
+        """Return what a candidate's tokens took on average; no joules if any text's are unknown."""
+        texts = self.used.get(name, [])
+        if not texts:
+            return {}
+        found = {"processor_s_per_token": mean(one.processor_s for one in texts)}
+        joules = [one.joules for one in texts if one.joules is not None]
+        return found | ({"joules_per_token": mean(joules)} if len(joules) == len(texts) else {})
+
+    def add_use(self, name: str, used: Used, tokens: int) -> None:
+        """Add what one text of a candidate took."""
+        joules = None if used.joules is None else used.joules / tokens
+        self.used.setdefault(name, []).append(Used(used.processor_s / tokens, joules))
 
     def losses(self, name: str) -> list[str]:
         """Return prompts that took more than 2% longer than with the baseline."""
@@ -110,7 +131,7 @@ class Comparison:
 
     def summary(self, name: str) -> dict[str, float | int]:
         """Return a candidate's figures for a table."""
-        ratios, joules = self.ratios(name), self.joules_per_token(name)
+        ratios = self.ratios(name)
         return {
             "tokens_per_second": len(self.tpot_s[name]) / sum(self.tpot_s[name]),
             "speedup": self.speedup(name),
@@ -119,7 +140,7 @@ class Comparison:
             "below_0.98": len(self.losses(name)),
             "identical": self.identical[name],
             "prompts": len(ratios),
-            **({} if joules is None else {"joules_per_token": joules}),
+            **self.used_per_token(name),
         }
 
     def rows(self) -> list[Row]:
@@ -177,11 +198,10 @@ def compare(
     for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
         runs: dict[str, list[Generation]] = {name: [] for name in names}
         turns = range(index, index + repeats)
-        for name, done, joules in _in_turn(candidates, prompt, chosen, turns):
+        for name, done, used in _in_turn(candidates, prompt, chosen, turns):
             runs[name].append(done)
-            used = None if joules is None else joules / done.metrics.emitted
-            result.joules.setdefault(name, []).append(used)
-            recorder.add(kind="run", candidate=name, prompt=label, joules=joules, **facts(done))
+            result.add_use(name, used, done.metrics.emitted)
+            recorder.add(kind="run", candidate=name, prompt=label, **used._asdict(), **facts(done))
             progress.step()
         result.add(label, runs)
     if not result.tpot_s[names[0]]:
@@ -195,18 +215,19 @@ def _in_turn(
     prompt: Input,
     options: GenerateOptions,
     turns: range,
-) -> Iterator[tuple[str, Generation, float | None]]:
+) -> Iterator[tuple[str, Generation, Used]]:
     """Decode a prompt with every candidate in each turn; the turn determines their order.
 
-    Yields candidates, their texts, and the joules of each if the machine reports them.
+    Yields candidates, their texts, and what each text took.
     """
     names, meter = list(candidates), EnergyMeter()
     for turn in turns:
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             meter.used()
+            begin = time.process_time()
             done = candidates[name].generate(prompt, options)
-            yield name, done, meter.used()
+            yield name, done, Used(time.process_time() - begin, meter.used())
 
 
 def facts(generation: Generation) -> dict[str, Any]:

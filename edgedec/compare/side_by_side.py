@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -14,6 +14,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.hardware.energy import EnergyMeter
 from edgedec.loading.build import OpenOptions
 from edgedec.models.demo.heldout import Prompt
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
@@ -29,12 +30,21 @@ OnToken = Callable[[str, Emission], None]
 
 @dataclass(frozen=True, slots=True)
 class PairedText:
-    """One prompt, decoded twice."""
+    """One prompt, decoded twice.
+
+    Attributes:
+        name, prompt: its name, and the text that was continued.
+        plain, speculative: both continuations.
+        joules: the whole machine's energy per token of each side; empty if the machine does not
+            report it or both sides ran at once.
+
+    """
 
     name: str
     prompt: str
     plain: Generation
     speculative: Generation
+    joules: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def identical(self) -> bool:
@@ -102,8 +112,13 @@ class SideBySide:
         self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken
     ) -> PairedText:
         """Decode a prompt with both sides in turn; calls ``on_token`` with each token."""
-        found = {side: self._decode(side, prompt, options, on_token) for side in self._sides}
-        return PairedText(name, prompt, found[PLAIN], found[SPECULATIVE])
+        found, joules = {}, {}
+        for side in self._sides:
+            meter = EnergyMeter()
+            found[side] = self._decode(side, prompt, options, on_token)
+            if (used := meter.per_token(found[side].metrics)) is not None:
+                joules[side] = used
+        return PairedText(name, prompt, found[PLAIN], found[SPECULATIVE], joules)
 
     def at_once(
         self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken

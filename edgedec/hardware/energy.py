@@ -1,8 +1,7 @@
 """Energy that the machine has used, from its processors' counters or its battery.
 
 Linux only. The counters (RAPL; Intel's and AMD's processors) may be read by root alone, and count
-whatever else runs there as well. A battery's figure changes every few seconds at best, so it is one
-for texts of a minute or more.
+whatever else runs there as well. A battery's figure changes every few seconds at best.
 """
 
 from __future__ import annotations
@@ -10,22 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 _CLASSES = Path("/sys/class")
 # Zones that do not contain each other: a zone "psys" or "core" would count energy twice.
 _COUNTED = ("package", "dram")
 _MICROWATTHOUR = 3.6e-3  # joules
+# Seconds in which a battery's figure changes often enough.
+_BATTERY_S = 60.0
+
+
+class Text(Protocol):
+    """The figures of a text that are read here, as ``Metrics`` has them."""
+
+    ttft_s: float
+    decode_s: float
+    emitted: int
 
 
 class EnergyMeter:
     """Joules used between two readings.
 
     Args:
-        classes: the folder of the system's device classes.
+        classes: the folder of the system's device classes; None is the system's.
 
     """
 
-    def __init__(self, classes: Path = _CLASSES) -> None:
+    def __init__(self, classes: Path | None = None) -> None:
+        classes = classes or _CLASSES
         counters = [_Counter(zone) for zone in sorted(classes.glob("powercap/intel-rapl:*"))]
         self._counters = [one for one in counters if one.counts and one.read() is not None]
         self._batteries = sorted(classes.glob("power_supply/BAT*"))
@@ -43,6 +54,15 @@ class EnergyMeter:
             return sum(before) - sum(self._last)
         gone = zip(self._counters, before, self._last, strict=True)
         return sum(counter.between(old, new) for counter, old, new in gone)
+
+    def per_token(self, text: Text) -> float | None:
+        """Return the joules per token of a text that began at the last reading.
+
+        None if they are unknown, or if a battery tells and the text took less than a minute.
+        """
+        joules = self.used()
+        too_short = not self._counters and text.ttft_s + text.decode_s < _BATTERY_S
+        return joules / text.emitted if joules and text.emitted and not too_short else None
 
     def _readings(self) -> list[float] | None:
         """Return the counters' joules, or those left in batteries."""

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import demo_head
@@ -73,13 +72,14 @@ def test_a_draft_of_several_tokens_a_pass_runs_alone_too() -> None:
     assert [*names] == [*entrants(OpenOptions(), has_draft=True), "parallel"]
 
 
-def test_energy_is_a_column_where_the_machine_tells(ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "edgedec.compare.interleaved.EnergyMeter", lambda: SimpleNamespace(used=lambda: 3.0)
-    )
+def test_processor_time_is_a_column_and_in_the_records(ask, tmp_path: Path) -> None:
     head, plain, *_ = ask("--count", 1).stdout.splitlines()
-    assert head.split()[-1] == "J/token"
-    assert float(plain.split()[-1]) == pytest.approx(3 / 12)
+    assert head.endswith("CPU ms/token")
+    lines = (tmp_path / "out" / "bundle.jsonl").read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    run, summary = (one for one in records if one.get("candidate") == "plain")
+    assert summary["processor_s_per_token"] == pytest.approx(run["processor_s"] / 12)
+    assert float(plain.split()[-1]) == pytest.approx(1000 * run["processor_s"] / 12, rel=0.01)
 
 
 def test_questions_by_category(ask, questions: Path, tmp_path: Path) -> None:

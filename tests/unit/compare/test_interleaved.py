@@ -117,6 +117,16 @@ def test_energy_is_that_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [r["joules"] for r in records if r["kind"] == "run"] == [6, 6, 6]
 
 
+def test_processor_time_is_that_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each text takes half a second of all threads; what runs between two texts counts nothing.
+    readings = iter([1.0, 1.5, 8.0, 8.5, 9.0, 9.5])
+    clock = SimpleNamespace(process_time=lambda: next(readings))
+    monkeypatch.setattr("edgedec.compare.interleaved.time", clock)
+    found, records = race(plain=Scripted(*[([1, 2], 0.2)] * 3))
+    assert found.summary("plain")["processor_s_per_token"] == pytest.approx(0.5 / 3)
+    assert [r["processor_s"] for r in records if r["kind"] == "run"] == [0.5, 0.5, 0.5]
+
+
 def test_energy_that_is_unknown_for_one_text_is_not_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,26 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from energy_files import battery, zone
 
+from edgedec.decoding.metrics import Metrics
 from edgedec.hardware.energy import EnergyMeter
-
-
-def zone(classes: Path, name: str, kind: str, joules: float, limit: float = 1000.0) -> Path:
-    """A counter's folder; the same call again sets it."""
-    folder = classes / "powercap" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "name").write_text(kind + "\n", "ascii")
-    (folder / "energy_uj").write_text(f"{joules * 1e6:.0f}\n", "ascii")
-    (folder / "max_energy_range_uj").write_text(f"{limit * 1e6:.0f}\n", "ascii")
-    return folder
-
-
-def battery(classes: Path, status: str = "Discharging", **values: float) -> None:
-    folder = classes / "power_supply/BAT0"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "status").write_text(status + "\n", "ascii")
-    for name, value in values.items():
-        (folder / name).write_text(f"{value:.0f}\n", "ascii")
 
 
 def test_packages_and_memory_are_counted_and_nothing_twice(tmp_path: Path) -> None:
@@ -90,3 +74,22 @@ def test_a_counter_that_goes_away_is_no_energy(tmp_path: Path) -> None:
     meter = EnergyMeter(tmp_path)
     (folder / "energy_uj").unlink()
     assert meter.used() is None
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(59.0, None), (61.0, 36.0)])
+def test_a_battery_tells_of_long_texts_alone(
+    tmp_path: Path, seconds: float, found: float | None
+) -> None:
+    battery(tmp_path, energy_now=50_000_000)
+    meter = EnergyMeter(tmp_path)
+    battery(tmp_path, energy_now=49_000_000)
+    text = Metrics(emitted=100, ttft_s=1.0, decode_s=seconds - 1)
+    assert meter.per_token(text) == (None if found is None else pytest.approx(found))
+
+
+def test_a_counter_tells_of_short_texts_and_not_of_empty_ones(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 1)
+    meter = EnergyMeter(tmp_path)
+    for joules, tokens, found in ((3, 4, 0.5), (5, 0, None), (5, 4, None)):
+        zone(tmp_path, "intel-rapl:0", "package-0", joules)
+        assert meter.per_token(Metrics(emitted=tokens, ttft_s=0.1)) == found
