@@ -1,13 +1,12 @@
 """Translates an exported graph's attention and rotation for OpenVINO.
 
 The kernel ``GroupQueryAttention`` writes new keys and values into the cache that it is given. Here
-the cache is only read, and the pass's own keys and values are outputs of the graph. Attention reads
-a copy of the layer's keys and values in which the pass's own are in their slots, so that a row sums
-the same numbers in the same order whether an earlier pass or its own computed them. The query heads
-of a group are rows of one product, so the copy is read once for all of them.
-
-When a pass has another number of rows than the one before, OpenVINO prepares every node again, so
-there should be few. It fuses products, bias and softmax in the form that they have here.
+the cache is only read, and the pass's own keys and values are outputs of the graph. Attention is
+computed as if they were in their slots, so that a row sums the same numbers in the same order
+whether an earlier pass or its own computed them: scores with the pass's own keys are put at the
+positions of their slots, and values are summed up in blocks of slots, of which those with new
+values are computed from copies that include them. The query heads of a group are rows of one
+product, so the cache is read once for all of them.
 
 OpenVINO's own translation of a partial rotary embedding rotates the wrong channels.
 """
@@ -22,11 +21,14 @@ from openvino import Node, Output
 from openvino import opset13 as op
 from openvino.frontend import NodeContext
 
+from edgedec.runtimes.onnx.openvino.cache import BLOCK
+
 DOMAIN = "com.microsoft"
 # Inputs of attention.
 _QUERY, _KEY, _VALUE, _PAST_KEY, _PAST_VALUE = range(5)
-# In ONNX Runtime this input is a length; here, the slot of each row.
-_PLACES = 5
+# In ONNX Runtime these inputs are lengths; here, the slot of each row, and the blocks of these
+# slots.
+_PLACES, _BLOCKS = range(5, 7)
 _COS, _SIN, _POSITIONS, _BIAS = range(7, 11)
 
 
@@ -64,16 +66,16 @@ def group_query_attention(node: NodeContext) -> list[Output]:
         query, key = (_rotated(x, cos, sin, width // 2) for x in (query, key))
     query = op.multiply(query, _float(node.get_attribute("scale")))
     query = op.reshape(query, _ints(0, kv_heads, -1, width), special_zero=True)
+    seen = op.matmul(query, past_key, transpose_a=False, transpose_b=True)
+    own = op.matmul(query, key, transpose_a=False, transpose_b=True)
     places = op.reshape(node.get_input(_PLACES), _ints(-1), special_zero=False)
-    keys = op.scatter_update(past_key, places, key, _ints(2))
-    scores = op.matmul(query, keys, transpose_a=False, transpose_b=True)
+    blocks = op.reshape(node.get_input(_BLOCKS), _ints(-1), special_zero=False)
+    scores = op.scatter_update(seen, places, own, _ints(3))
     cap = node.get_attribute("softcap") if node.has_attribute("softcap") else 0.0
     if cap:
         scores = op.multiply(op.tanh(op.divide(scores, _float(cap))), _float(cap))
-    # A group's heads are rows, and each has the same bias.
-    bias = op.concat([node.get_input(_BIAS)] * (heads // kv_heads), axis=2)
-    chances = op.softmax(op.add(scores, bias), axis=-1)
-    mixed = _mixed(chances, past_value, value, places)
+    chances = op.softmax(_biased(scores, node.get_input(_BIAS), heads, kv_heads), axis=-1)
+    mixed = _mixed(chances, past_value, value, places, blocks)
     mixed = op.reshape(mixed, _ints(1, heads, -1, width), special_zero=False)
     mixed = op.transpose(mixed, _ints(0, 2, 1, 3))
     rows = op.reshape(mixed, _ints(0, 0, heads * width), special_zero=True)
@@ -125,10 +127,36 @@ def _rotated(x: Output | Node, cos: Node, sin: Node, half: int) -> Node:
     )
 
 
-def _mixed(chances: Node, past: Output, own: Output | Node, places: Node) -> Node:
+def _biased(scores: Node, bias: Output, heads: int, kv_heads: int) -> Node:
+    """Add the bias ``[1, 1, rows, slots]`` to scores ``[1, kv_heads, group * rows, slots]``."""
+    sizes = op.shape_of(bias)
+    rows, slots = (op.gather(sizes, _ints(at), _ints(0)) for at in (2, 3))
+    apart = op.concat([_ints(kv_heads, heads // kv_heads), rows, slots], axis=0)
+    together = op.concat([_ints(1, kv_heads, -1), slots], axis=0)
+    split = op.add(op.reshape(scores, apart, special_zero=False), bias)
+    return op.reshape(split, together, special_zero=False)
+
+
+def _mixed(chances: Node, past: Output, own: Output | Node, places: Node, blocks: Node) -> Node:
     """Return the sum of values weighted by ``chances``, ``[1, kv_heads, group * rows, width]``."""
-    values = op.scatter_update(past, places, own, _ints(2))
-    return op.matmul(chances, values, transpose_a=False, transpose_b=False)
+    width = past.get_partial_shape()[3].get_length()
+    apart = op.reshape(chances, _ints(0, 0, 0, -1, BLOCK), special_zero=True)
+    apart = op.transpose(apart, _ints(0, 1, 3, 2, 4))
+    values = op.reshape(past, _ints(0, 0, -1, BLOCK, width), special_zero=True)
+    sums = op.matmul(apart, values, transpose_a=False, transpose_b=False)
+    touched = op.reshape(
+        op.gather(values, blocks, _ints(2)), _ints(0, 0, -1, width), special_zero=True
+    )
+    first = op.gather(blocks, _ints(0), _ints(0))
+    start = op.multiply(first, op.constant(np.array([BLOCK], np.int32)))
+    touched = op.scatter_update(touched, op.subtract(places, start), own, _ints(2))
+    touched = op.reshape(touched, _ints(0, 0, -1, BLOCK, width), special_zero=True)
+    with_own = op.matmul(
+        op.gather(apart, blocks, _ints(2)), touched, transpose_a=False, transpose_b=False
+    )
+    return op.reduce_sum(
+        op.scatter_update(sums, blocks, with_own, _ints(2)), _ints(2), keep_dims=False
+    )
 
 
 def _ints(*values: int) -> Node:

@@ -6,10 +6,12 @@ import numpy.typing as npt
 
 from edgedec.runtimes.onnx.cache import KvCache, Rows
 
-# A pass copies and reads all slots, used or not, and OpenVINO prepares its nodes again for each
-# number of slots, so there should be few sizes and few unused slots. Unused slots add zeros to the
-# sums of the used ones, so results do not depend on a session's capacity.
-STEP = 256
+# A pass reads all slots, used or not, and OpenVINO compiles its products again for each number of
+# slots, so there should be few sizes and few unused slots. The order of summation depends on the
+# number of slots, except that whole blocks of unused slots change nothing, so results do not depend
+# on a session's capacity.
+BLOCK = 128
+STEP = 2 * BLOCK
 
 
 class GrowingCache(KvCache):

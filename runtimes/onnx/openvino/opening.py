@@ -27,8 +27,8 @@ OUTPUTS = ("logits", "top_logits", "top_ids")
 LEAST_ROWS, WIDEST = 8, 64
 # Most bytes of attention scores in such a pass.
 _SCORE_BYTES = 32 << 20
-# An input that is a length in ONNX Runtime's attention, and its replacement; and one without any.
-_LENGTH, _PLACES, _UNUSED = "seqlens_k", "places", "total_sequence_length"
+# Inputs that are lengths in ONNX Runtime's attention, and their replacements here.
+_LENGTHS = {"seqlens_k": "places", "total_sequence_length": "blocks"}
 # Tensor that sliding windows compare with positions; in ONNX Runtime's graph, the slot numbers.
 _SLOTS = "window.slots"
 # Prefixes of error lines that only say where the error was raised.
@@ -166,11 +166,10 @@ def _reading_only(model: ov.Model, facts: GraphFacts, where: str) -> ov.Model:
         for target in list(slots.output(0).get_target_inputs()):
             target.replace_source_output(given.output(0))
         model.add_parameters([given])
-    if _LENGTH in inputs:
-        inputs[_LENGTH].set_partial_shape(ov.PartialShape([-1]))
-        inputs[_LENGTH].output(0).set_names({_PLACES})
-    if _UNUSED in inputs:
-        model.remove_parameter(inputs[_UNUSED])
+    for name, other in _LENGTHS.items():
+        if name in inputs:
+            inputs[name].set_partial_shape(ov.PartialShape([-1]))
+            inputs[name].output(0).set_names({other})
     model.validate_nodes_and_infer_types()
     return model
 

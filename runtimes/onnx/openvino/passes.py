@@ -12,7 +12,7 @@ import openvino as ov
 
 from edgedec.decoding.session_base import check_interrupt
 from edgedec.decoding.tree import FloatArray, IntArray
-from edgedec.runtimes.onnx.openvino.cache import GrowingCache
+from edgedec.runtimes.onnx.openvino.cache import BLOCK, GrowingCache
 from edgedec.runtimes.onnx.openvino.opening import OUTPUTS, OpenVinoGraph, reason
 from edgedec.runtimes.onnx.passes import GraphPasses
 
@@ -116,12 +116,16 @@ class OpenVinoPasses(GraphPasses):
         real = np.minimum(index, count - 1)
         places = past + real
         where = places if positions is None else np.array(positions)[real]
+        # At least two, so that one compilation per width serves all positions.
+        block = min(past // BLOCK, slots // BLOCK - 2)
+        blocks = np.arange(block, max(block + 2, -(-(past + count) // BLOCK)))
         feeds: dict[str, npt.NDArray[Any]] = {
             "input_ids": np.array(tokens, np.int64)[real][None],
             "position_ids": where[None],
             "attention_bias": self._seen(count, past, slots, mask)[real][None, None],
             "rows": index if head else index[:0],
             "places": places.astype(np.int32),
+            "blocks": blocks.astype(np.int32),
         }
         if "slots" in self._graph.inputs:
             feeds["slots"] = np.arange(slots)
