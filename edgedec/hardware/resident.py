@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import os
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _STATUS, _MAPS = Path("/proc/self/status"), Path("/proc/self/smaps")
+_RANGES = Path("/proc/self/maps")
 _PAGES = "/proc/self/statm"
 _MOST = 256
 _MMAP_THRESHOLD = -3  # of mallopt
@@ -52,6 +54,28 @@ def unread_bytes() -> int:
     except (OSError, ValueError, IndexError):
         return 0
     return sum(size for file, size in sizes.items() if file not in libraries)
+
+
+def drop_pages(file: Path) -> None:
+    """Give back the memory of a file that is mapped to be read; Linux only, elsewhere nothing.
+
+    The mapping stays valid: what is read again comes from the system's cache of the file, or from
+    the disk. Parts that this process may write keep their pages, which may have been changed.
+    """
+    advise = _of_c_library("madvise")
+    if advise is None or not sys.platform.startswith("linux"):
+        return
+    try:
+        state = file.stat()
+        lines = _RANGES.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        addresses, flags, _, _, number, *name = line.split(None, 5)
+        # By path as well: the numbers of a device differ from ``stat`` on some file systems.
+        if number == str(state.st_ino) and "w" not in flags and name == [os.path.realpath(file)]:
+            start, end = (int(part, 16) for part in addresses.split("-"))
+            advise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
 
 
 def release_free() -> None:

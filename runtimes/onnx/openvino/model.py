@@ -11,7 +11,9 @@ import numpy as np
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import OnChunk
 from edgedec.decoding.tree import FloatArray
+from edgedec.hardware.resident import drop_pages, release_free
 from edgedec.runtimes._ort.opening import default_threads, model_file
+from edgedec.runtimes._ort.saved import locations
 from edgedec.runtimes.onnx.graph import GraphFacts
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
 from edgedec.runtimes.onnx.openvino.cache import STEP
@@ -92,6 +94,10 @@ class OpenVinoModel(OnnxModel):
         model = cls(file, graph, stored.weight_bytes, padding, threads)
         model._count_memory()
         model._compile_widths()
+        # Its weights were packed in the first pass and are not read again.
+        for name in locations(stored):
+            drop_pages(file.parent / name)
+        release_free()
         return model
 
     def _count_memory(self) -> None:
