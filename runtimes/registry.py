@@ -43,8 +43,9 @@ class Adapter(Protocol):
     It may have four more functions. ``problems() -> list[str]`` lists installed device packages
     that do not load, one line each. ``admit(path, files)`` raises a BundleError if the main file of
     an untrusted model is damaged, or names files outside ``files``. ``prepare(path) -> Prepared``
-    writes files that make a model load faster on this machine. ``quickest(path, options) -> str |
-    None`` names the device that computes a target fastest, if that is not the default of ``load``.
+    writes files that make a model load faster on this machine. ``quickest(path, options,
+    draft) -> str | None`` names the device that computes a target fastest with a draft model of
+    this format, or without one if ``draft`` is None, unless that is the default of ``load``.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
@@ -225,13 +226,16 @@ def prepare(format: str, path: Path) -> Prepared | None:
     return found
 
 
-def quickest(format: str, path: Path, options: LoadOptions) -> str | None:
+def quickest(
+    format: str, path: Path, options: LoadOptions, draft: Path | None = None
+) -> str | None:
     """Return the device that computes a target fastest; None is the one that ``load`` takes.
 
     Args:
         format: of the target.
         path: its main file.
         options: that name no device.
+        draft: main file of a checked draft model of the same format, with which it decodes.
 
     Raises:
         BundleError: the model is damaged.
@@ -239,7 +243,7 @@ def quickest(format: str, path: Path, options: LoadOptions) -> str | None:
 
     """
     find = getattr(adapter(of_format(format).name), "quickest", None)
-    found: str | None = None if find is None else find(path, options)
+    found: str | None = None if find is None else find(path, options, draft)
     return found
 
 

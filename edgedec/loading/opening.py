@@ -130,7 +130,8 @@ def unplanned_configurations(options: OpenOptions) -> list[Configuration]:
 def on_quickest(pair: Pair, options: OpenOptions, left: Decision | None) -> OpenOptions:
     """Return the options with the device that computes the target's rounds fastest.
 
-    The choice does not depend on the drafter, so that plain decoding gives the same text.
+    The choice depends on whether there is a draft model, but not on the drafter, so that plain
+    decoding gives the same text.
 
     Args:
         pair: the models that these options load.
@@ -153,9 +154,24 @@ def on_quickest(pair: Pair, options: OpenOptions, left: Decision | None) -> Open
         target = pair.target
         target.admit()
         device = registry.quickest(
-            target.format, target.path, options.load.changed(batch_invariant=None)
+            target.format,
+            target.path,
+            options.load.changed(batch_invariant=None),
+            _draft_beside(pair),
         )
     return options if device is None else options.changed(device=device)
+
+
+def _draft_beside(pair: Pair) -> Path | None:
+    """Return the draft model's file, if the target's runtime can run it; None if it is damaged."""
+    draft = pair.draft
+    if draft is None or draft.format != pair.target.format:
+        return None
+    try:
+        draft.admit()
+    except EdgedecError:  # reported where it is loaded
+        return None
+    return draft.path
 
 
 class Configurations:

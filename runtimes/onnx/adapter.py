@@ -63,13 +63,13 @@ def load_head(path: Path, files: Collection[Path], options: LoadOptions) -> Head
     return OnnxHead.with_fusion(path, threads=options.threads)
 
 
-def quickest(path: Path, options: LoadOptions) -> str | None:
+def quickest(path: Path, options: LoadOptions, draft: Path | None) -> str | None:
     """See ``edgedec.runtimes.registry.Adapter``."""
     if not openvino.is_there():
         return None
     from edgedec.runtimes.onnx.openvino import choice
 
-    return choice.quickest(path, options)
+    return choice.quickest(path, options, draft)
 
 
 def devices() -> list[Device]:

@@ -12,6 +12,7 @@ the round's figures afterwards. Its choices may depend on time; the text never d
   what a peek takes. From these and the costs, ``thresholds`` computes when to peek at the next
   token and when to draw it.
 - ``evidence``: what the drafters did in this round, which teaches their estimates when it is over.
+- ``expected``: the speed to expect of these before anything is decoded, to choose kernels by.
 - ``query_backoff``: pauses while nothing is drafted.
 
 ``base`` is the protocol, ``fixed`` a fixed draft length, ``override`` the options of one request.
@@ -19,6 +20,7 @@ the round's figures afterwards. Its choices may depend on time; the text never d
 
 from edgedec.decoding.policy.base import DraftPolicy, Learning, RoundRecord
 from edgedec.decoding.policy.cost import CostCurve, calibrate
+from edgedec.decoding.policy.expected import expected_rate
 from edgedec.decoding.policy.fixed import Fixed
 from edgedec.decoding.policy.measured import MeasuredCost
 from edgedec.decoding.policy.override import Only, for_request
@@ -32,5 +34,6 @@ __all__ = [
     "Only",
     "RoundRecord",
     "calibrate",
+    "expected_rate",
     "for_request",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgedec import GenerateOptions, Pipeline
-from edgedec.errors import PassFailed, RuntimeUnavailable
+from edgedec.errors import BundleError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions, find_pair
 from edgedec.loading.opening import on_quickest
 from edgedec.planning import remembered
@@ -94,6 +95,33 @@ def test_an_option_that_places_the_target_decides(placed: dict[str, Any]) -> Non
     pair = find_pair("demo", options)
     assert on_quickest(pair, options, None) is options
     assert on_quickest(pair, OpenOptions(), None).load.device == DEVICE
+
+
+def refuse_draft() -> None:
+    raise BundleError("the draft is damaged")
+
+
+@pytest.mark.parametrize("drafter", ["auto", "none"])
+@pytest.mark.parametrize(
+    ("changes", "beside"),
+    [
+        ({}, True),
+        (None, False),
+        ({"format": "gguf"}, False),
+        ({"admit": refuse_draft}, False),
+    ],
+)
+def test_kernels_are_compared_with_the_draft_model_of_the_pair_whatever_drafts(
+    drafter: str, changes: dict[str, Any] | None, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+    monkeypatch.setattr(choice, "_faster", lambda *given: compared.append(given[2]) or DEVICE)
+    options = OpenOptions(drafter=drafter)
+    pair = find_pair("demo", options)
+    assert pair.draft is not None
+    draft = None if changes is None else replace(pair.draft, **changes)
+    assert on_quickest(replace(pair, draft=draft), options, None).load.device == DEVICE
+    assert compared == [pair.draft.path if beside else None]
 
 
 @pytest.mark.parametrize(("device", "found"), [("openvino", DEVICE), ("cpu", None)])

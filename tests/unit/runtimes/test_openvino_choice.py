@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tiny_models import write_tiny_model
 
+from edgedec.decoding.policy import CostCurve
 from edgedec.errors import PassFailed, RuntimeUnavailable
 from edgedec.hardware.machine import Memory
 from edgedec.records.load import LoadOptions
@@ -25,7 +25,8 @@ from edgedec.runtimes.onnx.openvino import choice, invariance, places
 from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
 
 Seconds = list[float]
-Times = Callable[[Seconds, Seconds], list[int]]
+Times = Callable[..., list[int]]
+WIDTHS = (1, 4, 8)
 
 
 @pytest.fixture
@@ -38,24 +39,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> Times:
-    """Sets OpenVINO's and ONNX Runtime's times; the returned list grows with each measurement."""
+    """Sets OpenVINO's, ONNX Runtime's and the draft's times.
 
-    def set_times(theirs: Seconds, ours: Seconds) -> list[int]:
-        given, asked = iter([theirs, ours]), []
+    The returned list grows with each measurement.
+    """
 
-        def seconds(model: OnnxModel) -> Seconds:
+    def set_times(theirs: Seconds, ours: Seconds, draft_s: float = 0.01) -> list[int]:
+        given, asked = iter([theirs, ours, [draft_s]]), []
+
+        def costs(model: OnnxModel, widths: Sequence[int] = WIDTHS) -> CostCurve:
             model.close()
             asked.append(1)
-            return next(given)
+            return CostCurve(tuple(widths), tuple(next(given)))
 
-        monkeypatch.setattr(choice, "_seconds", seconds)
+        monkeypatch.setattr(choice, "_costs", costs)
         return asked
 
     return set_times
 
 
-def quickest(folder: Path, **options: Any) -> str | None:
-    return registry.quickest("onnx", folder, LoadOptions(threads=1, **options))
+def quickest(folder: Path, draft: Path | None = None, **options: Any) -> str | None:
+    return registry.quickest("onnx", folder, LoadOptions(threads=1, **options), draft)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +86,61 @@ def test_it_is_taken_where_it_gains_and_measured_once(
 def test_both_are_really_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    measure, found = choice._seconds, []
-    monkeypatch.setattr(choice, "_seconds", lambda model: found.append(measure(model)) or found[-1])
+    measure, found = choice._costs, []
+
+    def costs(model: OnnxModel, **widths: Any) -> CostCurve:
+        found.append(measure(model, **widths))
+        return found[-1]
+
+    monkeypatch.setattr(choice, "_costs", costs)
     with caplog.at_level(logging.WARNING):
         assert quickest(folder) in (None, "openvino")
+        assert quickest(folder, draft=folder) in (None, "openvino")
     assert "measuring which kernels compute" in caplog.text
-    assert np.shape(found) == (2, 3)
-    assert np.min(found) > 0
+    widths = (1, 4, 8, 17)
+    assert [one.widths for one in found] == [widths, widths, widths, widths, (1,)]
+    assert min(min(one.seconds) for one in found) > 0
+
+
+# Wide passes are cheap on OpenVINO, and one row is slow.
+CHEAP_WIDE = [1.3, 1.35, 1.4], [1.0, 1.8, 2.8]
+# One row is the whole difference.
+CHEAP_LONE = [0.6, 1.6, 2.8], [1.0, 1.8, 2.8]
+
+
+@pytest.mark.parametrize(
+    ("costs", "draft_s", "alone", "drafted"),
+    [
+        (CHEAP_WIDE, 0.01, None, "openvino"),
+        (CHEAP_WIDE, 0.9, None, None),  # nothing is drafted by a draft that is hardly cheaper
+        (CHEAP_LONE, 0.01, "openvino", "openvino"),
+        (([1.0, 1.0, 2.0], [1.0, 1.7, 2.0]), 0.9, "openvino", None),
+        (([1.6, 1.6, 1.6], [1.0, 3.0, 6.0]), 0.01, None, None),  # texts without drafts lose much
+        (([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]), 0.01, None, None),
+    ],
+)
+def test_with_a_draft_model_the_expected_speed_decides_and_not_single_passes(
+    folder: Path,
+    times: Times,
+    costs: tuple[Seconds, Seconds],
+    draft_s: float,
+    alone: str | None,
+    drafted: str | None,
+) -> None:
+    times(*costs)
+    assert quickest(folder) == alone
+    asked = times(*costs, draft_s)
+    assert [quickest(folder, draft=folder) for _ in range(2)] == [drafted, drafted]
+    assert len(asked) == 3  # measured with the draft, and once
+
+
+def test_another_draft_model_is_measured_again(folder: Path, times: Times, tmp_path: Path) -> None:
+    times(*CHEAP_WIDE, 0.01)
+    assert quickest(folder, draft=folder) == "openvino"
+    write_tiny_model(tmp_path / "other", "int4", seed=2)
+    asked = times(*CHEAP_WIDE, 0.9)
+    assert quickest(folder, draft=tmp_path / "other") is None
+    assert len(asked) == 3
 
 
 def test_exact_text_is_not_given_up_for_it(
@@ -144,11 +196,11 @@ def test_what_openvino_cannot_run_stays_and_is_tried_once(
 def test_a_pass_that_fails_is_not_remembered(
     folder: Path, times: Times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(model: OnnxModel) -> Seconds:
+    def fail(model: OnnxModel) -> CostCurve:
         model.close()
         raise PassFailed("out of memory")
 
-    monkeypatch.setattr(choice, "_seconds", fail)
+    monkeypatch.setattr(choice, "_costs", fail)
     assert quickest(folder) is None
     times([1, 1, 1], [2, 2, 2])
     assert quickest(folder) == "openvino"
