@@ -11,7 +11,7 @@ import numpy as np
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import OnChunk
 from edgedec.decoding.tree import FloatArray
-from edgedec.hardware.resident import drop_pages, release_free
+from edgedec.hardware.resident import drop_pages
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes._ort.saved import locations
 from edgedec.runtimes.onnx.graph import GraphFacts
@@ -19,7 +19,7 @@ from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
 from edgedec.runtimes.onnx.openvino.cache import STEP
 from edgedec.runtimes.onnx.openvino.invariance import padding_of
 from edgedec.runtimes.onnx.openvino.opening import LEAST_ROWS, WIDEST, OpenVinoGraph, open_graph
-from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses
+from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses, release
 from edgedec.runtimes.onnx.session import OnnxSession
 
 # Passes compiled at load: the widths of rounds, with a cache of the first and of the second size.
@@ -46,6 +46,8 @@ class OpenVinoSession(OnnxSession):
                 if shows:
                     self._parts.append(self._states(len(part)))
                 start += rows
+        if len(tokens) > _FIRST_WIDTHS[-1]:  # wider passes than rounds have
+            self._passes.trim()
 
     def _prefilled(self, count: int) -> FloatArray:
         return np.concatenate(self._parts)
@@ -94,11 +96,17 @@ class OpenVinoModel(OnnxModel):
         model = cls(file, graph, stored.weight_bytes, padding, threads)
         model._count_memory()
         model._compile_widths()
-        # Its weights were packed in the first pass and are not read again.
-        for name in locations(stored):
-            drop_pages(file.parent / name)
-        release_free()
+        model._release([file.parent / name for name in locations(stored)])
         return model
+
+    def _release(self, files: Sequence[Path]) -> None:
+        """Give back memory that only loading needed.
+
+        The weights in these files were packed in the first pass and are not read again.
+        """
+        for file in files:
+            drop_pages(file)
+        release(self.graph)
 
     def _count_memory(self) -> None:
         """Include in the facts a cache's copy while it grows, and the scores of long contexts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import openvino as ov
 
 from edgedec.decoding.session_base import check_interrupt
 from edgedec.decoding.tree import FloatArray, IntArray
+from edgedec.hardware.resident import release_free
 from edgedec.runtimes.onnx.openvino.cache import BLOCK, GrowingCache
 from edgedec.runtimes.onnx.openvino.opening import OUTPUTS, OpenVinoGraph, reason
 from edgedec.runtimes.onnx.passes import GraphPasses
@@ -79,7 +81,11 @@ class OpenVinoPasses(GraphPasses):
             self.states = [self._request.get_tensor(name).data[0, :count] for name in taps]
 
     def trim(self) -> None:
-        """Do nothing: OpenVINO keeps the memory of its widest pass."""
+        """See ``GraphPasses``; nothing is released while another session of the model computes.
+
+        Results stay as they are, since they are in memory of their own.
+        """
+        release(self._graph)
 
     def _reason(self, error: Exception) -> str:
         return reason(error)
@@ -146,6 +152,16 @@ class OpenVinoPasses(GraphPasses):
             first, values = mask
             bias[:, first : past + count] = values
         return bias
+
+
+def release(graph: OpenVinoGraph) -> None:
+    """Give the memory of the widest pass so far, which all layers keep, back to the system.
+
+    It takes some milliseconds, and is allocated again when needed, which takes less.
+    """
+    with contextlib.suppress(RuntimeError):  # a pass is running
+        graph.inference.release_memory()
+    release_free()
 
 
 def padded(count: int) -> int:

@@ -1,10 +1,11 @@
-"""OpenVINO packs the weights; the file that they were read from takes no memory afterwards."""
+"""Neither the file that weights were packed from nor wide passes take memory for long."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from mapped_files import held_of
 from tiny_models import write_tiny_model
 
 from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.hardware.resident import release_free, resident_bytes
 
 pytest.importorskip("openvino", reason="needs the extra openvino")
 
 from edgedec.runtimes.onnx.openvino import model as openvino
 from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
+from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses, release
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -59,3 +62,53 @@ def test_the_files_pages_are_given_back_and_the_rows_stay_the_same(
     assert opened > 0.8 * size  # the measure sees pages that are held
     for one, other in zip(rows, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def grown(folder: Path) -> int:
+    """Return the bytes that a long prompt adds to what this process holds after a short one."""
+    model = OpenVinoModel.compile(folder, threads=1)
+    with closing(model), closing(model.open(256)) as session:
+        session.prefill(range(8))
+        release_free()
+        before = resident_bytes()
+        session.prefill([token % 96 for token in range(240)])
+        return resident_bytes() - before
+
+
+def test_the_memory_of_wide_passes_is_given_back_after_a_prompt(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = grown(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenVinoPasses, "trim", lambda _: None)
+        kept = grown(folder)
+    assert kept > held + 2_000_000
+
+
+def test_what_another_session_returned_outlives_the_release(folder: Path) -> None:
+    model = OpenVinoModel.compile(folder, threads=1)
+    with closing(model), closing(model.open(128)) as one, closing(model.open(128)) as other:
+        one.prefill(range(9))
+        shown = one.forward(TokenTree.chain(range(1, 6)))
+        assert shown.logits is not None
+        ids, logits = shown.top_ids.copy(), shown.logits.copy()
+        other.prefill([token % 96 for token in range(90)])
+        np.testing.assert_array_equal(shown.logits, logits)
+        np.testing.assert_array_equal(shown.top_ids, ids)
+        one.commit([0])
+        again = one.forward(TokenTree.chain(range(2, 6)))
+        assert again.logits is not None
+        np.testing.assert_array_equal(again.logits, logits[1:])
+
+
+def test_while_a_pass_runs_nothing_is_released() -> None:
+    class Busy:
+        asked = False
+
+        def release_memory(self) -> None:
+            self.asked = True
+            raise RuntimeError("the graph is locked")
+
+    busy = Busy()
+    release(SimpleNamespace(inference=busy))  # type: ignore[arg-type]
+    assert busy.asked
