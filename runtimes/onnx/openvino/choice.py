@@ -70,7 +70,10 @@ def quickest(path: Path, options: LoadOptions, draft: Path | None = None) -> str
     kernels = f"{theirs}, onnxruntime {ort.__version__}"
     if draft is not None:
         draft = model_file(draft, MODEL_FILE)
-        kernels += f", draft {fingerprint(draft)}"
+        try:
+            kernels += f", draft {fingerprint(draft)}"
+        except (EdgedecError, OSError):  # reported where it is loaded
+            draft = None
     known = KnownOutcomes(_KIND, file, stored, threads, kernels)
 
     def search() -> str:
@@ -88,6 +91,8 @@ def quickest(path: Path, options: LoadOptions, draft: Path | None = None) -> str
 
 def _faster(file: Path, threads: int, draft: Path | None) -> str:
     _log.warning("measuring which kernels compute %s faster here, once: some seconds", file.parent)
+    # First, since a draft that does not load should not cost a compilation each time.
+    draft_s = None if draft is None else _costs(_draft(draft), widths=(1,)).at(1)
     try:
         model = model_class().compile(file, threads=threads)
     except RuntimeUnavailable:
@@ -97,7 +102,6 @@ def _faster(file: Path, threads: int, draft: Path | None) -> str:
     other = OnnxModel.load(file, threads=threads)
     loses_exactness = other.capabilities.batch_invariant and not invariant
     ours = _costs(other)
-    draft_s = None if draft is None else _costs(_draft(draft), widths=(1,)).at(1)
     return DEVICE if gains(theirs, ours, draft_s) and not loses_exactness else _OURS
 
 

@@ -45,12 +45,12 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Times:
     """
 
     def set_times(theirs: Seconds, ours: Seconds, draft_s: float = 0.01) -> list[int]:
-        given, asked = iter([theirs, ours, [draft_s]]), []
+        given, asked = iter([theirs, ours]), []
 
         def costs(model: OnnxModel, widths: Sequence[int] = WIDTHS) -> CostCurve:
             model.close()
             asked.append(1)
-            return CostCurve(tuple(widths), tuple(next(given)))
+            return CostCurve(tuple(widths), tuple([draft_s] if widths == (1,) else next(given)))
 
         monkeypatch.setattr(choice, "_costs", costs)
         return asked
@@ -98,7 +98,7 @@ def test_both_are_really_measured(
         assert quickest(folder, draft=folder) in (None, "openvino")
     assert "measuring which kernels compute" in caplog.text
     widths = (1, 4, 8, 17)
-    assert [one.widths for one in found] == [widths, widths, widths, widths, (1,)]
+    assert [one.widths for one in found] == [widths, widths, (1,), widths, widths]
     assert min(min(one.seconds) for one in found) > 0
 
 
@@ -204,6 +204,33 @@ def test_a_pass_that_fails_is_not_remembered(
     assert quickest(folder) is None
     times([1, 1, 1], [2, 2, 2])
     assert quickest(folder) == "openvino"
+
+
+@pytest.mark.parametrize("content", [b"no graph", None])
+def test_a_draft_that_cannot_be_read_does_not_count(
+    folder: Path, times: Times, content: bytes | None
+) -> None:
+    draft = folder.parent / "damaged" / "model.onnx"
+    draft.parent.mkdir()
+    if content is not None:
+        draft.write_bytes(content)
+    asked = times(*CHEAP_WIDE)
+    assert quickest(folder, draft=draft) is None  # as without one
+    assert len(asked) == 2
+
+
+def test_a_draft_that_does_not_load_costs_no_compilation(
+    folder: Path, times: Times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> OnnxModel:
+        raise RuntimeUnavailable("no such operator")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(choice, "_draft", refuse)
+        asked = times(*CHEAP_WIDE)
+        assert quickest(folder, draft=folder) is None
+        assert not asked
+    assert quickest(folder, draft=folder) == "openvino"  # nothing was remembered
 
 
 def test_a_package_that_does_not_load_costs_nothing(
