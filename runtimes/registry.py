@@ -225,6 +225,24 @@ def prepare(format: str, path: Path) -> Prepared | None:
     return found
 
 
+def remote_devices(rpc: str) -> list[Device]:
+    """Return the devices of other machines' servers, each with its memory.
+
+    Args:
+        rpc: ``HOST:PORT[,HOST:PORT]``.
+
+    Raises:
+        InputError: malformed, or an address that is not private.
+        RuntimeUnavailable: no runtime here takes servers, or one cannot be used.
+
+    """
+    for name, info in infos().items():
+        if any(option.name == "rpc" for option in info.options):
+            found: list[Device] = adapter(name).remote_devices(rpc)  # type: ignore[attr-defined]
+            return found
+    raise RuntimeUnavailable("no runtime takes --rpc")
+
+
 def quickest(format: str, path: Path, options: LoadOptions) -> str | None:
     """Return the device that computes a target fastest; None is the one that ``load`` takes.
 

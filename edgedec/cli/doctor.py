@@ -125,6 +125,7 @@ def _print(facts: dict[str, Any]) -> None:
           for name, added in facts.get("added_runtimes", {}).items()),
         *((f"drafter {name}", package)
           for name, package in facts.get("added_drafters", {}).items()),
+        *(("llama.cpp RPC", text) for text in _rpc(facts.get("rpc"))),
         ("processor", f"{cpu['name']}, {' + '.join(cpu['clusters'])}, {' '.join(cpu['features'])}"),
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),
@@ -136,6 +137,14 @@ def _print(facts: dict[str, Any]) -> None:
     table(rows)
     for problem in facts["problems"]:
         click.secho(f"problem: {problem}", fg="red", err=True)
+
+
+def _rpc(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    if found["built_in"]:
+        return ["built in: --rpc spreads a GGUF target over several machines"]
+    return [f"not built in; spreads a GGUF target over several machines; get it: {found['install']}"]
 
 
 def _extra(extra: dict[str, Any]) -> str:

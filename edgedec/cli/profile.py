@@ -56,6 +56,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
     is_flag=True,
     help="More places, widths and contexts; takes several times as long.",
 )
+@_options.options(_options.REMOTE)
 @_prompts.option
 @click.option("--refresh", is_flag=True, help="Measure again what was measured before.")
 @_options.as_json
@@ -78,6 +79,7 @@ def command(
     edgedec profile
     edgedec profile ./my-bundle --prompts prompts.jsonl
     edgedec profile large.gguf --draft small.gguf --threads 4 --thorough
+    edgedec profile large.gguf --draft small.gguf --rpc 192.168.1.7:50052
     """  # fmt: skip
     from edgedec._support.fields import to_json
     from edgedec.cli import _output

@@ -112,6 +112,8 @@ def planned_configurations(decision: Decision, options: OpenOptions) -> list[Con
 def unplanned_configurations(options: OpenOptions) -> list[Configuration]:
     """Return the requested configuration, one without a draft model, and plain on the CPU."""
     configurations = [("the requested configuration", options)]
+    if options.load.own.get("rpc"):
+        return configurations  # on this machine alone it would not fit
     # A drafter without a model is kept.
     alone: dict[str, Any] = {"draft": None, "draft_load": None, "draft_format": None}
     if drafting.info(options.drafter).needs_model or options.drafter == "auto":
@@ -231,16 +233,30 @@ class Configurations:
         with suppress(EdgedecError):
             opened.close()
         self.notes += opened.notes
+        if self._options.load.own.get("rpc"):
+            return self._connected_again(error)
         self._take_next(error)
         # A generation has begun, so any configuration that continues it is acceptable.
         self._requested = None
         return self.open()
+
+    def _connected_again(self, error: EdgedecError) -> OpenPair:
+        """Open the same configuration, on servers that may have been started again."""
+        try:
+            again = self.open()
+        except FAILURES:
+            raise error from None
+        self._note(f"{one_line(str(error))}: it was there again, and the text goes on")
+        return again
 
     def _take_next(self, error: EdgedecError) -> None:
         following = next(self._configurations, None)
         if following is None:
             raise error
         failed, (self._name, self._options) = self._name, following
-        note = printable(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
+        self._note(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
+
+    def _note(self, text: str) -> None:
+        note = printable(text)
         self.notes.append(note)
         _log.warning(note)

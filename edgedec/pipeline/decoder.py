@@ -244,6 +244,8 @@ class Decoder:
             while True:
                 with place.round():
                     try:
+                        if self._parts.closed:  # a failure that an earlier text ended with
+                            self._use(self._ways.open())
                         if rounds is None or self._parts is not parts:
                             parts = self._parts  # others after a parallel stream's device failed
                             asked = replace(asked, prompt=list(request.sampler.history))

@@ -11,7 +11,7 @@ from edgedec.errors import EdgedecError
 from edgedec.hardware.clusters import Cluster, clusters
 from edgedec.loading.sources import Source
 from edgedec.profiling.children import HEAD, TARGET
-from edgedec.records.place import CPU, Place
+from edgedec.records.place import CPU, REMOTE, Place
 from edgedec.runtimes import registry
 
 
@@ -43,6 +43,8 @@ class Wanted:
         threads: numbers of threads on the processor.
         labels: parts of the places' labels, such as ``cpu:0`` or ``Vulkan``.
         thorough: more numbers of threads, and every split of the cores for every role.
+        rpc: servers of other machines, ``HOST:PORT[,HOST:PORT]``: a place for the target that is
+            spread over all of them. None is this machine only.
         weight_memory: bytes of the target's weights to keep in memory: only places that stream the
             rest are measured, so that the target is never loaded whole. None loads it whole.
 
@@ -53,6 +55,7 @@ class Wanted:
     labels: tuple[str, ...] = ()
     thorough: bool = False
     weight_memory: int | None = None
+    rpc: str | None = None
 
 
 def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list[Site], list[str]]:
@@ -75,6 +78,9 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
                 info = registry.of_format(source.format)
                 left = info.target_places if role != TARGET else ()
                 devices = _devices(source.format, registry.adapter(info.name), cores, left)
+                if role == TARGET and wanted.rpc and _takes_servers(source.format):
+                    registry.remote_devices(wanted.rpc)  # before anything is measured
+                    devices.append(Place(source.format, f"{REMOTE}{wanted.rpc}"))
             except EdgedecError as error:
                 left_out.append(f"{role} as {source.format}: {error}")
                 continue
@@ -94,6 +100,10 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
         more_places = "1 more place" if skipped == 1 else f"{skipped} more places"
         left_out.append(f"{more_places} on the processor: --thorough measures them")
     return found, left_out
+
+
+def _takes_servers(format: str) -> bool:
+    return any(option.name == "rpc" for option in registry.of_format(format).options)
 
 
 def streams_weights(place: Place) -> bool:

@@ -8,6 +8,10 @@ from typing import Any
 from edgedec.records.load import LoadOptions
 
 CPU = "cpu"
+# Begins the name of a device of other machines: llama.cpp's RPC servers follow, HOST:PORT[,...].
+REMOTE = "rpc:"
+# Set to 1, it lets servers stand at public addresses, for child processes as well.
+RPC_TRUST = "EDGEDEC_RPC_TRUST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,9 @@ class Place:
     def of(cls, format: str, load: LoadOptions) -> Place:
         """Return the place that these load options select for a model of this format."""
         provider = next(iter(load.providers), None)
-        held = load.own.get("weight_memory")
-        return cls(format, load.device or CPU, load.threads or 0, load.cores, provider, held)
+        held, servers = load.own.get("weight_memory"), load.own.get("rpc")
+        device = f"{REMOTE}{servers}" if servers else load.device or CPU
+        return cls(format, device, load.threads or 0, load.cores, provider, held)
 
     @property
     def label(self) -> str:

@@ -30,7 +30,7 @@ def main(task: Mapping[str, Any]) -> None:
         raise Refusal("unavailable", str(error)) from None
     if not llama_cpp.llama_supports_gpu_offload():
         bound_memory(path)
-    if not _decodes(path, task["layers"]):
+    if not _decodes(path, task["layers"], reorder=task["reorder"]):
         raise SystemExit
 
 
@@ -47,7 +47,7 @@ def bound_memory(path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _decodes(path: Path, layers: Sequence[int]) -> bool:
+def _decodes(path: Path, layers: Sequence[int], *, reorder: bool) -> bool:
     import llama_cpp
 
     def log(level: int, text: bytes, _: ctypes.c_void_p) -> None:
@@ -61,7 +61,7 @@ def _decodes(path: Path, layers: Sequence[int]) -> bool:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = 0
     params.check_tensors = True
-    params.use_extra_bufts = tiles.unused(llama_cpp)  # as in the runtime
+    params.use_extra_bufts = reorder and tiles.unused(llama_cpp)  # as in the runtime
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
         return False

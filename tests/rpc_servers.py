@@ -1,0 +1,83 @@
+"""llama.cpp's RPC servers in processes of their own, on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from waiting import until
+
+_MODULE = "edgedec.runtimes.llamacpp.rpc_server"
+
+
+def needs_rpc() -> None:
+    """Skip tests where llama.cpp is not there, or was built without RPC."""
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+    from edgedec.runtimes.llamacpp.remote import how_to_build_rpc
+
+    if how_to_build_rpc() is not None:
+        pytest.skip("llama.cpp was built without RPC", allow_module_level=True)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+class RpcServer:
+    """A server on loopback, or where ``host`` and the words before its command put it.
+
+    Attributes:
+        name: ``HOST:PORT``.
+
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int | None = None) -> None:
+        self.port = port or free_port()
+        self.name = f"{host}:{self.port}"
+        self._host = host
+        self.start()
+
+    def start(self) -> None:
+        """Start it, again if it was killed, and wait until it listens."""
+        command = [sys.executable, "-m", _MODULE, "--host", self._host, "--threads", "1"]
+        paths = os.pathsep.join(filter(None, sys.path))
+        self._process = subprocess.Popen(
+            [*command, "--port", str(self.port)],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        until(self._listens)
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, "the server has ended"
+        with suppress(OSError), socket.create_connection((self._host, self.port), 1):
+            return True
+        return False
+
+    def kill(self) -> None:
+        """End it at once, as a machine that loses power does."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def rpc_servers(count: int) -> Iterator[list[RpcServer]]:
+    """Run servers on loopback, and end them afterwards."""
+    running: list[RpcServer] = []
+    try:
+        for _ in range(count):
+            running.append(RpcServer())
+        yield running
+    finally:
+        for server in running:
+            server.kill()
+
+
+Servers = Callable[[int], list[RpcServer]]

@@ -1,0 +1,273 @@
+"""A target spread over llama.cpp's RPC servers, each in a process of its own on loopback."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from killing import child
+from rpc_servers import RpcServer, free_port, needs_rpc, rpc_servers
+from waiting import LIMIT_S, Apart, until
+
+needs_rpc()
+pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
+
+from tiny_gguf import write_tiny_gguf
+
+from edgedec.decoding.session import Model, Want
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import PassFailed, RuntimeUnavailable
+from edgedec.hardware.device import Device
+from edgedec.records.load import LoadOptions
+from edgedec.records.place import REMOTE, Place
+from edgedec.runtimes import registry
+from edgedec.runtimes.llamacpp import remote
+from edgedec.runtimes.llamacpp.endpoints import Endpoint
+from edgedec.runtimes.llamacpp.model import LlamaModel
+
+PROMPT = list(range(5, 45))
+# The kernels of a server: weights as they are in the file, and attention that stores scores.
+SAME = {"threads": 1, "repack": False, "flash_attention": False}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "t.gguf", weights="Q4_0", layers=4)
+
+
+@pytest.fixture
+def servers() -> Iterator[list[RpcServer]]:
+    with rpc_servers(2) as running:
+        yield running
+
+
+def names(servers: list[RpcServer]) -> str:
+    return ",".join(server.name for server in servers)
+
+
+def texts(model: Model, tokens: int = 24) -> tuple[list[int], list[FloatArray]]:
+    """Decode greedily, one token and then trees, and return tokens and logits."""
+    said, rows = [], []
+    session = model.open(128)
+    try:
+        session.prefill(PROMPT[:-1])
+        last = PROMPT[-1]
+        for _ in range(tokens):
+            logits = session.forward(TokenTree.chain([last, 7, 8]), want=Want.LOGITS).logits
+            assert logits is not None
+            rows.append(np.array(logits))
+            session.commit([0])
+            last = int(rows[-1][0].argmax())
+            said.append(last)
+    finally:
+        session.close()
+    return said, rows
+
+
+def test_the_text_of_the_local_target(file: Path, servers: list[RpcServer]) -> None:
+    here = LlamaModel.load(file, LoadOptions(**SAME))
+    there = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    local, local_rows = texts(here)
+    spread, spread_rows = texts(there)
+    assert spread == local
+    np.testing.assert_array_equal(np.stack(spread_rows), np.stack(local_rows))
+    # The control: other weights give another text.
+    other = write_tiny_gguf(file.with_name("other.gguf"), weights="Q4_0", layers=4, noise=0.4)
+    control = LlamaModel.load(other, LoadOptions(**SAME, rpc=names(servers)))
+    assert texts(control)[0] != local
+
+
+def test_devices_with_their_memory(servers: list[RpcServer]) -> None:
+    found = registry.remote_devices(names(servers))
+    assert [device.name for device in found] == [f"{REMOTE}{server.name}" for server in servers]
+    for device in found:
+        assert isinstance(device, Device)
+        assert device.kind == "gpu"
+        assert device.memory_total
+        assert 0 < (device.memory_free or 0) <= device.memory_total
+
+
+def test_a_place_names_its_servers() -> None:
+    load = LoadOptions(rpc="127.0.0.1:7,127.0.0.1:8", threads=2)
+    place = Place.of("gguf", load)
+    assert place.device == f"{REMOTE}127.0.0.1:7,127.0.0.1:8"
+    assert remote.named(place.load_options()) == "127.0.0.1:7,127.0.0.1:8" == remote.named(load)
+    assert not remote.named(LoadOptions(device="Vulkan0"))
+    assert place.apart_from(Place("gguf", threads=1))
+
+
+def test_every_server_is_connected_to(file: Path, servers: list[RpcServer]) -> None:
+    """A server serves one client: while a model is open, both refuse another."""
+    model = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    session = model.open(64)
+    session.prefill(PROMPT)
+    for server in servers:
+        assert connections(server) == 1
+    session.close()
+    model.close()
+    del session, model
+    until(lambda: not any(connections(server) for server in servers))
+
+
+def connections(server: RpcServer) -> int:
+    """How many connections to a server this process has."""
+    there, found = ("127.0.0.1", server.port), 0
+    for number in range(3, 512):
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+            found += one.family == socket.AF_INET and one.getpeername() == there
+    return found
+
+
+# -- a server that vanishes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_killed_server_is_one_error(file: Path, servers: list[RpcServer], which: int) -> None:
+    here = LlamaModel.load(file, LoadOptions(**SAME))
+    there = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    expected = texts(here)[0]
+    session = there.open(128)
+    session.prefill(PROMPT)
+    servers[which].kill()
+    with pytest.raises(PassFailed) as caught:
+        session.forward(TokenTree.chain([9]), want=Want.LOGITS)
+    assert servers[which].name in str(caught.value)
+    assert servers[1 - which].name not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(PassFailed):  # at once, and every time
+        session.forward(TokenTree.chain([9]), want=Want.LOGITS)
+    session.close()
+    there.close()
+    assert texts(here)[0] == expected  # a local model is not concerned
+    with pytest.raises(RuntimeUnavailable, match=f"{servers[which].name}: no server answers"):
+        LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    servers[which].start()
+    again = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    assert texts(again)[0] == expected
+
+
+_DIES = """
+import sys
+from pathlib import Path
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import PassFailed
+from edgedec.records.load import LoadOptions
+from edgedec.runtimes.llamacpp import link
+from edgedec.runtimes.llamacpp.model import LlamaModel
+
+if sys.argv[3] == "uncaught":
+    link._caught = True
+model = LlamaModel.load(Path(sys.argv[1]), LoadOptions(threads=1, rpc=sys.argv[2]))
+session = model.open(64)
+session.prefill([5, 6, 7])
+print("open", flush=True)
+sys.stdin.readline()
+try:
+    session.forward(TokenTree.chain([9]), want=Want.LOGITS)
+except PassFailed as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_the_process_ends_cleanly(file: Path, caught: bool) -> None:
+    """Also with threads that sleep for good; the control is llama.cpp as it is, which aborts."""
+    with rpc_servers(1) as (server,):
+        process = child(_DIES, file, server.name, "caught" if caught else "uncaught")
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == b"open\n"
+        server.kill()
+        told, _ = process.communicate(b"\n", timeout=LIMIT_S)
+    if caught:
+        assert process.returncode == 0
+        assert b"was lost" in told
+    else:
+        assert process.returncode == -signal.SIGABRT
+        assert b"was lost" not in told
+
+
+# -- servers that cannot be used ----------------------------------------------------------------
+
+
+def test_nobody_there(file: Path) -> None:
+    port = free_port()
+    with pytest.raises(RuntimeUnavailable, match=f"127.0.0.1:{port}: no server answers"):
+        LlamaModel.load(file, LoadOptions(rpc=f"127.0.0.1:{port}"))
+
+
+def test_something_else_is_there(file: Path) -> None:
+    """A listener that ends every connection, as a server of another kind may."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    other.accept()[0].close()
+
+        thread = Apart(hang_up)
+        with pytest.raises(RuntimeUnavailable, match=r"accepts connections but cannot be used"):
+            LlamaModel.load(file, LoadOptions(rpc=f"127.0.0.1:{port}"))
+        other.shutdown(socket.SHUT_RDWR)
+    thread.result()
+
+
+def test_a_server_with_another_client(
+    servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes one at a time; this one never says a word."""
+    monkeypatch.setattr(remote, "_PATIENCE_S", 3.0)
+    with socket.create_connection(("127.0.0.1", servers[0].port)):
+        with pytest.raises(RuntimeUnavailable, match="may serve another client"):
+            registry.remote_devices(servers[0].name)
+        assert registry.remote_devices(servers[1].name)
+    assert registry.remote_devices(servers[0].name)
+
+
+def test_a_model_that_is_open_does_not_keep_its_process_out(
+    file: Path, servers: list[RpcServer]
+) -> None:
+    first = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    second = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    assert registry.remote_devices(names(servers))
+    assert texts(first)[0] == texts(second)[0]
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def test_a_warning_once_unless_it_is_loopback(caplog: pytest.LogCaptureFixture) -> None:
+    remote._warned.clear()
+    far = Endpoint("192.168.1.7:50052", "192.168.1.7", 50052)
+    with caplog.at_level(logging.WARNING, "edgedec"):
+        remote._warn([Endpoint("127.0.0.1:1", "127.0.0.1", 1)])
+        assert not caplog.records
+        remote._warn([far])
+        remote._warn([far])
+    (line,) = caplog.messages
+    assert "no authentication and no encryption" in line
+    assert "192.168.1.7:50052" in line
+
+
+def test_layers_that_do_not_fit_stay(caplog: pytest.LogCaptureFixture) -> None:
+    server = Endpoint("127.0.0.1:1", "127.0.0.1", 1)
+    found = [remote.Found(server, 0, 50, 100), remote.Found(server, 1, 50, 100)]
+    assert remote.layers_that_fit(found, 90, 33) is None
+    with caplog.at_level(logging.WARNING, "edgedec"):
+        assert remote.layers_that_fit(found, 180, 32) == 16
+    assert "16 of its 32 layers" in caplog.text
+
+
+def test_without_rpc_in_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "client", lambda: None)
+    with pytest.raises(RuntimeUnavailable, match=r"-DGGML_RPC=on"):
+        remote.find("127.0.0.1:50052")
