@@ -85,8 +85,8 @@ class PlanOptions(TypedDict, total=False):
 
 
 _PLAN: dict[str, Any] = {
-    **defaults_of(Workload), "memory": None, "prompts": None, "rpc": None, "refresh": False, "out": None,
-    "remember": True, "remember_busy": False,
+    **defaults_of(Workload), "memory": None, "prompts": None, "rpc": None, "refresh": False,
+    "out": None, "remember": True, "remember_busy": False,
 }  # fmt: skip
 
 

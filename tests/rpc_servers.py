@@ -6,22 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import pytest
 from waiting import until
 
 _MODULE = "edgedec.runtimes.llamacpp.rpc_server"
-
-
-def needs_rpc() -> None:
-    """Skip tests where llama.cpp is not there, or was built without RPC."""
-    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
-    from edgedec.runtimes.llamacpp.remote import how_to_build_rpc
-
-    if how_to_build_rpc() is not None:
-        pytest.skip("llama.cpp was built without RPC", allow_module_level=True)
 
 
 def free_port() -> int:
@@ -78,6 +68,3 @@ def rpc_servers(count: int) -> Iterator[list[RpcServer]]:
     finally:
         for server in running:
             server.kill()
-
-
-Servers = Callable[[int], list[RpcServer]]

@@ -61,21 +61,134 @@ def _row(
     target = suite.bundles.gguf("target", "q4_0", GROWN)
     draft = suite.bundles.gguf("draft", "q8_0")
     asked = GenerateOptions(max_new_tokens=_TOKENS, ignore_eos=True)
-    spread = {"rpc": ",".join(names)} if names else {}
-    with Pipeline.open(target, suite.plain(), draft=draft, drafter="model", **spread) as pipeline:
+    options = suite.options(draft=draft, drafter="model", rpc=",".join(names) if names else None)
+    with Pipeline.open(target, options) as pipeline:
         candidates: dict[str, Any] = {PLAIN: Plainly(pipeline), "drafted": pipeline}
-        before = len(_seen)
-        found = compare(candidates, suite.code(), asked, _noting(recorder, where, delay_ms))
-        runs = _seen[before:]
+        before = len(recorder.runs)
+        found = compare(candidates, suite.code(), asked, recorder)
+        runs = recorder.runs[before:]
     drafted = [run for run in runs if run["candidate"] == "drafted"]
     passes = sum(run["target_passes"] for run in drafted)
     return {
         "where": where,
         "round_trip_ms": delay_ms,
-        "connect_ms": None if names is None else connect_ms(names[0]),
         "plain_tokens_per_second": 1 / median(found.tpot_s[PLAIN]),
         "drafted_tokens_per_second": 1 / median(found.tpot_s["drafted"]),
         "speedup": found.speedup("drafted"),
         "draft_length": sum(run["drafted_tokens"] for run in drafted) / passes,
         "block_efficiency": sum(run["tokens"] for run in drafted) / passes,
     }
+
+
+@contextmanager
+def servers(delay_ms: float) -> Iterator[tuple[list[str], str]]:
+    """Run servers behind a delay; yield their addresses and what delays them.
+
+    Raises:
+        EdgedecError: a server did not start.
+
+    """
+    with ExitStack() as stack:
+        if not delay_ms:
+            ports = [stack.enter_context(_server("127.0.0.1")) for _ in range(_SERVERS)]
+            yield [f"127.0.0.1:{port}" for port in ports], "loopback"
+        elif kernel_delays():
+            yield [stack.enter_context(_apart(n, delay_ms)) for n in range(_SERVERS)], "netem"
+        else:
+            names = []
+            for _ in range(_SERVERS):
+                target, port = stack.enter_context(_server("127.0.0.1")), _free_port()
+                relay = [sys.executable, "-m", "benchmarks.delay"]
+                relay += [str(port), str(target), str(delay_ms)]
+                stack.enter_context(_running(relay, "127.0.0.1", port))
+                names.append(f"127.0.0.1:{port}")
+            yield names, "relay"
+
+
+def kernel_delays() -> bool:
+    """Return whether this process may make namespaces, and the kernel can delay packets."""
+    if not hasattr(os, "geteuid") or os.geteuid():
+        return False
+    if not (shutil.which("ip") and shutil.which("tc")):
+        return False
+    name = f"edgedec-try-{os.getpid()}"
+    try:
+        _quiet("ip", "netns", "add", name)
+    except EdgedecError:
+        return False
+    try:
+        _quiet(*_inside(name), "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
+        return True
+    except EdgedecError:
+        return False
+    finally:
+        _quiet("ip", "netns", "del", name)
+
+
+@contextmanager
+def _apart(number: int, delay_ms: float) -> Iterator[str]:
+    """Run a server in a network namespace whose packets are late in both directions."""
+    name, near, far = f"edgedec-rpc-{number}", f"edgedec{number}a", f"edgedec{number}b"
+    here, there, port = f"10.213.{number}.1", f"10.213.{number}.2", 50052
+    late = ("root", "netem", "delay", f"{delay_ms / 2}ms")
+    _quiet("ip", "netns", "add", name)
+    try:
+        _quiet("ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
+        _quiet("ip", "address", "add", f"{here}/30", "dev", near)
+        _quiet("ip", "link", "set", near, "up")
+        _quiet(*_inside(name), "ip", "address", "add", f"{there}/30", "dev", far)
+        _quiet(*_inside(name), "ip", "link", "set", far, "up")
+        _quiet("tc", "qdisc", "add", "dev", near, *late)
+        _quiet(*_inside(name), "tc", "qdisc", "add", "dev", far, *late)
+        command = [*_inside(name), sys.executable, "-m", _SERVER, "--threads", "1"]
+        with _running([*command, "--host", there, "--port", str(port)], there, port):
+            yield f"{there}:{port}"
+    finally:
+        _quiet("ip", "netns", "del", name)  # with its end of the pair, and so the other
+
+
+def _inside(name: str) -> tuple[str, ...]:
+    return ("ip", "netns", "exec", name)
+
+
+def _quiet(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EdgedecError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+@contextmanager
+def _server(host: str) -> Iterator[int]:
+    port = _free_port()
+    command = [sys.executable, "-m", _SERVER, "--threads", "1", "--host", host]
+    with _running([*command, "--port", str(port)], host, port):
+        yield port
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def _running(command: Sequence[str], host: str, port: int) -> Iterator[None]:
+    """Run a process that listens, from the time it does until the block ends."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            end = time.monotonic() + _PATIENCE_S
+            while not _listens(host, port):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise EdgedecError(f"{' '.join(command)}: nothing listens on {host}:{port}")
+                time.sleep(0.05)
+            yield
+        finally:
+            process.kill()
+
+
+def _listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
+        return True
+    return False

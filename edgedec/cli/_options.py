@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +12,6 @@ import click
 
 from edgedec.cli import _config, _library, _values
 from edgedec.decoding import drafting
-from edgedec.records.place import RPC_TRUST
 
 if TYPE_CHECKING:
     from edgedec.loading.options import OpenOptions
@@ -49,12 +47,6 @@ class _DrafterOption(click.Option):
             " plain decoding."
         )
         return super().get_help_record(ctx)
-
-
-def _trust(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Trust every address, also in the child processes that measure."""
-    if value:
-        os.environ[RPC_TRUST] = "1"
 
 
 # A drafter's name is accepted as well, as before there was --drafter.
@@ -133,15 +125,6 @@ LOAD = [
 
 # For commands that write a text, instead of ``LOAD``.
 LOAD_AND_WRITE = [*LOAD[:-1], DETAILS]
-
-# For commands that look at places: the other commands have them among the runtimes' options.
-REMOTE = [
-    click.option("--rpc", metavar="HOST:PORT[,HOST:PORT]",
-                 help="GGUF: also the devices of llama.cpp's RPC servers, for a target that does "
-                 "not fit on this machine."),
-    click.option("--rpc-trust", is_flag=True, expose_value=False, callback=_trust,
-                 help="GGUF: take RPC servers at public addresses, too."),
-]  # fmt: skip
 
 WORKLOAD = [
     click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True,

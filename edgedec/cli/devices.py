@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _library, _options, _progress
+from edgedec.cli import _library, _options, _progress, _remote
 from edgedec.cli._library import MODEL
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _WIDE = 1000
     help="Try which bundles each device takes, or only list the devices.",
 )
 @click.option("--measure/--no-measure", default=None, hidden=True)
-@_options.options(_options.REMOTE)
+@_options.options(_remote.OPTIONS)
 @_options.as_json
 def command(
     model: str | None, attempt: bool, measure: bool | None, rpc: str | None, as_json: bool

@@ -142,9 +142,10 @@ def _print(facts: dict[str, Any]) -> None:
 def _rpc(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return []
+    what = "spreads a GGUF target over several machines (--rpc)"
     if found["built_in"]:
-        return ["built in: --rpc spreads a GGUF target over several machines"]
-    return [f"not built in; spreads a GGUF target over several machines; get it: {found['install']}"]
+        return [f"built in; {what}"]
+    return [f"not built in; {what}; get it: {found['install']}"]
 
 
 def _extra(extra: dict[str, Any]) -> str:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal, _values
+from edgedec.cli import (
+    _help,
+    _library,
+    _model,
+    _options,
+    _progress,
+    _prompts,
+    _remote,
+    _terminal,
+    _values,
+)
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
@@ -32,7 +42,7 @@ if TYPE_CHECKING:
     help="Most tokens of prompt and output together; default: the model's limit, or as many as fit "
     "in memory.",
 )
-@_options.options(_options.REMOTE)
+@_options.options(_remote.OPTIONS)
 @_options.options(_options.WORKLOAD)
 @click.option(
     "-o",

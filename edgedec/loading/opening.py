@@ -246,7 +246,7 @@ class Configurations:
             again = self.open()
         except FAILURES:
             raise error from None
-        self._note(f"{one_line(str(error))}: it was there again, and the text goes on")
+        self._note("a server of --rpc was lost in a pass and is there again: the text goes on")
         return again
 
     def _take_next(self, error: EdgedecError) -> None:

@@ -14,6 +14,12 @@ REMOTE = "rpc:"
 RPC_TRUST = "EDGEDEC_RPC_TRUST"
 
 
+def remote_device(load: LoadOptions) -> str | None:
+    """Return the name of the servers that load options spread a model over, as a device."""
+    servers = load.own.get("rpc")
+    return f"{REMOTE}{servers}" if servers else None
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A way to run one model.
@@ -39,8 +45,7 @@ class Place:
     def of(cls, format: str, load: LoadOptions) -> Place:
         """Return the place that these load options select for a model of this format."""
         provider = next(iter(load.providers), None)
-        held, servers = load.own.get("weight_memory"), load.own.get("rpc")
-        device = f"{REMOTE}{servers}" if servers else load.device or CPU
+        held, device = load.own.get("weight_memory"), remote_device(load) or load.device or CPU
         return cls(format, device, load.threads or 0, load.cores, provider, held)
 
     @property

@@ -117,8 +117,8 @@ class Link:
         gone = [one.name for one in self.servers if not answers_now(one)]
         who = ", ".join(gone) or self._names()
         self.lost = (
-            f"the connection to llama.cpp's server {who} was lost: start it again"
-            " (docs/guides/rpc.md) and open the model again"
+            f"the connection to llama.cpp's server {who} was lost in a pass: start the server"
+            " again, then ask again"
         )
         return self.lost
 
@@ -186,7 +186,7 @@ def _hang_up(servers: Sequence[Endpoint]) -> None:
                     connection.shutdown(socket.SHUT_RDWR)
 
 
-@_ABORT
+@_ABORT  # type: ignore[untyped-decorator]
 def _on_abort(message: bytes) -> None:
     """Called by ggml on the thread that is about to end the process."""
     if _CLIENT not in message.split(b": ", 1)[0]:
@@ -198,7 +198,7 @@ def _on_abort(message: bytes) -> None:
     with _lock:
         links = [*_links]
     for link in links:
-        link.lose("a connection to llama.cpp's servers was lost: open the model again")
+        link.lose("a connection to llama.cpp's servers was lost")
     while True:
         _sleep_for_good()
 

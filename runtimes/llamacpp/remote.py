@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ class Found:
 
 
 @functools.cache
-def client() -> Callable[[bytes], int | None] | None:
+def client() -> Any:
     """Return ``ggml_backend_rpc_add_server``; None if this llama.cpp was built without RPC."""
     return _function(b"ggml_backend_rpc_add_server", ctypes.c_void_p, ctypes.c_char_p)
 
@@ -64,7 +64,7 @@ def how_to_build_rpc() -> str | None:
     return HOW if client() is None else None
 
 
-def start_server() -> Callable[..., None] | None:
+def start_server() -> Any:
     """Return ``ggml_backend_rpc_start_server``; None if this llama.cpp was built without RPC."""
     count, pointer = ctypes.c_size_t, ctypes.c_void_p
     return _function(

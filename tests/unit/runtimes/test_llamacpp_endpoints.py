@@ -72,7 +72,7 @@ def test_malformed(text: str) -> None:
 def test_other_refusals() -> None:
     with pytest.raises(InputError, match="no IPv6 address"):
         endpoints("[::1]:50052")
-    with pytest.raises(InputError, match="127.0.0.1:7 twice"):
+    with pytest.raises(InputError, match=r"127\.0\.0\.1:7 twice"):
         endpoints("127.0.0.1:7,127.0.0.1:8,127.0.0.1:7")
     many = ",".join(f"127.0.0.1:{1 + port}" for port in range(MOST_SERVERS + 1))
     with pytest.raises(InputError, match=f"{MOST_SERVERS} at most"):
