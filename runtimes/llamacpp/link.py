@@ -16,25 +16,26 @@ import os
 import queue
 import signal
 import socket
-import stat
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from edgedec.errors import PassFailed
 from edgedec.runtimes.llamacpp import library
+from edgedec.runtimes.llamacpp.connections import connections, keep_asking
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 
 # How long Ctrl-C waits for the end of a pass, after which its servers are given up.
 _PATIENCE_S = 10.0
 # How long an address is tried that may have vanished, only to name it in the message.
 _GLANCE_S = 1.0
+_PAUSES_S = (0.0, 0.2)
 _CLIENT = b"ggml-rpc"  # the source file, with which its messages begin
-_MOST_FILES = 4096
 _ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
@@ -98,13 +99,24 @@ class Link:
         if self.lost is None:
             self._tasks.put((function, arguments, None))
 
+    def watch(self) -> None:
+        """Notice a network that is cut without a word; once a model is loaded."""
+        for connection in self._connections():
+            keep_asking(connection)
+
     def lose(self, why: str) -> None:
         """Give the model up, and end its connections, so that servers take another client."""
         if self.lost is None:
             self.lost = why
             _losses.update((one.address, one.port) for one in self.servers)
-            _hang_up(self.servers)
+            for connection in self._connections():
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
         self._answers.put(None)
+
+    def _connections(self) -> Iterator[socket.socket]:
+        wanted = {(one.address, one.port) for one in self.servers}
+        return (each for each in connections() if each.getpeername() in wanted)
 
     def _finish(self, answers: queue.SimpleQueue[_Answer | None]) -> None:
         try:
@@ -114,7 +126,10 @@ class Link:
 
     def _explained(self) -> str:
         """Return why the model is lost, with the servers that do not answer now."""
-        gone = [one.name for one in self.servers if not answers_now(one)]
+        gone: list[str] = []
+        for pause_s in _PAUSES_S:  # a process that is ending may still listen
+            time.sleep(pause_s)
+            gone = gone or [one.name for one in self.servers if not answers_now(one)]
         who = ", ".join(gone) or self._names()
         self.lost = (
             f"the connection to llama.cpp's server {who} was lost in a pass: start the server"
@@ -172,18 +187,6 @@ def _work(tasks: queue.SimpleQueue[_Task | None]) -> None:
         if answers is not None:
             answers.put((result, failed, *library.lines()))
         del task, function, arguments, answers, result, failed
-
-
-def _hang_up(servers: Sequence[Endpoint]) -> None:
-    """Shut down this process's connections to servers; llama.cpp itself never would."""
-    wanted = {(one.address, one.port) for one in servers}
-    for number in range(3, _MOST_FILES):
-        with suppress(OSError):
-            if not stat.S_ISSOCK(os.fstat(number).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(number)) as connection:
-                if connection.family == socket.AF_INET and connection.getpeername() in wanted:
-                    connection.shutdown(socket.SHUT_RDWR)
 
 
 @_ABORT  # type: ignore[untyped-decorator]

@@ -25,6 +25,7 @@ from edgedec.runtimes.llamacpp.library import (
     version,
     warned,
 )
+from edgedec.runtimes.llamacpp.link import Link
 
 _MAGIC = b"GGUF"
 _AUTO, _READ, _MAP, _LOCK, _MAP_AND_LOCK = -1, 0, 1, 2, 3  # llama_load_mode
@@ -92,6 +93,8 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     if not pointer:
         raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
     weights = Weights(pointer, call)
+    if isinstance(call, Link):
+        call.watch()
     if options.own.get("mlock") and warned("mlock"):
         raise RuntimeUnavailable(
             "the weights could not be locked in memory: raise the limit (ulimit -l) or leave "

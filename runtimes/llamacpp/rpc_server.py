@@ -10,9 +10,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
+import threading
+import time
 from collections.abc import Sequence
 
 from edgedec.errors import EdgedecError, InputError, RuntimeUnavailable
+
+_LOOK_S = 5.0
 
 
 def serve(host: str, port: int, threads: int, devices: Sequence[str] = ()) -> None:
@@ -43,8 +47,20 @@ def serve(host: str, port: int, threads: int, devices: Sequence[str] = ()) -> No
         raise InputError(f"devices {', '.join(devices)}: expected some of {known}")
     others = [one for one in here if one.takes_layers]
     chosen = chosen or others or [one for one in here if one.name == "CPU"]
+    threading.Thread(target=_watch, args=(port,), daemon=True).start()
     pointers = (ctypes.c_void_p * len(chosen))(*(one.pointer for one in chosen))
     run(f"{host}:{port}".encode(), None, threads, len(chosen), pointers)
+
+
+def _watch(port: int) -> None:
+    """Notice clients that are gone without a word: until then, no other would be served."""
+    from edgedec.runtimes.llamacpp.connections import connections, keep_asking
+
+    while True:
+        time.sleep(_LOOK_S)
+        for connection in connections():
+            if connection.getsockname()[1] == port:
+                keep_asking(connection)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
