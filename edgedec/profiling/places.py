@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgedec.errors import EdgedecError
+from edgedec._support.amounts import size
+from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.clusters import Cluster, clusters
+from edgedec.hardware.machine import memory
 from edgedec.loading.sources import Source
 from edgedec.profiling.children import HEAD, TARGET
 from edgedec.records.place import CPU, REMOTE, Place
@@ -65,9 +67,13 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
         sources: by role, the model in every format.
         wanted: the user's restrictions.
 
+    Raises:
+        InputError, RuntimeUnavailable: the servers cannot be used.
+
     """
     found: list[Site] = []
     left_out: list[str] = []
+    on_servers = _on_servers(sources.get(TARGET, ()), wanted.rpc)
     groups, skipped = clusters(), 0
     cores = sum(len(group.cores) for group in groups)
     for role, models in sources.items():
@@ -78,8 +84,7 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
                 info = registry.of_format(source.format)
                 left = info.target_places if role != TARGET else ()
                 devices = _devices(source.format, registry.adapter(info.name), cores, left)
-                if role == TARGET and wanted.rpc and _takes_servers(source.format):
-                    registry.remote_devices(wanted.rpc)  # before anything is measured
+                if role == TARGET and source.format in on_servers:
                     devices.append(Place(source.format, f"{REMOTE}{wanted.rpc}"))
             except EdgedecError as error:
                 left_out.append(f"{role} as {source.format}: {error}")
@@ -90,6 +95,9 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
                 _named(place, wanted.labels) for place in more if place not in on_cpu
             )
             places = [*on_cpu, *devices]
+            if any(place.elsewhere for place in places) and (too_large := _too_large(source)):
+                places = [place for place in places if place.elsewhere]
+                left_out.append(f"{role} on this machine: {too_large}")
             if role == HEAD:  # it runs on the processor, wherever its target does
                 places = [place for place in on_cpu if place.cores is None]
             if role == TARGET and wanted.weight_memory is not None:
@@ -102,8 +110,28 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
     return found, left_out
 
 
-def _takes_servers(format: str) -> bool:
-    return any(option.name == "rpc" for option in registry.of_format(format).options)
+def _too_large(source: Source) -> str:
+    """Return why a model cannot be measured on this machine alone; empty if it can."""
+    needed = sum(file.stat().st_size for file in source.files.values())
+    usable = memory().usable
+    if usable is None or needed < usable:
+        return ""
+    return f"it takes {size(needed)}, of {size(usable)} in total"
+
+
+def _on_servers(sources: Sequence[Source], rpc: str | None) -> list[str]:
+    """Return the formats of a target that servers take, after asking the servers."""
+    if rpc is None:
+        return []
+    found = []
+    for source in sources:
+        if any(option.name == "rpc" for option in registry.of_format(source.format).options):
+            found.append(source.format)
+    if not found:
+        formats = ", ".join(source.format for source in sources)
+        raise InputError(f"--rpc: expected a target in GGUF, this one is in {formats}")
+    registry.remote_devices(rpc)
+    return found
 
 
 def streams_weights(place: Place) -> bool:

@@ -49,6 +49,11 @@ class Place:
         return cls(format, device, load.threads or 0, load.cores, provider, held)
 
     @property
+    def elsewhere(self) -> bool:
+        """True if weights and caches are in the memory of other machines."""
+        return self.device.startswith(REMOTE)
+
+    @property
     def label(self) -> str:
         """Short name for tables, such as ``onnx cpu:0-1 x2``."""
         where = self.provider or self.device
