@@ -93,7 +93,7 @@ def servers(delay_ms: float) -> Iterator[tuple[list[str], str]]:
             ports = [stack.enter_context(_server("127.0.0.1")) for _ in range(_SERVERS)]
             yield [f"127.0.0.1:{port}" for port in ports], "loopback"
         elif kernel_delays():
-            yield [stack.enter_context(_apart(n, delay_ms)) for n in range(_SERVERS)], "netem"
+            yield [stack.enter_context(apart(n, delay_ms)) for n in range(_SERVERS)], "netem"
         else:
             names = []
             for _ in range(_SERVERS):
@@ -126,7 +126,7 @@ def kernel_delays() -> bool:
 
 
 @contextmanager
-def _apart(number: int, delay_ms: float) -> Iterator[str]:
+def apart(number: int, delay_ms: float) -> Iterator[str]:
     """Run a server in a network namespace whose packets are late in both directions."""
     name, near, far = f"edgedec-rpc-{number}", f"edgedec{number}a", f"edgedec{number}b"
     here, there, port = f"10.213.{number}.1", f"10.213.{number}.2", 50052
@@ -138,13 +138,19 @@ def _apart(number: int, delay_ms: float) -> Iterator[str]:
         _quiet("ip", "link", "set", near, "up")
         _quiet(*_inside(name), "ip", "address", "add", f"{there}/30", "dev", far)
         _quiet(*_inside(name), "ip", "link", "set", far, "up")
-        _quiet("tc", "qdisc", "add", "dev", near, *late)
-        _quiet(*_inside(name), "tc", "qdisc", "add", "dev", far, *late)
+        if delay_ms:
+            _quiet("tc", "qdisc", "add", "dev", near, *late)
+            _quiet(*_inside(name), "tc", "qdisc", "add", "dev", far, *late)
         command = [*_inside(name), sys.executable, "-m", _SERVER, "--threads", "1"]
         with _running([*command, "--host", there, "--port", str(port)], there, port):
             yield f"{there}:{port}"
     finally:
         _quiet("ip", "netns", "del", name)  # with its end of the pair, and so the other
+
+
+def inside(number: int, *command: str) -> None:
+    """Run a command in the namespace of ``apart(number)``."""
+    _quiet(*_inside(f"edgedec-rpc-{number}"), *command)
 
 
 def _inside(name: str) -> tuple[str, ...]:

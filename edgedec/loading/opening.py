@@ -7,6 +7,7 @@ drafter runs and wherever.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from edgedec.loading import build
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Pair
-from edgedec.records.place import CPU
+from edgedec.records.place import CPU, Place
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 from edgedec.runtimes import registry
 
@@ -233,12 +234,20 @@ class Configurations:
         with suppress(EdgedecError):
             opened.close()
         self.notes += opened.notes
-        if self._options.load.own.get("rpc"):
+        spread = Place.of(self._options.format, self._options.load).elsewhere
+        if spread and not self._left():
             return self._connected_again(error)
         self._take_next(error)
         # A generation has begun, so any configuration that continues it is acceptable.
         self._requested = None
         return self.open()
+
+    def _left(self) -> bool:
+        """Return whether there is another configuration, which stays the next one."""
+        following = next(self._configurations, None)
+        if following is not None:
+            self._configurations = itertools.chain([following], self._configurations)
+        return following is not None
 
     def _connected_again(self, error: EdgedecError) -> OpenPair:
         """Open the same configuration, on servers that may have been started again."""

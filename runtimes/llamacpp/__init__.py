@@ -33,8 +33,8 @@ OPTIONS = (
         target_only=True, planned=True, common=True,
     ),
     LoadOption(
-        "rpc_trust", bool, "take RPC servers at public addresses, too.", target_only=True,
-        common=True,
+        "rpc_trust", bool, "take RPC servers at public addresses, too.", default=False,
+        target_only=True, common=True,
     ),
 )  # fmt: skip
 
