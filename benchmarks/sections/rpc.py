@@ -145,7 +145,8 @@ def apart(number: int, delay_ms: float) -> Iterator[str]:
         with _running([*command, "--host", there, "--port", str(port)], there, port):
             yield f"{there}:{port}"
     finally:
-        _quiet("ip", "netns", "del", name)  # with its end of the pair, and so the other
+        subprocess.run(("ip", "link", "del", near), capture_output=True, check=False)
+        _quiet("ip", "netns", "del", name)
 
 
 def inside(number: int, *command: str) -> None:
