@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -36,6 +37,15 @@ HERE = "this machine"
 
 
 @dataclass(frozen=True, slots=True)
+class Where:
+    """Where the target is: what delays its servers, by how much, and their addresses."""
+
+    how: str
+    delay_ms: float = 0.0
+    servers: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plainly:
     """The same pipeline without drafts."""
 
@@ -48,20 +58,20 @@ class Plainly:
 
 def rpc(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare drafts with plain decoding at added round trips of 0, 1, 5 and 20 ms."""
-    rows = [_row(suite, recorder, HERE, None, 0.0)]
-    for delay_ms in _DELAYS_MS:
-        with servers(delay_ms) as (names, how):
-            rows.append(_row(suite, recorder, how, names, delay_ms))
+    rows = []
+    for preset in (None, GROWN):
+        target = suite.bundles.gguf("target", "q4_0", preset)
+        rows.append(_row(suite, recorder, target, Where(HERE)))
+        for delay_ms in _DELAYS_MS:
+            with servers(delay_ms) as (names, how):
+                rows.append(_row(suite, recorder, target, Where(how, delay_ms, ",".join(names))))
     return recorder.table(rows)
 
 
-def _row(
-    suite: Suite, recorder: Recorder, where: str, names: Sequence[str] | None, delay_ms: float
-) -> Row:
-    target = suite.bundles.gguf("target", "q4_0", GROWN)
+def _row(suite: Suite, recorder: Recorder, target: Path, where: Where) -> Row:
     draft = suite.bundles.gguf("draft", "q8_0")
     asked = GenerateOptions(max_new_tokens=_TOKENS, ignore_eos=True)
-    options = suite.options(draft=draft, drafter="model", rpc=",".join(names) if names else None)
+    options = suite.options(draft=draft, drafter="model", rpc=where.servers)
     with Pipeline.open(target, options) as pipeline:
         candidates: dict[str, Any] = {PLAIN: Plainly(pipeline), "drafted": pipeline}
         before = len(recorder.runs)
@@ -70,8 +80,9 @@ def _row(
     drafted = [run for run in runs if run["candidate"] == "drafted"]
     passes = sum(run["target_passes"] for run in drafted)
     return {
-        "where": where,
-        "round_trip_ms": delay_ms,
+        "target_mb": target.stat().st_size / 1e6,
+        "where": where.how,
+        "round_trip_ms": where.delay_ms,
         "plain_tokens_per_second": 1 / median(found.tpot_s[PLAIN]),
         "drafted_tokens_per_second": 1 / median(found.tpot_s["drafted"]),
         "speedup": found.speedup("drafted"),

@@ -217,6 +217,11 @@ class Configurations:
                 opened.plan.update(self._plan_facts())
                 return opened
 
+    @property
+    def opens_again(self) -> bool:
+        """True if the target is on other machines, whose servers may be started again."""
+        return Place.of(self._options.format, self._options.load).elsewhere
+
     def _plan_facts(self) -> dict[str, str | None]:
         """Return the followed plan's name and texts, or why there is none."""
         if self._in_force:
@@ -234,8 +239,7 @@ class Configurations:
         with suppress(EdgedecError):
             opened.close()
         self.notes += opened.notes
-        spread = Place.of(self._options.format, self._options.load).elsewhere
-        if spread and not self._left():
+        if self.opens_again and not self._left():
             return self._connected_again(error)
         self._take_next(error)
         # A generation has begun, so any configuration that continues it is acceptable.

@@ -84,6 +84,11 @@ class Decoder:
         return [*self._ways.notes, *self._parts.notes]
 
     @property
+    def opens_again(self) -> bool:
+        """True if the next text tries again to open models whose servers were lost."""
+        return self._ways.opens_again
+
+    @property
     def engine(self) -> Engine:
         """The engine that decodes; the first one if there are several (``parallel``)."""
         return self._parts.engine

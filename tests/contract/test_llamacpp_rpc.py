@@ -36,4 +36,6 @@ class TestOnServers(SessionContract):
     @pytest.fixture
     def model(self, file: Path, names: str) -> LlamaModel:
         self.tolerance = 1e-4
-        return LlamaModel.load(file, LoadOptions(threads=1, kv="f32", flash_attention=False, rpc=names))
+        return LlamaModel.load(
+            file, LoadOptions(threads=1, kv="f32", flash_attention=False, rpc=names)
+        )
