@@ -28,7 +28,7 @@ from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import REMOTE, Place
 from edgedec.runtimes import registry
-from edgedec.runtimes.llamacpp import remote
+from edgedec.runtimes.llamacpp import _check_child, backends, remote
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 from edgedec.runtimes.llamacpp.model import LlamaModel
 
@@ -272,3 +272,12 @@ def test_without_rpc_in_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "client", lambda: None)
     with pytest.raises(RuntimeUnavailable, match=r"-DGGML_RPC=on"):
         remote.find("127.0.0.1:50052")
+
+
+def test_unknown_files_are_bounded_as_in_other_builds() -> None:
+    """With RPC, llama.cpp says that it offloads; the control is what it says."""
+    import llama_cpp
+
+    cards = [one for one in backends.find_backends() if one.takes_layers]
+    assert _check_child.has_card(llama_cpp) is bool(cards)
+    assert llama_cpp.llama_supports_gpu_offload()
