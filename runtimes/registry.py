@@ -14,18 +14,16 @@ contain code that several adapters share.
 
 from __future__ import annotations
 
-import functools
 import importlib
-import pkgutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from edgedec import runtimes
 from edgedec._support.fields import one_line
 from edgedec.errors import EdgedecError, InputError, RuntimeUnavailable
 from edgedec.memory import huge_pages
 from edgedec.records.adapter import AdapterInfo, LoadOption
+from edgedec.runtimes import _added
 
 if TYPE_CHECKING:
     from edgedec.decoding.session import Model
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from edgedec.hardware.device import Device
     from edgedec.records.adapter import Prepared
     from edgedec.records.load import LoadOptions
-
-GROUP = "edgedec.runtimes"
 
 
 class Adapter(Protocol):
@@ -71,59 +67,19 @@ class Adapter(Protocol):
 # -- listing runtimes ---------------------------------------------------------------------------
 
 
-@functools.cache
-def _found() -> tuple[Mapping[str, AdapterInfo], tuple[str, ...]]:
-    """Return runtimes by name, fastest first, and one line for each that could not be added."""
-    from edgedec._support import plugins
-
-    found = {info.name: info for info in _built_in()}
-    added, problems = plugins.find(GROUP)
-    for plugin in added:
-        wrong = _wrong(plugin.value, found.values())
-        if wrong:
-            problems.append(f"{plugin.package}: its runtime {plugin.name!r} is left out: {wrong}")
-        else:
-            found[plugin.value.name] = plugin.value
-    ordered = sorted(found.values(), key=lambda info: info.order)
-    return {info.name: info for info in ordered}, tuple(problems)
-
-
-def _built_in() -> list[AdapterInfo]:
-    modules = (module.name for module in pkgutil.iter_modules(runtimes.__path__))
-    own = [name for name in modules if name != "registry" and not name.startswith("_")]
-    return [importlib.import_module(f"{runtimes.__name__}.{name}").INFO for name in own]
-
-
-def _wrong(info: object, others: Collection[AdapterInfo]) -> str:
-    """Return why a package's runtime conflicts with the others; empty if it does not."""
-    if not isinstance(info, AdapterInfo):
-        return f"expected an AdapterInfo, got {info!r:.60}"
-    if info.name in (other.name for other in others):
-        return f"there is a runtime {info.name!r} already"
-    formats = {format: other.name for other in others for format in other.formats}
-    for format in info.formats:
-        if format in formats:
-            return f"the runtime {formats[format]!r} runs the format {format!r} already"
-    options = {option.name: option for other in others for option in other.options}
-    for option in info.options:
-        if options.get(option.name, option) != option:
-            return f"there is another option {option.name!r} already"
-    return ""
-
-
 def infos() -> Mapping[str, AdapterInfo]:
     """Return all runtimes by name, installed or not, in order of preference."""
-    return _found()[0]
+    return _added.found()[0]
 
 
 def problems() -> tuple[str, ...]:
     """Return a line for each runtime that an installed package fails to add."""
-    return _found()[1]
+    return _added.found()[1]
 
 
 def added() -> dict[str, AdapterInfo]:
     """Return the runtimes that installed packages add."""
-    own = {info.name for info in _built_in()}
+    own = {info.name for info in _added.built_in()}
     return {name: info for name, info in infos().items() if name not in own}
 
 
@@ -262,7 +218,7 @@ def quickest(format: str, path: Path, options: LoadOptions) -> str | None:
 
 
 def load_head(format: str, path: Path, files: Collection[Path], options: LoadOptions) -> HeadModel:
-    """Load a head by the runtime of its format, beside the target's weights.
+    """Load a head by the runtime of its format.
 
     Args:
         format: of the head.
@@ -279,7 +235,8 @@ def load_head(format: str, path: Path, files: Collection[Path], options: LoadOpt
     loader = getattr(adapter(name), "load_head", None)
     if loader is None:
         raise RuntimeUnavailable(f"the runtime {name} has no heads: use --format onnx")
-    head: HeadModel = loader(path, files, options)
+    with huge_pages.gathering():
+        head: HeadModel = loader(path, files, options)
     return head
 
 

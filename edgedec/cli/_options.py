@@ -77,7 +77,7 @@ SETTINGS = [
     click.option("--provider", "providers", multiple=True, metavar="NAME",
                  help="ONNX Runtime execution provider; repeat to add fallbacks."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
-                 help="Most tokens of prompt and output together; default: the model's limit."),
+                 help="Most tokens of prompt and output; default: the model's limit."),
     click.option("--draft-context", type=_values.draft_context, metavar="auto|TOKENS",
                  default=drafting.AUTO, show_default=True,
                  help="Context window of the draft model; of a longer text it sees the first four "
@@ -95,11 +95,9 @@ SETTINGS = [
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
                  "including near-ties; refused if no padding achieves that. Default: on for ONNX "
                  "with 200 MB of weights or more on the processor, if padding achieves it, for "
-                 "bundles exported with it, and on openvino, which needs no padding; never with "
-                 "--drafter tree, or with a rule for --accept that does not give a seed's text; "
-                 "with --accept match only for the latter two. A smaller target, or one whose "
-                 "drafts are seldom right, would lose more time than it gains. fp32 weights hardly "
-                 "need it."),
+                 "bundles exported with it, and on openvino, which needs no padding; with --accept "
+                 "match only for the latter two; never with --drafter tree or a rule that does not "
+                 "give a seed's text. Other targets would lose more time than they gain."),
 ]  # fmt: skip
 
 OPEN = [DRAFT, *SETTINGS]
@@ -240,8 +238,7 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
                      help='Lines such as {"prompt": "Hello"}; default: heads of functions that '
                      "the demo pair was not trained on."),
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
-                     metavar="N",
-                     help="How many of the default prompts."),
+                     metavar="N", help="How many of the default prompts."),
         click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
                      show_default=True, metavar="N", help="Tokens to generate for each."),
     ]  # fmt: skip

@@ -88,8 +88,7 @@ def command(
 
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
-    listed; with --batch-invariant, the default of large ONNX targets (not with --drafter tree,
-    --accept match or speculative), there are none, and with fp32 weights hardly any. Exit code 1:
+    listed; with --batch-invariant there are none, and with fp32 weights hardly any. Exit code 1:
     some text differs by more, or nothing was drafted. Texts run past an end of text unless
     --respect-eos.
 

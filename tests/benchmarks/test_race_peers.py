@@ -121,13 +121,18 @@ def test_llama_cpp_python_runs_and_measures(tmp_path: Path) -> None:
     assert 30 < measured["perplexity"] < 300
 
 
-def test_edgedec_itself_runs_and_measures(tmp_path: Path, repository: Path) -> None:
+def _shipped(repository: Path, folder: Path) -> tuple[dict[str, str], list[int]]:
+    """Return the shipped pair's files as a request names them, and the prompt's ids."""
     bundle = repository / "models" / "demo" / "bundle"
     models = {
         "open": str(bundle), "target": str(bundle / "target"), "draft": str(bundle / "draft"),
-        "log": str(tmp_path / "log"),
+        "log": str(folder / "log"),
     }  # fmt: skip
-    ids = Tokenizer.load(bundle / "tokenizer" / "tokenizer.json").encode(PROMPT)
+    return models, Tokenizer.load(bundle / "tokenizer" / "tokenizer.json").encode(PROMPT)
+
+
+def test_edgedec_itself_runs_and_measures(tmp_path: Path, repository: Path) -> None:
+    models, ids = _shipped(repository, tmp_path)
     found = known()["edgedec"]
     answer = _decoded(found, models, ids, {**ways(found, "int4")[1], "paths": sys.path})
     assert len(answer["ids"]) == 24
@@ -141,12 +146,7 @@ def test_edgedec_itself_runs_and_measures(tmp_path: Path, repository: Path) -> N
 
 
 def test_edgedec_itself_samples_the_text_of_a_seed(tmp_path: Path, repository: Path) -> None:
-    bundle = repository / "models" / "demo" / "bundle"
-    models = {
-        "open": str(bundle), "target": str(bundle / "target"), "draft": str(bundle / "draft"),
-        "log": str(tmp_path / "log"),
-    }  # fmt: skip
-    ids = Tokenizer.load(bundle / "tokenizer" / "tokenizer.json").encode(PROMPT)
+    models, ids = _shipped(repository, tmp_path)
     found = known()["edgedec"]
     plain, auto, speculative = ways(found, "int4", sampled=True)
 

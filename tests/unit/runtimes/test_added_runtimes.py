@@ -21,7 +21,7 @@ from edgedec.profiling import measuring
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.run import ProfileOptions
 from edgedec.records.workload import Workload
-from edgedec.runtimes import registry
+from edgedec.runtimes import _added, registry
 
 DEMO = Path(__file__).parents[3] / "models/demo/bundle"
 INFO = """
@@ -55,7 +55,7 @@ ADAPTER = """
 
 
 def forget() -> None:
-    registry._found.cache_clear()
+    _added.found.cache_clear()
     _options.runtime_flags.cache_clear()
 
 
