@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -68,3 +70,44 @@ def rpc_servers(count: int) -> Iterator[list[RpcServer]]:
     finally:
         for server in running:
             server.kill()
+
+
+class CountingRelay:
+    """Forwards one connection after the other to a server, and counts round trips.
+
+    Attributes:
+        name: ``HOST:PORT`` of the relay.
+        turns: how often the server answered something that was asked.
+
+    """
+
+    def __init__(self, server: RpcServer) -> None:
+        self._server = server
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.name = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self.turns = 0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            while True:
+                near = self._listening.accept()[0]
+                far = socket.create_connection(("127.0.0.1", self._server.port))
+                with near, far, suppress(OSError):
+                    self._forward({near: far, far: near}, far)
+
+    def _forward(self, ways: dict[socket.socket, socket.socket], far: socket.socket) -> None:
+        asked = False
+        while True:
+            for source in select.select(list(ways), [], [])[0]:
+                if not (data := source.recv(1 << 20)):
+                    return
+                if source is far and asked:
+                    self.turns += 1
+                asked = source is not far
+                ways[source].sendall(data)

@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from killing import child
-from rpc_servers import RpcServer, free_port, rpc_servers
+from rpc_servers import CountingRelay, RpcServer, free_port, rpc_servers
 from waiting import LIMIT_S, Apart, until
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
@@ -28,7 +28,7 @@ from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import REMOTE, Place
 from edgedec.runtimes import registry
-from edgedec.runtimes.llamacpp import _check_child, backends, remote
+from edgedec.runtimes.llamacpp import _check_child, backends, model, remote
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 from edgedec.runtimes.llamacpp.model import LlamaModel
 
@@ -281,3 +281,26 @@ def test_unknown_files_are_bounded_as_in_other_builds() -> None:
     cards = [one for one in backends.find_backends() if one.takes_layers]
     assert _check_child.has_card(llama_cpp) is bool(cards)
     assert llama_cpp.llama_supports_gpu_offload()
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_no_width_costs_more_the_first_time(
+    file: Path, monkeypatch: pytest.MonkeyPatch, met: bool
+) -> None:
+    """Round trips of a width's first pass and of its second; the control is without the passes."""
+    if not met:
+        monkeypatch.setattr(model, "meet_widths", lambda context: None)
+    with rpc_servers(1) as (server,), closing(CountingRelay(server)) as relay:
+        loaded = LlamaModel.load(file, LoadOptions(threads=1, rpc=relay.name))
+        session = loaded.open(128)
+        session.prefill(PROMPT)
+        for width in (1, 5, 17):
+            turns = []
+            for _ in range(2):
+                before = relay.turns
+                session.forward(TokenTree.chain(PROMPT[:width])).first()
+                turns.append(relay.turns - before)
+                session.commit([0])
+            assert (turns[0] == turns[1]) is met or width == 1, (width, turns)
+        session.close()
+        loaded.close()
