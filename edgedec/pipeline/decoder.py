@@ -248,9 +248,9 @@ class Decoder:
         try:
             while True:
                 with place.round():
+                    if self._parts.closed:  # by a failure that an earlier text ended with
+                        self._use(self._ways.open())
                     try:
-                        if self._parts.closed:  # a failure that an earlier text ended with
-                            self._use(self._ways.open())
                         if rounds is None or self._parts is not parts:
                             parts = self._parts  # others after a parallel stream's device failed
                             asked = replace(asked, prompt=list(request.sampler.history))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rpc_servers import RpcServer, free_port, rpc_servers
-from waiting import LIMIT_S
+from waiting import LIMIT_S, Apart, until
 
 pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
@@ -94,6 +94,53 @@ def test_a_killed_server_leaves_the_text_and_one_line(
     assert line.startswith("edgedec: error: ")
     assert f"{server.name} was lost in a pass" in line
     assert b"Traceback" not in errors
+
+
+@needs_rpc
+def test_a_chat_goes_on_after_a_lost_server(
+    start: Callable[..., subprocess.Popen[bytes]], file: Path
+) -> None:
+    with rpc_servers(1) as (server,):
+        asked = ("chat", file, "--plan", "none", "-n", "3", "--rpc", server.name)
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        process = start(*asked, env=environment, stderr=subprocess.STDOUT)
+        said = Said(process)
+        said.line("a", until_told="3 tokens in", times=1)
+        server.kill()
+        said.line("b", until_told="was lost in a pass", times=1)
+        server.start()
+        said.line("c", until_told="3 tokens in", times=2)
+        said.end()
+    assert process.returncode == 0, said.text
+
+
+class Said:
+    """A conversation with a process, whose output is read as it comes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.text = ""
+        self._process = process
+        self._reading = Apart(self._read)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        while data := os.read(self._process.stdout.fileno(), 4096):
+            self.text += data.decode()
+
+    def line(self, text: str, *, until_told: str, times: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode() + b"\n")
+        self._process.stdin.flush()
+        until(lambda: self.text.count(until_told) >= times or not self._reading.running)
+        assert self.text.count(until_told) == times, self.text
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._reading.result()
+        self._process.wait(LIMIT_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 # -- refusals, which need no server -------------------------------------------------------------
