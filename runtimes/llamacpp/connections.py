@@ -14,15 +14,25 @@ SILENCE_S = 30.0
 _ASKED = 3
 
 
-def connections() -> Iterator[socket.socket]:
-    """Yield this process's connected IPv4 sockets; each is valid until the next."""
+def connections() -> Iterator[tuple[tuple[str, int], socket.socket]]:
+    """Yield the far address of this process's IPv4 connections, and each until the next."""
     for number in range(3, _MOST_FILES):
         with suppress(OSError):
             if not stat.S_ISSOCK(os.fstat(number).st_mode):
                 continue
             with socket.socket(fileno=os.dup(number)) as connection:
-                if connection.family == socket.AF_INET and connection.getpeername():
-                    yield connection
+                if connection.family == socket.AF_INET:
+                    yield connection.getpeername(), connection
+
+
+def is_alive(connection: socket.socket) -> bool:
+    """Return whether a connection has neither ended nor failed; its data are left in it."""
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def keep_asking(connection: socket.socket) -> None:

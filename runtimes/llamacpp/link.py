@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,14 +26,13 @@ from typing import Any
 
 from edgedec.errors import PassFailed
 from edgedec.runtimes.llamacpp import library
-from edgedec.runtimes.llamacpp.connections import connections, keep_asking
+from edgedec.runtimes.llamacpp.connections import connections, is_alive, keep_asking
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 
 # How long Ctrl-C waits for the end of a pass, after which its servers are given up.
 _PATIENCE_S = 10.0
-# How long an address is tried that may have vanished, only to name it in the message.
-_GLANCE_S = 1.0
-_PAUSES_S = (0.0, 0.2)
+# How long an address is tried before it is asked in a child process, which takes longer.
+_GLANCE_S = 3.0
 _CLIENT = b"ggml-rpc"  # the source file, with which its messages begin
 _ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
@@ -87,7 +85,7 @@ class Link:
                 self._finish(answers)
                 raise
         if answer is None:
-            raise PassFailed(self._explained())
+            raise PassFailed(self.lost)
         result, error, errors, warnings = answer
         library.told(errors, warnings)
         if error is not None:
@@ -101,44 +99,36 @@ class Link:
 
     def watch(self) -> None:
         """Notice a network that is cut without a word; once a model is loaded."""
-        for connection in self._connections():
+        for _, connection in self._connections():
             keep_asking(connection)
 
-    def lose(self, why: str) -> None:
+    def gone(self) -> list[Endpoint]:
+        """Return the servers to which no connection is left."""
+        alive = {there for there, connection in self._connections() if is_alive(connection)}
+        return [one for one in self.servers if (one.address, one.port) not in alive]
+
+    def lose(self, gone: Sequence[Endpoint]) -> None:
         """Give the model up, and end its connections, so that servers take another client."""
         if self.lost is None:
-            self.lost = why
+            self.lost = (
+                f"the connection to llama.cpp's server {', '.join(one.name for one in gone)} was"
+                " lost in a pass: start the server again, then ask again"
+            )
             _losses.update((one.address, one.port) for one in self.servers)
-            for connection in self._connections():
+            for _, connection in self._connections():
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
         self._answers.put(None)
 
-    def _connections(self) -> Iterator[socket.socket]:
+    def _connections(self) -> Iterator[tuple[tuple[str, int], socket.socket]]:
         wanted = {(one.address, one.port) for one in self.servers}
-        return (each for each in connections() if each.getpeername() in wanted)
+        return ((there, each) for there, each in connections() if there in wanted)
 
     def _finish(self, answers: queue.SimpleQueue[_Answer | None]) -> None:
         try:
             answers.get(timeout=_PATIENCE_S)
         except queue.Empty:
-            self.lose(f"{self._names()} did not answer")
-
-    def _explained(self) -> str:
-        """Return why the model is lost, with the servers that do not answer now."""
-        gone: list[str] = []
-        for pause_s in _PAUSES_S:  # a process that is ending may still listen
-            time.sleep(pause_s)
-            gone = gone or [one.name for one in self.servers if not answers_now(one)]
-        who = ", ".join(gone) or self._names()
-        self.lost = (
-            f"the connection to llama.cpp's server {who} was lost in a pass: start the server"
-            " again, then ask again"
-        )
-        return self.lost
-
-    def _names(self) -> str:
-        return ", ".join(one.name for one in self.servers)
+            self.lose(self.servers)
 
 
 def link_to(server: Endpoint) -> Link | None:
@@ -197,11 +187,13 @@ def _on_abort(message: bytes) -> None:
         return
     if hasattr(signal, "pthread_sigmask"):  # a signal would wake this thread
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    # Which server's thread this is, it does not say; a process seldom has two such models.
     with _lock:
         links = [*_links]
-    for link in links:
-        link.lose("a connection to llama.cpp's servers was lost")
+    # The message does not say whose connection this thread has.
+    gone = {link: link.gone() for link in links if link.lost is None}
+    for link, servers in gone.items():
+        if servers or not any(gone.values()):
+            link.lose(servers or link.servers)
     while True:
         _sleep_for_good()
 

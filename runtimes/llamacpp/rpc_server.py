@@ -58,7 +58,7 @@ def _watch(port: int) -> None:
 
     while True:
         time.sleep(_LOOK_S)
-        for connection in connections():
+        for _, connection in connections():
             if connection.getsockname()[1] == port:
                 keep_asking(connection)
 

@@ -122,6 +122,6 @@ def watched(file: Path) -> set[int]:
         ports = {int(name.rpartition(":")[2]) for name in names}
         return {
             int(one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0)
-            for one in connections.connections()
-            if one.getpeername()[1] in ports
+            for there, one in connections.connections()
+            if there[1] in ports
         }

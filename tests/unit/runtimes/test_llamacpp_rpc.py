@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from edgedec.records.load import LoadOptions
 from edgedec.records.place import REMOTE, Place
 from edgedec.runtimes import registry
 from edgedec.runtimes.llamacpp import _check_child, backends, model, remote
+from edgedec.runtimes.llamacpp.connections import connections as every_connection
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 from edgedec.runtimes.llamacpp.model import LlamaModel
 
@@ -119,11 +119,7 @@ def test_every_server_is_connected_to(file: Path, servers: list[RpcServer]) -> N
 
 def connections(server: RpcServer) -> int:
     """How many connections to a server this process has."""
-    there, found = ("127.0.0.1", server.port), 0
-    for number in range(3, 512):
-        with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
-            found += one.family == socket.AF_INET and one.getpeername() == there
-    return found
+    return [there for there, _ in every_connection()].count(("127.0.0.1", server.port))
 
 
 # -- a server that vanishes ---------------------------------------------------------------------
@@ -152,6 +148,16 @@ def test_a_killed_server_is_one_error(file: Path, servers: list[RpcServer], whic
     servers[which].start()
     again = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
     assert texts(again)[0] == expected
+
+
+def test_a_model_on_another_server_is_not_concerned(file: Path, servers: list[RpcServer]) -> None:
+    one, other = (LlamaModel.load(file, LoadOptions(**SAME, rpc=each.name)) for each in servers)
+    expected = texts(other)[0]
+    assert texts(one)[0] == expected
+    servers[0].kill()
+    with pytest.raises(PassFailed, match=servers[0].name):
+        texts(one)
+    assert texts(other)[0] == expected
 
 
 _DIES = """
