@@ -66,14 +66,19 @@ def _watch(port: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and serve; return the exit code of a server that did not start."""
     from edgedec.hardware.device import available_cores
+    from edgedec.runtimes.llamacpp.endpoints import endpoints
 
     parser = argparse.ArgumentParser(prog="rpc_server", description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=50052)
     parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--device", action="append", default=[], help="repeatable")
+    parser.add_argument("--rpc-trust", action="store_true", help="listen for strangers, too")
     given = parser.parse_args(arguments)
     try:
+        (here,) = endpoints(f"{given.host}:{given.port}", trust=given.rpc_trust)
+        if not here.loopback:
+            sys.stderr.write(f"{here.name}: whoever reaches it can use it, without a password\n")
         serve(given.host, given.port, given.threads, given.device)
     except EdgedecError as error:
         sys.stderr.write(f"{error}\n")

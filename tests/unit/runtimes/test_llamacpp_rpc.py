@@ -27,7 +27,7 @@ from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import REMOTE, Place
 from edgedec.runtimes import registry
-from edgedec.runtimes.llamacpp import _check_child, backends, model, remote
+from edgedec.runtimes.llamacpp import _check_child, backends, model, remote, rpc_server
 from edgedec.runtimes.llamacpp.connections import connections as every_connection
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 from edgedec.runtimes.llamacpp.model import LlamaModel
@@ -310,3 +310,18 @@ def test_no_width_costs_more_the_first_time(
             assert (turns[0] == turns[1]) is met or width == 1, (width, turns)
         session.close()
         loaded.close()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "8.8.8.8"])
+def test_a_server_does_not_listen_for_strangers(
+    host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listened: list[str] = []
+    monkeypatch.setattr(rpc_server, "serve", lambda host, *_: listened.append(host))
+    assert rpc_server.main(["--host", host]) == 2
+    assert "is not a private address" in capsys.readouterr().err
+    assert not listened
+    rpc_server.main(["--host", host, "--rpc-trust"])
+    rpc_server.main(["--host", "192.168.1.7"])
+    assert listened == [host, "192.168.1.7"]
+    assert "without a password" in capsys.readouterr().err
