@@ -9,12 +9,12 @@ import os
 
 import click
 
-from edgedec.records.place import RPC_TRUST
-
 
 def _trust(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Trust every address, also in the child processes that measure."""
     if value:
+        from edgedec.records.place import RPC_TRUST  # imports numpy
+
         os.environ[RPC_TRUST] = "1"
 
 

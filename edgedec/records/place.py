@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +15,20 @@ CPU = "cpu"
 REMOTE = "rpc:"
 # Set to 1, it lets servers stand at public addresses, for child processes as well.
 RPC_TRUST = "EDGEDEC_RPC_TRUST"
+
+
+@contextmanager
+def trusting(trust: bool) -> Iterator[None]:
+    """Context that trusts every address, also in the child processes that it starts."""
+    before = os.environ.get(RPC_TRUST)
+    if trust:
+        os.environ[RPC_TRUST] = "1"
+    try:
+        yield
+    finally:
+        if trust:
+            os.environ.pop(RPC_TRUST)
+            os.environ.update({} if before is None else {RPC_TRUST: before})
 
 
 def remote_device(load: LoadOptions) -> str | None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgedec._support import installation
 from edgedec._support.amounts import size
 from edgedec._support.fields import one_line
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
@@ -28,8 +29,6 @@ from edgedec.runtimes.llamacpp.link import Link, answers_now, link_to, spelling
 
 _log = logging.getLogger("edgedec")
 CHILD = "edgedec.runtimes.llamacpp._remote_child"
-BUILD = 'CMAKE_ARGS="-DGGML_RPC=on" pip install --force-reinstall --no-cache-dir --no-binary'
-HOW = f"{BUILD} llama-cpp-python llama-cpp-python"
 # Asking takes a few milliseconds and the time to start Python.
 _PATIENCE_S = 20.0
 _QUIET = {"GGML_NO_BACKTRACE": "1"}
@@ -59,9 +58,16 @@ def client() -> Any:
     return _function(b"ggml_backend_rpc_add_server", ctypes.c_void_p, ctypes.c_char_p)
 
 
+def how() -> str:
+    """Return the command that builds llama.cpp with RPC."""
+    package = "llama-cpp-python"
+    words = ("--force-reinstall", "--no-cache-dir", "--no-binary", package, package)
+    return f'CMAKE_ARGS="-DGGML_RPC=on" {installation.install(*words)}'
+
+
 def how_to_build_rpc() -> str | None:
     """Return the command that builds llama.cpp with RPC; None if it has it."""
-    return HOW if client() is None else None
+    return how() if client() is None else None
 
 
 def start_server() -> Any:
@@ -106,7 +112,7 @@ def find(text: str, *, trust: bool = False) -> list[Found]:
     servers = endpoints(text, trust=trust)
     if client() is None:
         raise RuntimeUnavailable(
-            f"--rpc needs a llama.cpp that is built with RPC, and this one is not: {HOW}"
+            f"--rpc needs a llama.cpp that is built with RPC, and this one is not: {how()}"
         )
     _warn(servers)
     return [found for server in servers for found in _look(server)]

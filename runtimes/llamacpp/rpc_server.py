@@ -35,11 +35,11 @@ def serve(host: str, port: int, threads: int, devices: Sequence[str] = ()) -> No
 
     """
     from edgedec.runtimes.llamacpp.backends import find_backends
-    from edgedec.runtimes.llamacpp.remote import HOW, start_server
+    from edgedec.runtimes.llamacpp.remote import how, start_server
 
     run = start_server()
     if run is None:
-        raise RuntimeUnavailable(f"this llama.cpp is built without RPC: {HOW}")
+        raise RuntimeUnavailable(f"this llama.cpp is built without RPC: {how()}")
     here = find_backends()
     chosen = [one for one in here if one.name.lower() in [name.lower() for name in devices]]
     if len(chosen) < len(devices):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
 import pytest
 
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.records.place import RPC_TRUST
+from edgedec.records.place import RPC_TRUST, trusting
 from edgedec.runtimes.llamacpp.endpoints import MOST_SERVERS, endpoints
 
 OWN = ["127.0.0.1", "127.9.9.9", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.0.7"]
@@ -78,3 +79,17 @@ def test_other_refusals() -> None:
     with pytest.raises(InputError, match=f"{MOST_SERVERS} at most"):
         endpoints(many)
     assert len(endpoints(many.rpartition(",")[0])) == MOST_SERVERS
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_trust_ends_where_it_was_given(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(RPC_TRUST, raising=False)
+    if before is not None:
+        monkeypatch.setenv(RPC_TRUST, before)
+    with trusting(False), pytest.raises(InputError):
+        endpoints("8.8.8.8:50052")
+    with trusting(True):
+        assert endpoints("8.8.8.8:50052")
+    assert os.environ.get(RPC_TRUST) == before
+    with pytest.raises(InputError):
+        endpoints("8.8.8.8:50052")
