@@ -12,10 +12,14 @@ from rpc_servers import RpcServer, rpc_servers
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
+import tiny_bundles
 from tiny_gguf import write_tiny_gguf
 
 from edgedec.errors import PassFailed, RuntimeUnavailable
+from edgedec.export import ExportOptions
 from edgedec.loading.options import OpenOptions
+from edgedec.models import demo
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes.llamacpp import remote
 
@@ -116,3 +120,28 @@ def test_this_machine_does_not_take_over(
 
     assert len(unplanned_configurations(OpenOptions(rpc="127.0.0.1:7"))) == 1
     assert len(unplanned_configurations(OpenOptions())) == 3
+
+
+@pytest.mark.slow
+def test_the_shipped_pair(servers: list[RpcServer]) -> None:
+    """In q4_0, drafted by its own draft, which is local; the control is the draft as the target."""
+    folder = Path(demo.__file__).parent
+    target, draft = (gguf(folder / role, weights) for role, weights in
+                     (("target", "q4_0"), ("draft", "q8_0")))  # fmt: skip
+    prompts = [prompt.text for prompt in heldout_prompts(3)]
+
+    def texts(pipeline: Pipeline) -> list[str]:
+        with pipeline:
+            return [pipeline.generate(prompt, max_new_tokens=64).text for prompt in prompts]
+
+    local = texts(Pipeline.open(target, OpenOptions(**SAME, drafter="none")))
+    assert texts(opened((target, draft), servers, draft=draft)) == local
+    assert texts(opened((draft, draft), servers, drafter="none")) != local
+
+
+def gguf(checkpoint: Path, weights: str) -> Path:
+    options = ExportOptions(
+        checkpoint, Path(checkpoint.name), formats=("gguf",), weights=weights, parity=False
+    )
+    (file,) = (tiny_bundles.kept(options) / "target").glob("*.gguf")
+    return file
