@@ -10,8 +10,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
+import numpy as np
 from waiting import until
+
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import TokenTree
 
 _MODULE = "edgedec.runtimes.llamacpp.rpc_server"
 
@@ -111,3 +116,31 @@ class CountingRelay:
                     self.turns += 1
                 asked = source is not far
                 ways[source].sendall(data)
+
+
+PROMPT = list(range(5, 45))
+# The kernels of a server: weights as they are in the file, and attention that stores scores.
+SAME = {"threads": 1, "repack": False, "flash_attention": False}
+
+
+def names(servers: list[RpcServer]) -> str:
+    return ",".join(server.name for server in servers)
+
+
+def texts(model: Any, tokens: int = 24) -> tuple[list[int], list[Any]]:
+    """Decode greedily, one token and then trees, and return tokens and logits."""
+    said, rows = [], []
+    session = model.open(128)
+    try:
+        session.prefill(PROMPT[:-1])
+        last = PROMPT[-1]
+        for _ in range(tokens):
+            logits = session.forward(TokenTree.chain([last, 7, 8]), want=Want.LOGITS).logits
+            assert logits is not None
+            rows.append(np.array(logits))
+            session.commit([0])
+            last = int(rows[-1][0].argmax())
+            said.append(last)
+    finally:
+        session.close()
+    return said, rows
