@@ -28,6 +28,7 @@ from benchmarks.sections.memory import memory_held
 from benchmarks.sections.overlap import overlap, overlap_sampled
 from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
+from benchmarks.sections.rpc import rpc
 from benchmarks.sections.serve import serve
 from benchmarks.sections.serve_attacked import serve_attacked
 from benchmarks.sections.static_shapes import static_shapes
@@ -122,6 +123,7 @@ _SECTIONS = (
     streaming_gguf,
     streaming_peer,
     grammar,
+    rpc,
     serve,
     serve_attacked,
     static_shapes,

@@ -77,6 +77,8 @@ class PlanOptions(TypedDict, total=False):
     prompt_tokens: int
     new_tokens: int
     prompts: str | Path | Sequence[str] | None
+    rpc: str | None
+    rpc_trust: bool
     refresh: bool
     out: str | Path | None
     remember: bool
@@ -84,8 +86,8 @@ class PlanOptions(TypedDict, total=False):
 
 
 _PLAN: dict[str, Any] = {
-    **defaults_of(Workload), "memory": None, "prompts": None, "refresh": False, "out": None,
-    "remember": True, "remember_busy": False,
+    **defaults_of(Workload), "memory": None, "prompts": None, "rpc": None, "rpc_trust": False,
+    "refresh": False, "out": None, "remember": True, "remember_busy": False,
 }  # fmt: skip
 
 
@@ -192,6 +194,8 @@ def plan(
         options: ``memory`` limits weights, caches and buffers together, as ``"2GB"``;
             ``prompt_tokens``, ``new_tokens``, ``temperature`` and ``max_context`` describe a
             typical request; ``prompts`` are texts like your own, or the path of a file of them;
+            ``rpc`` names llama.cpp's RPC servers, over which a target in GGUF may be spread,
+            ``rpc_trust`` takes public ones;
             ``refresh`` measures again; ``out`` is a file for the plan; ``remember=False`` does not
             store it, ``remember_busy=True`` does so even if other programs disturbed it.
 
@@ -204,7 +208,9 @@ def plan(
     from edgedec.library.locate import path_of
     from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files
+    from edgedec.profiling.places import Wanted
     from edgedec.profiling.run import ProfileOptions
+    from edgedec.records.place import trusting
 
     check_names(options, list(PlanOptions.__annotations__))
     given: dict[str, Any] = {**_PLAN, **options}
@@ -217,8 +223,13 @@ def plan(
     given_draft = None if draft is None else path_of(draft, progress=progress)
     models = Models.find(path_of(target, progress=progress), given_draft)
     prompts, name = _prompts(given["prompts"])
-    measure = ProfileOptions(prompts=prompts, prompts_name=name, refresh=given["refresh"])
-    found = decisions.plan(models, workload, memory=memory, options=measure, on_progress=progress)
+    measure = ProfileOptions(
+        Wanted(rpc=given["rpc"]), prompts=prompts, prompts_name=name, refresh=given["refresh"]
+    )
+    with trusting(given["rpc_trust"]):
+        found = decisions.plan(
+            models, workload, memory=memory, options=measure, on_progress=progress
+        )
     if out is not None:
         plan_files.save(found, Path(out))
     if given["remember"]:

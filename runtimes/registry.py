@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Adapter(Protocol):
     """The interface of a runtime's module.
 
-    It may have four more functions. ``problems() -> list[str]`` lists installed device packages
+    It may have six more functions. ``problems() -> list[str]`` lists installed device packages
     that do not load, one line each. ``admit(path, files)`` raises a BundleError if the main file of
     an untrusted model is damaged, or names files outside ``files``. ``prepare(path) -> Prepared``
     writes files that make a model load faster on this machine. ``quickest(path, options,
@@ -180,6 +180,24 @@ def prepare(format: str, path: Path) -> Prepared | None:
     write = getattr(adapter(of_format(format).name), "prepare", None)
     found: Prepared | None = None if write is None else write(path)
     return found
+
+
+def remote_devices(rpc: str) -> list[Device]:
+    """Return the devices of other machines' servers, each with its memory.
+
+    Args:
+        rpc: ``HOST:PORT[,HOST:PORT]``.
+
+    Raises:
+        InputError: malformed, or an address that is not private.
+        RuntimeUnavailable: no runtime here takes servers, or one cannot be used.
+
+    """
+    for name, info in infos().items():
+        if any(option.name == "rpc" for option in info.options):
+            found: list[Device] = adapter(name).remote_devices(rpc)  # type: ignore[attr-defined]
+            return found
+    raise RuntimeUnavailable("no runtime takes --rpc")
 
 
 def quickest(

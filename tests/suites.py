@@ -27,7 +27,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("export/static_shapes.py", ("tests/*coreml*", "tests/*static*")),
     ("runtimes/onnx/openvino/*", ("tests/*openvino*",)),
     ("runtimes/onnx/streaming/*", ("tests/*stream*",)),
-    ("runtimes/llamacpp/*", ("tests/*llamacpp*", "tests/*gguf*")),
+    ("runtimes/llamacpp/*", ("tests/*llamacpp*", "tests/*gguf*", "tests/*rpc*")),
     ("runtimes/*", ("tests/contract/*", "tests/unit/pipeline/*")),
     ("export/*", ("tests/golden/*", "tests/contract/test_exported.py")),
     ("models/*", ("tests/golden/*", "tests/contract/test_exported.py", "tests/property/*decoder*")),

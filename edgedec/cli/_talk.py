@@ -114,7 +114,13 @@ class Talk:
     def _answer(self) -> None:
         """Answer the waiting message, or report why that is impossible."""
         from edgedec.cli import _output
-        from edgedec.errors import BundleError, PassFailed, PromptTooLong, SessionError
+        from edgedec.errors import (
+            BundleError,
+            PassFailed,
+            PromptTooLong,
+            RuntimeUnavailable,
+            SessionError,
+        )
         from edgedec.hardware.energy import EnergyMeter
 
         talk, options = self._conversation, self._options
@@ -125,8 +131,11 @@ class Talk:
             )
         except PromptTooLong as error:
             self._too_long(error)
-        except PassFailed:  # no pipeline is left to answer with
-            raise
+        except (PassFailed, RuntimeUnavailable) as error:
+            if not self._pipeline.opens_again:  # nothing is left to answer with
+                raise
+            talk.waiting = None
+            note(str(error))
         except (InputError, BundleError, SessionError) as error:
             talk.waiting = None
             note(str(error))

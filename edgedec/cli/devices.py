@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _library, _options, _progress
+from edgedec.cli import _library, _options, _progress, _remote
 from edgedec.cli._library import MODEL
 
 if TYPE_CHECKING:
@@ -29,8 +29,11 @@ _WIDE = 1000
     help="Try which bundles each device takes, or only list the devices.",
 )
 @click.option("--measure/--no-measure", default=None, hidden=True)
+@_options.options(_remote.OPTIONS)
 @_options.as_json
-def command(model: str | None, attempt: bool, measure: bool | None, as_json: bool) -> None:
+def command(
+    model: str | None, attempt: bool, measure: bool | None, rpc: str | None, as_json: bool
+) -> None:
     """List the devices that the runtimes can use.
 
     How fast they decode depends on the model: edgedec profile MODEL measures that.
@@ -42,6 +45,8 @@ def command(model: str | None, attempt: bool, measure: bool | None, as_json: boo
     Which bundles a device can run is tested as well: a tiny decoder is loaded on it in each form of
     ONNX, with a cache of any size (onnx) and of static shape (onnx-static).
 
+    With --rpc, the devices of other machines are listed as well, with their memory.
+
     With MODEL, a bundle that contains CoreML programs, also list where CoreML would compute each
     of their functions, according to its compute plan: on macOS only, and not a measurement.
 
@@ -49,6 +54,7 @@ def command(model: str | None, attempt: bool, measure: bool | None, as_json: boo
     edgedec devices
     edgedec devices --no-try
     edgedec devices ./my-bundle --no-try
+    edgedec devices --rpc 192.168.1.7:50052,192.168.1.8:50052
     edgedec devices --json
     """
     from edgedec._support.fields import to_json
@@ -62,6 +68,7 @@ def command(model: str | None, attempt: bool, measure: bool | None, as_json: boo
     with _progress.progress("trying") as listen:
         found = survey(
             attempt=attempt and measure is None,
+            rpc=rpc,
             on_progress=(lambda _, done, total: listen(done, total)) if listen else None,
         )
     if as_json:

@@ -125,6 +125,7 @@ def _print(facts: dict[str, Any]) -> None:
           for name, added in facts.get("added_runtimes", {}).items()),
         *((f"drafter {name}", package)
           for name, package in facts.get("added_drafters", {}).items()),
+        *(("llama.cpp RPC", text) for text in _rpc(facts.get("rpc"))),
         ("processor", f"{cpu['name']}, {' + '.join(cpu['clusters'])}, {' '.join(cpu['features'])}"),
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),
@@ -136,6 +137,15 @@ def _print(facts: dict[str, Any]) -> None:
     table(rows)
     for problem in facts["problems"]:
         click.secho(f"problem: {problem}", fg="red", err=True)
+
+
+def _rpc(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    what = "spreads a GGUF target over several machines (--rpc)"
+    if found["built_in"]:
+        return [f"built in; {what}"]
+    return [f"not built in; {what}; get it: {found['install']}"]
 
 
 def _extra(extra: dict[str, Any]) -> str:

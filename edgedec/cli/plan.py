@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal, _values
+from edgedec.cli import (
+    _help,
+    _library,
+    _model,
+    _options,
+    _progress,
+    _prompts,
+    _remote,
+    _terminal,
+    _values,
+)
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     help="Most tokens of prompt and output together; default: the model's limit, or as many as fit "
     "in memory.",
 )
+@_options.options(_remote.OPTIONS)
 @_options.options(_options.WORKLOAD)
 @click.option(
     "-o",
@@ -76,6 +87,7 @@ def command(
     edgedec plan ./my-bundle --memory 2GB --max-context 4096 --out plan.json
     edgedec plan ./my-bundle --prompts prompts.jsonl
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
+    edgedec plan large.gguf --draft small.gguf --rpc 192.168.1.7:50052
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
     from edgedec.planning import plan_files
@@ -110,9 +122,11 @@ def _decided(
 ) -> Decision:
     """Measure, with a line of progress, and decide."""
     from edgedec.planning import decisions
+    from edgedec.profiling.places import Wanted
     from edgedec.profiling.run import ProfileOptions
 
     options = ProfileOptions(
+        wanted=Wanted(rpc=chosen["rpc"]),
         prompts=_prompts.read(prompts),
         prompts_name=None if prompts is None else prompts.name,
         refresh=chosen["refresh"],

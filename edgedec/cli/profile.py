@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal, _values
+from edgedec.cli import (
+    _help,
+    _library,
+    _model,
+    _options,
+    _progress,
+    _prompts,
+    _remote,
+    _terminal,
+    _values,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +66,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
     is_flag=True,
     help="More places, widths and contexts; takes several times as long.",
 )
+@_options.options(_remote.OPTIONS)
 @_prompts.option
 @click.option("--refresh", is_flag=True, help="Measure again what was measured before.")
 @_options.as_json
@@ -78,6 +89,7 @@ def command(
     edgedec profile
     edgedec profile ./my-bundle --prompts prompts.jsonl
     edgedec profile large.gguf --draft small.gguf --threads 4 --thorough
+    edgedec profile large.gguf --draft small.gguf --rpc 192.168.1.7:50052
     """  # fmt: skip
     from edgedec._support.fields import to_json
     from edgedec.cli import _output

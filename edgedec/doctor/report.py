@@ -58,6 +58,8 @@ def examine() -> dict[str, Any]:
         "demo": demo(),
         "kept_bytes": kept_bytes(),
     }
+    if (found := rpc()) is not None:
+        facts["rpc"] = found
     if added := added_runtimes():
         facts["added_runtimes"] = added
     if packages := drafting.added():
@@ -102,6 +104,18 @@ def _extra(extra: str, names: tuple[str, ...], purpose: str) -> dict[str, Any]:
     complete = all(packages.values())
     install = None if complete else installation.install(extra=extra)
     return {"complete": complete, "purpose": purpose, "packages": packages, "install": install}
+
+
+def rpc() -> dict[str, Any] | None:
+    """Return whether llama.cpp was built with RPC, and how to build it; None without llama.cpp."""
+    for name, info in registry.infos().items():
+        if any(option.name == "rpc" for option in info.options):
+            try:
+                install: str | None = registry.adapter(name).how_to_build_rpc()  # type: ignore[attr-defined]
+            except EdgedecError:  # not installed, as the extra's line says, or it does not load
+                return None
+            return {"built_in": install is None, "install": install}
+    return None
 
 
 def cpu() -> dict[str, Any]:

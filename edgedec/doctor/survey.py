@@ -51,14 +51,21 @@ class Survey:
     problems: tuple[str, ...]
 
 
-def survey(*, attempt: bool = True, on_progress: Listener | None = None) -> Survey:
+def survey(
+    *, attempt: bool = True, rpc: str | None = None, on_progress: Listener | None = None
+) -> Survey:
     """List all devices; an error of one does not affect the others.
 
     Args:
         attempt: also try which bundles they take, some seconds for each but the processor.
+        rpc: servers whose devices are listed as well, ``HOST:PORT[,HOST:PORT]``.
         on_progress: called with the next device, the number done and the total.
 
+    Raises:
+        InputError, RuntimeUnavailable: see ``registry.remote_devices``.
+
     """
+    remote = registry.remote_devices(rpc) if rpc else []
     groups = tuple(clusters())
     found: list[SurveyedDevice] = []
     problems = [*registry.problems()]
@@ -72,6 +79,7 @@ def survey(*, attempt: bool = True, on_progress: Listener | None = None) -> Surv
             problems.append(f"{name}: {_line(error)}")
             continue
         found += [one for device in listed for one in _places(device, groups)]
+    found += [SurveyedDevice(device, None) for device in remote]
     if attempt:
         found = _tried(found, on_progress)
     return Survey(memory(), groups, tuple(found), tuple(problems))

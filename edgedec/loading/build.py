@@ -29,7 +29,7 @@ from edgedec.loading.sources import Pair, Source, find
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context
 from edgedec.overlap.clock import WallClock
-from edgedec.records.place import Place
+from edgedec.records.place import Place, remote_device
 from edgedec.records.plan import SEQUENTIAL, Plan
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import Tokenizer
@@ -293,7 +293,7 @@ def _describe(
         "threads": target.info.threads,
         "cores": options.load.cores,
         "provider": next(iter(options.load.providers), None),
-        "device": options.load.device,
+        "device": options.load.device or remote_device(options.load),
         "max_context": caches.capacity,
         "kv_bytes": caches.kv_bytes,
     }

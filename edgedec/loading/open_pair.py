@@ -28,6 +28,7 @@ class OpenPair:
         stack: closes sessions and models.
         parallel_engines: engines that take turns with ``engine``.
         contexts: most tokens of each engine's last request, by the engine's ``id``.
+        closed: whether ``close`` was called.
         bound: the limit on the context; see ``CachePlan``.
         guard: enforces the memory limit; None without one.
 
@@ -43,6 +44,7 @@ class OpenPair:
     guard: MemoryGuard | None = None
     parallel_engines: Sequence[Engine] = ()
     contexts: dict[int, int] = field(default_factory=dict)
+    closed: bool = False
 
     @property
     def notes(self) -> Sequence[str]:
@@ -89,4 +91,5 @@ class OpenPair:
 
     def close(self) -> None:
         """Close the sessions, then the models."""
+        self.closed = True
         self.stack.close()

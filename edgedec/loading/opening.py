@@ -7,6 +7,7 @@ drafter runs and wherever.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from edgedec.loading import build
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Pair
-from edgedec.records.place import CPU
+from edgedec.records.place import CPU, Place
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 from edgedec.runtimes import registry
 
@@ -112,6 +113,8 @@ def planned_configurations(decision: Decision, options: OpenOptions) -> list[Con
 def unplanned_configurations(options: OpenOptions) -> list[Configuration]:
     """Return the requested configuration, one without a draft model, and plain on the CPU."""
     configurations = [("the requested configuration", options)]
+    if options.load.own.get("rpc"):
+        return configurations  # on this machine alone it would not fit
     # A drafter without a model is kept.
     alone: dict[str, Any] = {"draft": None, "draft_load": None, "draft_format": None}
     if drafting.info(options.drafter).needs_model or options.drafter == "auto":
@@ -230,6 +233,11 @@ class Configurations:
                 opened.plan.update(self._plan_facts())
                 return opened
 
+    @property
+    def opens_again(self) -> bool:
+        """True if the target is on other machines, whose servers may be started again."""
+        return Place.of(self._options.format, self._options.load).elsewhere
+
     def _plan_facts(self) -> dict[str, str | None]:
         """Return the followed plan's name and texts, or why there is none."""
         if self._in_force:
@@ -247,16 +255,37 @@ class Configurations:
         with suppress(EdgedecError):
             opened.close()
         self.notes += opened.notes
+        if self.opens_again and not self._left():
+            return self._connected_again(error)
         self._take_next(error)
         # A generation has begun, so any configuration that continues it is acceptable.
         self._requested = None
         return self.open()
+
+    def _left(self) -> bool:
+        """Return whether there is another configuration, which stays the next one."""
+        following = next(self._configurations, None)
+        if following is not None:
+            self._configurations = itertools.chain([following], self._configurations)
+        return following is not None
+
+    def _connected_again(self, error: EdgedecError) -> OpenPair:
+        """Open the same configuration, on servers that may have been started again."""
+        try:
+            again = self.open()
+        except FAILURES:
+            raise error from None
+        self._note("a server of --rpc was lost in a pass and is there again: the text goes on")
+        return again
 
     def _take_next(self, error: EdgedecError) -> None:
         following = next(self._configurations, None)
         if following is None:
             raise error
         failed, (self._name, self._options) = self._name, following
-        note = printable(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
+        self._note(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
+
+    def _note(self, text: str) -> None:
+        note = printable(text)
         self.notes.append(note)
         _log.warning(note)

@@ -42,6 +42,8 @@ class OpenChanges(TypedDict, total=False):
     mmap: bool | None
     repack: bool | None
     mlock: bool | None
+    rpc: str | None
+    rpc_trust: bool | None
     # the same for the draft alone
     draft_threads: int | None
     draft_device: str | None
@@ -56,6 +58,8 @@ class OpenChanges(TypedDict, total=False):
     draft_mmap: bool | None
     draft_repack: bool | None
     draft_mlock: bool | None
+    draft_rpc: str | None
+    draft_rpc_trust: bool | None
     # all load options together, other names
     load: LoadOptions
     draft_load: LoadOptions | None

@@ -84,6 +84,11 @@ class Decoder:
         return [*self._ways.notes, *self._parts.notes]
 
     @property
+    def opens_again(self) -> bool:
+        """True if the next text tries again to open models whose servers were lost."""
+        return self._ways.opens_again
+
+    @property
     def engine(self) -> Engine:
         """The engine that decodes; the first one if there are several (``parallel``)."""
         return self._parts.engine
@@ -243,6 +248,8 @@ class Decoder:
         try:
             while True:
                 with place.round():
+                    if self._parts.closed:  # by a failure that an earlier text ended with
+                        self._use(self._ways.open())
                     try:
                         if rounds is None or self._parts is not parts:
                             parts = self._parts  # others after a parallel stream's device failed

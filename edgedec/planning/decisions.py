@@ -52,7 +52,7 @@ def plan(
         MemoryBudgetError: nothing fits; names the smallest memory that is enough.
 
     """
-    if memory is not None:
+    if memory is not None and not (options and options.wanted.rpc):
         check_memory(memory, models)
     workload = workload or Workload()
     options = _never_whole(models, memory, options)

@@ -69,7 +69,7 @@ def footprint(profile: Profile, plan: Plan, context: int) -> Account:
 def _costs(measured: Measured, held: int) -> ModelCosts:
     return ModelCosts(
         held,
-        measured.kv_bytes_per_token,
+        0 if measured.place.elsewhere else measured.kv_bytes_per_token,
         measured.max_context,
         measured.vocab_size,
         measured.scratch_bytes_per_token,
@@ -92,6 +92,8 @@ def _process(target: Measured, draft: Measured | None) -> int:
 
 
 def _held(measured: Measured) -> int:
+    if measured.place.elsewhere:
+        return measured.rss_bytes
     filled = max((times.context for times in measured.times), default=0)
     without_cache = measured.rss_bytes - filled * measured.kv_bytes_per_token
     # Pages of a mapped file may have been dropped, but the weights are needed.

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgedec.errors import EdgedecError
+from edgedec._support.amounts import size
+from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.clusters import Cluster, clusters
+from edgedec.hardware.machine import memory
 from edgedec.loading.sources import Source
 from edgedec.profiling.children import HEAD, TARGET
-from edgedec.records.place import CPU, Place
+from edgedec.records.place import CPU, REMOTE, Place
 from edgedec.runtimes import registry
 
 
@@ -43,6 +45,8 @@ class Wanted:
         threads: numbers of threads on the processor.
         labels: parts of the places' labels, such as ``cpu:0`` or ``Vulkan``.
         thorough: more numbers of threads, and every split of the cores for every role.
+        rpc: servers of other machines, ``HOST:PORT[,HOST:PORT]``: a place for the target that is
+            spread over all of them. None is this machine only.
         weight_memory: bytes of the target's weights to keep in memory: only places that stream the
             rest are measured, so that the target is never loaded whole. None loads it whole.
 
@@ -53,6 +57,7 @@ class Wanted:
     labels: tuple[str, ...] = ()
     thorough: bool = False
     weight_memory: int | None = None
+    rpc: str | None = None
 
 
 def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list[Site], list[str]]:
@@ -62,9 +67,13 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
         sources: by role, the model in every format.
         wanted: the user's restrictions.
 
+    Raises:
+        InputError, RuntimeUnavailable: the servers cannot be used.
+
     """
     found: list[Site] = []
     left_out: list[str] = []
+    on_servers = _on_servers(sources.get(TARGET, ()), wanted.rpc)
     groups, skipped = clusters(), 0
     cores = sum(len(group.cores) for group in groups)
     for role, models in sources.items():
@@ -75,6 +84,8 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
                 info = registry.of_format(source.format)
                 left = info.target_places if role != TARGET else ()
                 devices = _devices(source.format, registry.adapter(info.name), cores, left)
+                if role == TARGET and source.format in on_servers:
+                    devices.append(Place(source.format, f"{REMOTE}{wanted.rpc}"))
             except EdgedecError as error:
                 left_out.append(f"{role} as {source.format}: {error}")
                 continue
@@ -84,6 +95,9 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
                 _named(place, wanted.labels) for place in more if place not in on_cpu
             )
             places = [*on_cpu, *devices]
+            if any(place.elsewhere for place in places) and (too_large := _too_large(source)):
+                places = [place for place in places if place.elsewhere]
+                left_out.append(f"{role} on this machine: {too_large}")
             if role == HEAD:  # it runs on the processor, wherever its target does
                 places = [place for place in on_cpu if place.cores is None]
             if role == TARGET and wanted.weight_memory is not None:
@@ -94,6 +108,30 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
         more_places = "1 more place" if skipped == 1 else f"{skipped} more places"
         left_out.append(f"{more_places} on the processor: --thorough measures them")
     return found, left_out
+
+
+def _too_large(source: Source) -> str:
+    """Return why a model cannot be measured on this machine alone; empty if it can."""
+    needed = sum(file.stat().st_size for file in source.files.values())
+    usable = memory().usable
+    if usable is None or needed < usable:
+        return ""
+    return f"it takes {size(needed)}, of {size(usable)} in total"
+
+
+def _on_servers(sources: Sequence[Source], rpc: str | None) -> list[str]:
+    """Return the formats of a target that servers take, after asking the servers."""
+    if rpc is None:
+        return []
+    found = []
+    for source in sources:
+        if any(option.name == "rpc" for option in registry.of_format(source.format).options):
+            found.append(source.format)
+    if not found:
+        formats = ", ".join(source.format for source in sources)
+        raise InputError(f"--rpc: expected a target in GGUF, this one is in {formats}")
+    registry.remote_devices(rpc)
+    return found
 
 
 def streams_weights(place: Place) -> bool:

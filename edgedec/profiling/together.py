@@ -45,4 +45,6 @@ def bytes_together(
 
 
 def _held(one: Measured) -> int:
+    if one.place.elsewhere:
+        return one.rss_bytes
     return max(one.rss_bytes, one.place.weight_memory or one.weight_bytes)

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from edgedec.records.load import LoadOptions
 
 CPU = "cpu"
+# Begins the name of a device of other machines: llama.cpp's RPC servers follow, HOST:PORT[,...].
+REMOTE = "rpc:"
+# Set to 1, it lets servers stand at public addresses, for child processes as well.
+RPC_TRUST = "EDGEDEC_RPC_TRUST"
+
+
+@contextmanager
+def trusting(trust: bool) -> Iterator[None]:
+    """Context that trusts every address, also in the child processes that it starts."""
+    before = os.environ.get(RPC_TRUST)
+    if trust:
+        os.environ[RPC_TRUST] = "1"
+    try:
+        yield
+    finally:
+        if trust:
+            os.environ.pop(RPC_TRUST)
+            os.environ.update({} if before is None else {RPC_TRUST: before})
+
+
+def remote_device(load: LoadOptions) -> str | None:
+    """Return the name of the servers that load options spread a model over, as a device."""
+    servers = load.own.get("rpc")
+    return f"{REMOTE}{servers}" if servers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +62,13 @@ class Place:
     def of(cls, format: str, load: LoadOptions) -> Place:
         """Return the place that these load options select for a model of this format."""
         provider = next(iter(load.providers), None)
-        held = load.own.get("weight_memory")
-        return cls(format, load.device or CPU, load.threads or 0, load.cores, provider, held)
+        held, device = load.own.get("weight_memory"), remote_device(load) or load.device or CPU
+        return cls(format, device, load.threads or 0, load.cores, provider, held)
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if weights and caches are in the memory of other machines."""
+        return self.device.startswith(REMOTE)
 
     @property
     def label(self) -> str:

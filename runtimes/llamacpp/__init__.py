@@ -26,6 +26,16 @@ OPTIONS = (
         " default: yes.",
     ),
     LoadOption("mlock", bool, "keep the weights in memory.", default=False),
+    LoadOption(
+        "rpc", str,
+        "HOST:PORT[,HOST:PORT]: llama.cpp's RPC servers to spread the target over, for a model that"
+        " does not fit on this machine; the draft stays here.",
+        target_only=True, planned=True, common=True,
+    ),
+    LoadOption(
+        "rpc_trust", bool, "take RPC servers at public addresses, too.", default=False,
+        target_only=True, common=True,
+    ),
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from edgedec.runtimes.llamacpp.taps import Taps
 
 # In addition to the file: Python, the libraries, and a context of few tokens.
 SPARE_BYTES = 4 << 30
+_CARDS = (1, 2)  # ggml_backend_dev_type: with memory of its own, and with the machine's
 
 
 def main(task: Mapping[str, Any]) -> None:
@@ -28,10 +29,24 @@ def main(task: Mapping[str, Any]) -> None:
         import llama_cpp
     except Exception as error:  # any error of a broken installation
         raise Refusal("unavailable", str(error)) from None
-    if not llama_cpp.llama_supports_gpu_offload():
+    if not has_card(llama_cpp):
         bound_memory(path)
-    if not _decodes(path, task["layers"]):
+    if not _decodes(path, task["layers"], reorder=task["reorder"]):
         raise SystemExit
+
+
+def has_card(llama_cpp: Any) -> bool:
+    """Return whether there is a graphics processor.
+
+    Every build with RPC says that it offloads, whether or not there is one.
+    """
+    if not llama_cpp.llama_supports_rpc():
+        return bool(llama_cpp.llama_supports_gpu_offload())
+    from llama_cpp import _ggml
+
+    find = _ggml.libggml.ggml_backend_dev_by_type
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_int]
+    return any(find(kind) for kind in _CARDS)
 
 
 def bound_memory(path: Path) -> None:
@@ -47,7 +62,7 @@ def bound_memory(path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _decodes(path: Path, layers: Sequence[int]) -> bool:
+def _decodes(path: Path, layers: Sequence[int], *, reorder: bool) -> bool:
     import llama_cpp
 
     def log(level: int, text: bytes, _: ctypes.c_void_p) -> None:
@@ -61,7 +76,7 @@ def _decodes(path: Path, layers: Sequence[int]) -> bool:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = 0
     params.check_tensors = True
-    params.use_extra_bufts = tiles.unused(llama_cpp)  # as in the runtime
+    params.use_extra_bufts = reorder and tiles.unused(llama_cpp)  # as in the runtime
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
         return False

@@ -13,8 +13,10 @@ from edgedec.runtimes.llamacpp.backends import find_devices as devices
 from edgedec.runtimes.llamacpp.backends import load_plugins
 from edgedec.runtimes.llamacpp.check import first_open
 from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.remote import find_devices as remote_devices
+from edgedec.runtimes.llamacpp.remote import how_to_build_rpc
 
-__all__ = ["admit", "devices", "load", "problems"]
+__all__ = ["admit", "devices", "how_to_build_rpc", "load", "problems", "remote_devices"]
 
 
 def load(path: Path, options: LoadOptions) -> LlamaModel:

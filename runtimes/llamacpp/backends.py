@@ -24,12 +24,17 @@ _size, _pointer, _text = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "ggml_backend_load_all_from_path": (None, [_text]),
     "ggml_backend_reg_count": (_size, []),
+    "ggml_backend_reg_by_name": (_pointer, [_text]),
+    "ggml_backend_reg_get_proc_address": (_pointer, [_pointer, _text]),
+    "ggml_backend_reg_dev_count": (_size, [_pointer]),
+    "ggml_backend_reg_dev_get": (_pointer, [_pointer, _size]),
     "ggml_backend_dev_count": (_size, []),
     "ggml_backend_dev_get": (_pointer, [_size]),
     "ggml_backend_dev_name": (_text, [_pointer]),
     "ggml_backend_dev_description": (_text, [_pointer]),
     "ggml_backend_dev_type": (ctypes.c_int, [_pointer]),
     "ggml_backend_dev_memory": (None, [_pointer] * 3),
+    "ggml_set_abort_callback": (_pointer, [_pointer]),
 }
 
 

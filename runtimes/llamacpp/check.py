@@ -18,7 +18,8 @@ from edgedec._support.opened_before import OpenedBefore
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf.header import GgufHeader
-from edgedec.gguf.parts import decodable_parts
+from edgedec.gguf.parts import decodable_parts, named_parts
+from edgedec.hardware.machine import memory
 from edgedec.runtimes.llamacpp import INFO
 
 _log = logging.getLogger("edgedec")
@@ -108,7 +109,10 @@ def _version() -> str:
 
 def _open_in_child(path: Path, timeout_s: float, layers: Sequence[int] = ()) -> None:
     limits = Limits(memory_bytes=None, cpu_s=None, wall_s=round(timeout_s))
-    task = {"path": os.fspath(path.resolve()), "layers": list(layers)}
+    # Reordered weights are a copy in memory; those of the file are mapped, and may exceed it.
+    free = memory().free
+    fits = free is None or 2 * sum(file.stat().st_size for file in named_parts(path)) < free
+    task = {"path": os.fspath(path.resolve()), "layers": list(layers), "reorder": fits}
     try:
         ask_once(CHILD, task, limits, environment=_ENVIRONMENT, telling=_last_error)
     except Stopped as error:

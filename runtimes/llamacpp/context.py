@@ -79,7 +79,7 @@ class _Owner:
 
 def _free(pointer: Pointer, weights: Weights, stop: StopFlag) -> None:
     """Free a context; the weights and the flag are arguments so that they outlive it."""
-    api.llama_free(pointer)
+    weights.call.post(api.llama_free, pointer)
 
 
 class Context:
@@ -113,7 +113,8 @@ class Context:
         params = _params(settings, cells, self.rows)
         self.stop.put_into(params)
         forget()
-        pointer = api.llama_init_from_model(weights.pointer, params)
+        self._call = weights.call
+        pointer = self._call(api.llama_init_from_model, weights.pointer, params)
         if not pointer:
             raise PassFailed(
                 f"llama.cpp cannot open a context of {cells} tokens: {reason()}:"
@@ -140,7 +141,7 @@ class Context:
 
         """
         forget()
-        code = api.llama_decode(self.pointer, batch)
+        code = self._call(api.llama_decode, self.pointer, batch)
         if code == 0:
             return
         if code == _ABORTED:
@@ -169,7 +170,7 @@ class Context:
 
         The array keeps the context alive, so reading it late is safe.
         """
-        address = ctypes.addressof(api.llama_get_logits(self.pointer).contents)
+        address = ctypes.addressof(self._call(api.llama_get_logits, self.pointer).contents)
         if address != self._address:
             size = self.rows * self.vocab_size
             block: Any = (ctypes.c_float * size).from_address(address)
@@ -181,7 +182,9 @@ class Context:
     def states(self, count: int) -> FloatArray:
         """Return the streams of the last decode's first tokens, ``[count, taps * hidden]``."""
         hidden = int(api.llama_model_n_embd(self.weights.pointer))
-        return shown_states().rows(self.pointer, self._settings.taps, count, hidden)
+        rows = shown_states().rows
+        found: FloatArray = self._call(rows, self.pointer, self._settings.taps, count, hidden)
+        return found
 
     # -- the cache ------------------------------------------------------------------------------
 
@@ -216,8 +219,9 @@ class Context:
     def state(self) -> npt.NDArray[np.uint8]:
         """Return the whole cache, including pending nodes, as bytes; or SessionError."""
         forget()
-        data = np.empty(api.llama_state_get_size(self.pointer), np.uint8)
-        written = api.llama_state_get_data(self.pointer, _bytes_at(data), data.size)
+        data = np.empty(self._call(api.llama_state_get_size, self.pointer), np.uint8)
+        get = api.llama_state_get_data
+        written = self._call(get, self.pointer, _bytes_at(data), data.size)
         if written != data.size:
             raise SessionError(f"llama.cpp could not write its state: {reason()}")
         return data
@@ -225,7 +229,8 @@ class Context:
     def put(self, data: npt.NDArray[np.uint8]) -> bool:
         """Restore a whole state with its sequences; False if llama.cpp refuses it."""
         forget()
-        read = api.llama_state_set_data(self.pointer, _bytes_at(data), data.size)
+        put = api.llama_state_set_data
+        read = self._call(put, self.pointer, _bytes_at(data), data.size)
         return bool(read == data.size)
 
     def empty(self, cells: int) -> Context:

@@ -13,8 +13,9 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes.llamacpp import tiles
@@ -76,6 +77,17 @@ def forget() -> None:
     """Clear the log before a call whose failure would be explained by it."""
     _log.errors.clear()
     _log.warnings.clear()
+
+
+def lines() -> tuple[list[str], list[str]]:
+    """Return the errors and the warnings since ``forget``."""
+    return [*_log.errors], [*_log.warnings]
+
+
+def told(errors: list[str], warnings: list[str]) -> None:
+    """Take over the lines of another thread, which made a call for this one."""
+    _log.errors.extend(errors)
+    _log.warnings.extend(warnings)
 
 
 def warned(word: str) -> bool:
@@ -147,19 +159,45 @@ def has_states() -> bool:
 # -- objects that llama.cpp allocates -----------------------------------------------------------
 
 
+class Caller(Protocol):
+    """Makes calls of llama.cpp: at once, or as ``link.Link`` does."""
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the function returns."""
+        ...
+
+    def post(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function, now or later."""
+        ...
+
+
+class Direct:
+    """Calls llama.cpp on the calling thread."""
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+    post = __call__
+
+
 class Weights:
     """A loaded model; freed when the last reference goes.
 
-    Attributes:
+    Args:
         pointer: the ``llama_model``.
+        call: makes every call that may wait for a device.
+
+    Attributes:
+        pointer, call: as given.
         vocab: its vocabulary.
 
     """
 
-    def __init__(self, pointer: Pointer) -> None:
+    def __init__(self, pointer: Pointer, call: Caller | None = None) -> None:
         self.pointer = pointer
+        self.call: Caller = call or Direct()
         self.vocab = api.llama_model_get_vocab(pointer)
-        weakref.finalize(self, api.llama_model_free, pointer)
+        weakref.finalize(self, self.call.post, api.llama_model_free, pointer)
 
     def text(self, key: str) -> str | None:
         """Return a value of the file's metadata; None if there is none."""

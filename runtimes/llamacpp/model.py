@@ -13,7 +13,7 @@ from edgedec.decoding.tree import FloatArray
 from edgedec.errors import BundleError, InputError, RuntimeUnavailable, SessionError
 from edgedec.hardware.device import available_cores
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import opening
+from edgedec.runtimes.llamacpp import opening, remote
 from edgedec.runtimes.llamacpp.context import Context, Settings
 from edgedec.runtimes.llamacpp.facts import in_fours, measure
 from edgedec.runtimes.llamacpp.library import api
@@ -22,6 +22,7 @@ from edgedec.runtimes.llamacpp.session import LlamaSession
 
 DEFAULT_KV = "f16"
 _BYTES_PER_THREAD = 8_000_000
+_WIDTHS = 17  # a root and the longest drafts
 
 
 class LlamaModel(LoadedWeights):
@@ -58,6 +59,8 @@ class LlamaModel(LoadedWeights):
         try:
             probe = Context(weights, settings, PROBE_CELLS)
             facts = measure(probe)
+            if remote.named(options):
+                meet_widths(probe)
             holds = settings.paired and facts.rollback is Rollback.ANY and rows_hold(probe)
         except SessionError as error:
             raise BundleError(f"{file}: {error}") from error
@@ -80,6 +83,18 @@ def _check(options: LoadOptions) -> None:
     kv = options.own.get("kv")
     if kv in ("q8_0", "q4_0") and options.own.get("flash_attention") is False:
         raise InputError(f"kv {kv} needs flash attention in llama.cpp: allow it, or take kv f16")
+
+
+def meet_widths(context: Context) -> None:
+    """Run a pass of every usual width, of which a server's first costs several round trips.
+
+    Its client asks the server for the size of tensors of each new shape. Without this, a policy
+    that measures a width once would take it for that much slower than it is.
+    """
+    for width in range(1, _WIDTHS + 1):
+        context.run([0] * width, 0, head=True)
+        context.logits(width)
+        context.clear()
 
 
 def default_threads(weight_bytes: int) -> int:

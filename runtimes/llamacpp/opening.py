@@ -8,10 +8,14 @@ from pathlib import Path
 
 from edgedec._support.files import check_regular, open_regular
 from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.gguf import GgufHeader
 from edgedec.gguf.parts import named_parts
 from edgedec.records.load import LoadOptions
+from edgedec.runtimes.llamacpp import remote
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, load_plugins
 from edgedec.runtimes.llamacpp.library import (
+    Caller,
+    Direct,
     Params,
     Weights,
     api,
@@ -21,6 +25,7 @@ from edgedec.runtimes.llamacpp.library import (
     version,
     warned,
 )
+from edgedec.runtimes.llamacpp.link import Link
 
 _MAGIC = b"GGUF"
 _AUTO, _READ, _MAP, _LOCK, _MAP_AND_LOCK = -1, 0, 1, 2, 3  # llama_load_mode
@@ -56,28 +61,40 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
 
     Raises:
         BundleError: llama.cpp cannot load it, or it is not a decoder.
-        RuntimeUnavailable: the device, or locked memory, is not available.
+        RuntimeUnavailable: the device, a server, or locked memory is not available.
+        InputError: a server's address, see ``endpoints``.
+        PassFailed: a server vanished meanwhile.
 
     """
     load_plugins()
     params: Params = api.llama_model_default_params()
     params.load_mode = _load_mode(options)
     params.use_extra_bufts = reorders_weights() and options.own.get("repack") is not False
-    chosen = _choose(options)
+    layers = options.own.get("gpu_layers")
+    call: Caller = Direct()
+    if servers := remote.named(options):
+        found = remote.find(servers, trust=bool(options.own.get("rpc_trust")))
+        if layers is None:
+            layers = _layers_that_fit(file, found)
+        call, chosen = remote.connect(found)
+    else:
+        chosen = _choose(options)
     pointers = (ctypes.c_void_p * (len(chosen) + 1))(*(device.pointer for device in chosen), None)
-    if options.device is not None:
+    if options.device is not None or servers:
         params.devices = ctypes.addressof(pointers)
-    if (layers := options.own.get("gpu_layers")) is not None:
+    if layers is not None:
         params.n_gpu_layers = layers
     forget()
     try:
         check_regular(named_parts(file))
     except OSError as error:
         raise BundleError(f"{file}: cannot be read: {error.strerror}") from None
-    pointer = api.llama_model_load_from_file(os.fsencode(file), params)
+    pointer = call(api.llama_model_load_from_file, os.fsencode(file), params)
     if not pointer:
         raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
-    weights = Weights(pointer)
+    weights = Weights(pointer, call)
+    if isinstance(call, Link):
+        call.watch()
     if options.own.get("mlock") and warned("mlock"):
         raise RuntimeUnavailable(
             "the weights could not be locked in memory: raise the limit (ulimit -l) or leave "
@@ -88,10 +105,20 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     return weights
 
 
+def _layers_that_fit(file: Path, found: list[remote.Found]) -> int | None:
+    """Return how many layers the servers hold; None if all of them."""
+    header = GgufHeader.read(file)
+    parts = named_parts(file)
+    count = header.number(f"{header.architecture}.block_count", 0) + 1  # and the output
+    return remote.layers_that_fit(found, sum(part.stat().st_size for part in parts), count)
+
+
 def on_processor(options: LoadOptions) -> bool:
     """Return whether all layers stay on the processor."""
     if options.own.get("gpu_layers") == 0:
         return True
+    if remote.named(options):
+        return False
     if options.device is not None:
         return not _choose(options)
     return not any(device.takes_layers for device in find_backends())

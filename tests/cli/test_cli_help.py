@@ -60,7 +60,7 @@ def test_the_short_page_begins_each_group_of_the_full_one(run: Run, command: str
 
 def test_options_of_one_runtime_have_a_group_of_their_own(run: Run) -> None:
     full = groups(run("generate", "--help-all").stdout)
-    assert full["GGUF only"] == ["--kv", "--gpu-layers"]
+    assert full["GGUF only"] == ["--kv", "--gpu-layers", "--rpc", "--rpc-trust"]
     assert "--weight-memory" in full["Device and memory"]
     assert "GGUF only" not in groups(run("generate", "--help").stdout)
 

@@ -78,6 +78,8 @@ OPEN: list[Row] = [
     (["--no-mmap"], {"mmap": False}),
     (["--no-repack"], {"repack": False}),
     (["--mlock"], {"mlock": True}),
+    (["--rpc", "127.0.0.1:50052,desk:50052"], {"rpc": "127.0.0.1:50052,desk:50052"}),
+    (["--rpc-trust"], {"rpc_trust": True}),
     (["--runtime-option", "mmap=off"], {"mmap": False}),
     (["--runtime-option", "weight_memory=1GB"], {"weight_memory": "1GB"}),
     (["--runtime-option", "draft_kv=f16"], {"draft_kv": "f16"}),

@@ -8,7 +8,7 @@ import pytest
 
 from edgedec.memory.account import AUTO_LENGTH, Account
 from edgedec.planning.memory_fit import footprint
-from edgedec.records.place import Place
+from edgedec.records.place import REMOTE, Place
 from edgedec.records.plan import Plan
 from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile
 from tests.simulated import OTHER, PLACE, measured
@@ -199,3 +199,16 @@ def test_the_demo_pair_takes_about_what_the_formula_says(context):
             "the twin must be caught"
         )
     print(f"{context} tokens: {took / MB:.1f} MB, by the formula {expected / MB:.1f}")
+
+
+def test_weights_on_other_machines_are_not_ours():
+    """Only what the process grew by counts; the control is the same model on a card of its own."""
+    away = Place("gguf", f"{REMOTE}10.0.0.2:50052")
+    big = {"weight_bytes": 900 * MB}
+    there = profile(replace(model("target", 20 * MB, 8000, place=away), **big))
+    found = footprint(there, Plan(away), 1000)
+    assert (found.target, found.target_kv) == (20 * MB, 0)
+    card = Place("gguf", "Vulkan0")
+    here = profile(replace(model("target", 20 * MB, 8000, place=card), **big))
+    found = footprint(here, Plan(card), 1000)
+    assert (found.target, found.target_kv) == (900 * MB, 1001 * 8000)

@@ -1,5 +1,6 @@
 """Which places are measured, and which are left out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.clusters import Cluster
 from edgedec.hardware.device import Device
+from edgedec.hardware.machine import Memory
 from edgedec.loading.sources import Source
 from edgedec.profiling import places
 from edgedec.profiling.places import Wanted
@@ -115,3 +117,37 @@ def test_one_core_is_not_split() -> None:
     assert places.thread_counts(1, thorough=True) == [1]
     assert places.thread_counts(12, thorough=False) == [1, 6, 12]
     assert places.thread_counts(12, thorough=True) == [1, 2, 4, 6, 8, 12]
+
+
+def test_servers_are_one_place_of_the_target(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    here(TWO, onnx=Adapter(), llamacpp=Adapter())
+    asked: list[str] = []
+    monkeypatch.setattr(places.registry, "remote_devices", asked.append)
+    pair = {
+        "target": [source("target", "gguf"), source("target", "onnx")],
+        "draft": [source("draft", "gguf")],
+    }
+    wanted = Wanted(rpc="10.0.0.2:1,10.0.0.3:1", threads=(1,))
+    found, _ = places.sites(pair, wanted)
+    assert labels(found, "target") == [
+        "gguf cpu x1", "gguf rpc:10.0.0.2:1,10.0.0.3:1", "onnx cpu x1",
+    ]  # fmt: skip
+    assert labels(found, "draft") == ["gguf cpu x1"]
+    assert asked == ["10.0.0.2:1,10.0.0.3:1"]
+    assert places.sites(pair, Wanted(threads=(1,)))[0] != found
+
+
+def test_a_target_that_does_not_fit_here_is_measured_on_servers_only(
+    here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here(TWO, llamacpp=Adapter())
+    monkeypatch.setattr(places.registry, "remote_devices", lambda rpc: [])
+    monkeypatch.setattr(places, "memory", lambda: Memory(1000, 1000, None))
+    (large := tmp_path / "large.gguf").write_bytes(bytes(1001))
+    target = replace(source("target", "gguf"), files={"large.gguf": large})
+    found, left_out = places.sites({"target": [target]}, Wanted(rpc="10.0.0.2:1"))
+    assert labels(found, "target") == ["gguf rpc:10.0.0.2:1"]
+    assert any("target on this machine: it takes" in line for line in left_out)
+    large.write_bytes(bytes(999))  # the control
+    found, _ = places.sites({"target": [target]}, Wanted(rpc="10.0.0.2:1"))
+    assert len(found) > 1

@@ -1,0 +1,218 @@
+"""Calls of llama.cpp that may never return, because a server on another machine has vanished.
+
+llama.cpp's RPC client ends the process when a connection breaks: a thread of its own, one for each
+server, calls ``ggml_abort``. Before that, ggml calls an abort callback. Here the callback does not
+return, so that this thread sleeps for good instead of ending the process. The thread that waits for
+its answer inside llama.cpp then waits for good as well. So all calls for such a model run on a
+worker thread, which is left behind; the caller gets an error, and the model is never used again.
+What it holds in this process stays allocated: local layers, which are mapped from the file, and
+buffers. A later connection to the same server starts afresh (``spelling``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from edgedec.errors import PassFailed
+from edgedec.runtimes.llamacpp import library
+from edgedec.runtimes.llamacpp.connections import connections, is_alive, keep_asking
+from edgedec.runtimes.llamacpp.endpoints import Endpoint
+
+# How long Ctrl-C waits for the end of a pass, after which its servers are given up.
+_PATIENCE_S = 10.0
+# How long an address is tried before it is asked in a child process, which takes longer.
+_GLANCE_S = 3.0
+_CLIENT = b"ggml-rpc"  # the source file, with which its messages begin
+_ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+_lock = threading.Lock()
+_losses: Counter[tuple[str, int]] = Counter()
+
+
+class Link:
+    """Runs llama.cpp's calls for one model whose layers are on other machines.
+
+    Called as ``link(function, *arguments)``; one call at a time, each on the worker thread.
+
+    Args:
+        servers: that the model is spread over.
+
+    Attributes:
+        lost: why it cannot be used any more; None while it can.
+
+    Raises:
+        PassFailed: by a call, once a server has vanished.
+
+    """
+
+    def __init__(self, servers: Sequence[Endpoint]) -> None:
+        self.servers = tuple(servers)
+        self.lost: str | None = None
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[_Answer | None] = queue.SimpleQueue()
+        self._turn = threading.Lock()
+        _catch_aborts()
+        with _lock:
+            _links.add(self)
+        worker = threading.Thread(
+            target=_work, args=(self._tasks,), name="edgedec-rpc", daemon=True
+        )
+        worker.start()
+        weakref.finalize(self, self._tasks.put, None)
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a call of llama.cpp returns."""
+        with self._turn:
+            answers = self._answers = queue.SimpleQueue()
+            if self.lost is not None:
+                raise PassFailed(self.lost)
+            self._tasks.put((function, arguments, answers))
+            try:
+                answer = answers.get()
+            except BaseException:  # Ctrl-C: the pass goes on, and nothing may run beside it
+                self._finish(answers)
+                raise
+        if answer is None:
+            raise PassFailed(self.lost)
+        result, error, errors, warnings = answer
+        library.told(errors, warnings)
+        if error is not None:
+            raise error
+        return result
+
+    def post(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Have a call run later, unless a server has vanished by then; for what frees memory."""
+        if self.lost is None:
+            self._tasks.put((function, arguments, None))
+
+    def watch(self) -> None:
+        """Notice a network that is cut without a word; once a model is loaded."""
+        for _, connection in self._connections():
+            keep_asking(connection)
+
+    def gone(self) -> list[Endpoint]:
+        """Return the servers to which no connection is left."""
+        alive = {there for there, connection in self._connections() if is_alive(connection)}
+        return [one for one in self.servers if (one.address, one.port) not in alive]
+
+    def lose(self, gone: Sequence[Endpoint]) -> None:
+        """Give the model up, and end its connections, so that servers take another client."""
+        if self.lost is None:
+            self.lost = (
+                f"the connection to llama.cpp's server {', '.join(one.name for one in gone)} was"
+                " lost in a pass: start the server again, then ask again"
+            )
+            _losses.update((one.address, one.port) for one in self.servers)
+            for _, connection in self._connections():
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        self._answers.put(None)
+
+    def _connections(self) -> Iterator[tuple[tuple[str, int], socket.socket]]:
+        wanted = {(one.address, one.port) for one in self.servers}
+        return ((there, each) for there, each in connections() if there in wanted)
+
+    def _finish(self, answers: queue.SimpleQueue[_Answer | None]) -> None:
+        try:
+            answers.get(timeout=_PATIENCE_S)
+        except queue.Empty:
+            self.lose(self.servers)
+
+
+def link_to(server: Endpoint) -> Link | None:
+    """Return the calls of an open model that uses a server; None without one."""
+    there = (server.address, server.port)
+    with _lock:
+        links = [*_links]
+    for link in links:
+        if link.lost is None and there in [(one.address, one.port) for one in link.servers]:
+            return link
+    return None
+
+
+def spelling(server: Endpoint) -> str:
+    """Return an address as llama.cpp is given it, ``HOST:PORT``.
+
+    llama.cpp keeps a connection by the text of its address for as long as a model uses it, and a
+    lost model is never freed. Leading zeros of the port make another text of the same address.
+    """
+    return f"{server.address}:{'0' * _losses[server.address, server.port]}{server.port}"
+
+
+def answers_now(server: Endpoint) -> bool:
+    """Return whether something accepts connections at an address."""
+    try:
+        with socket.create_connection((server.address, server.port), _GLANCE_S):
+            return True
+    except OSError:
+        return False
+
+
+_Task = tuple[Callable[..., Any], tuple[Any, ...], "queue.SimpleQueue[_Answer | None] | None"]
+_Answer = tuple[Any, "Exception | None", list[str], list[str]]
+
+
+def _work(tasks: queue.SimpleQueue[_Task | None]) -> None:
+    """Run tasks in turn; llama.cpp's log is kept by thread, so it goes with the answer."""
+    while (task := tasks.get()) is not None:
+        function, arguments, answers = task
+        library.forget()
+        result, failed = None, None
+        try:
+            result = function(*arguments)
+        except Exception as error:
+            failed = error
+        if answers is not None:
+            answers.put((result, failed, *library.lines()))
+        del task, function, arguments, answers, result, failed
+
+
+@_ABORT  # type: ignore[untyped-decorator]
+def _on_abort(message: bytes) -> None:
+    """Called by ggml on the thread that is about to end the process."""
+    if _CLIENT not in message.split(b": ", 1)[0]:
+        os.write(2, message + b"\n")  # as without a callback
+        return
+    if hasattr(signal, "pthread_sigmask"):  # a signal would wake this thread
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    with _lock:
+        links = [*_links]
+    # The message does not say whose connection this thread has.
+    gone = {link: link.gone() for link in links if link.lost is None}
+    for link, servers in gone.items():
+        if servers or not any(gone.values()):
+            link.lose(servers or link.servers)
+    while True:
+        _sleep_for_good()
+
+
+def _sleep_for_good() -> None:
+    """Sleep without Python's lock: a thread that wanted it back at exit would end the process."""
+    if sys.platform == "win32":
+        ctypes.windll.kernel32.Sleep(0xFFFFFFFF)
+    else:
+        ctypes.CDLL(None).pause()
+
+
+_caught = False
+
+
+def _catch_aborts() -> None:
+    global _caught
+    if not _caught:
+        from edgedec.runtimes.llamacpp.backends import ggml
+
+        ggml().ggml_set_abort_callback(_on_abort)
+        _caught = True
