@@ -42,6 +42,8 @@ class Adapter(Protocol):
     writes files that make a model load faster on this machine. ``quickest(path, options,
     draft) -> str | None`` names the device that computes a target fastest with a draft model of
     this format, or without one if ``draft`` is None, unless that is the default of ``load``.
+    ``load_head(path, files, options) -> HeadModel`` loads a head. ``remote_devices(rpc) ->
+    list[Device]`` asks other machines' servers, if there is an option ``rpc``.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
