@@ -91,7 +91,7 @@ setup: $(DEV)
 
 gguf: $(USE)
 	@echo "Building llama.cpp (about five minutes on two cores)"
-	@$(PIP) install --quiet --editable '.[gguf]'
+	@CMAKE_ARGS="-DGGML_RPC=on $$CMAKE_ARGS" $(PIP) install --quiet --editable '.[gguf]'
 
 demo: $(USE)
 	@$(BIN)/edgedec demo
