@@ -20,7 +20,6 @@ the round's figures afterwards. Its choices may depend on time; the text never d
 
 from edgedec.decoding.policy.base import DraftPolicy, Learning, RoundRecord
 from edgedec.decoding.policy.cost import CostCurve, calibrate
-from edgedec.decoding.policy.expected import expected_rate
 from edgedec.decoding.policy.fixed import Fixed
 from edgedec.decoding.policy.measured import MeasuredCost
 from edgedec.decoding.policy.override import Only, for_request
@@ -34,6 +33,5 @@ __all__ = [
     "Only",
     "RoundRecord",
     "calibrate",
-    "expected_rate",
     "for_request",
 ]

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from edgedec.decoding.policy import CostCurve, expected_rate
+from edgedec.decoding.policy import CostCurve
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
+from edgedec.decoding.policy.expected import expected_rate
 
 FLAT = CostCurve((1, 17), (1.0, 1.0))
 LINEAR = CostCurve((1, 2, 17), (1.0, 2.0, 17.0))
