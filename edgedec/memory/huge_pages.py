@@ -2,7 +2,7 @@
 
 A pass over one token reads every weight once. In pages of 4 KB the processor looks up a page for
 each 8,192 of them, and its prefetchers stop at the end of each page: one row of a 0.5 B target in
-four bits takes about an eighth longer than in pages of 2 MB. Runtimes allocate their packed weights
+four bits takes about a ninth longer than in pages of 2 MB. Runtimes allocate their packed weights
 as any other memory, which most Linux distributions keep in small pages unless a program asks. So
 what a runtime has allocated while it loaded is collapsed into huge pages in place
 (``MADV_COLLAPSE``, Linux 6.1), which copies it once. Weights that are pages of a file stay small.
