@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from edgedec.loading.sources import Models
     from edgedec.profiling.prompts import CalibrationPrompt
+    from edgedec.profiling.run import ProfileOptions
     from edgedec.records.plan import Decision
 
 _log = logging.getLogger("edgedec")
@@ -208,8 +209,6 @@ def plan(
     from edgedec.library.locate import path_of
     from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files
-    from edgedec.profiling.places import Wanted
-    from edgedec.profiling.run import ProfileOptions
     from edgedec.records.place import trusting
 
     check_names(options, list(PlanOptions.__annotations__))
@@ -222,10 +221,7 @@ def plan(
         plan_files.check_out(Path(out))  # before measuring for a minute
     given_draft = None if draft is None else path_of(draft, progress=progress)
     models = Models.find(path_of(target, progress=progress), given_draft)
-    prompts, name = _prompts(given["prompts"])
-    measure = ProfileOptions(
-        Wanted(rpc=given["rpc"]), prompts=prompts, prompts_name=name, refresh=given["refresh"]
-    )
+    measure = _measured(given)
     with trusting(given["rpc_trust"]):
         found = decisions.plan(
             models, workload, memory=memory, options=measure, on_progress=progress
@@ -235,6 +231,17 @@ def plan(
     if given["remember"]:
         _remember(found, models, anyway=given["remember_busy"])
     return found
+
+
+def _measured(given: Mapping[str, Any]) -> ProfileOptions:
+    """Return what options of ``plan`` say about measuring."""
+    from edgedec.profiling.places import Wanted
+    from edgedec.profiling.run import ProfileOptions
+
+    prompts, name = _prompts(given["prompts"])
+    return ProfileOptions(
+        Wanted(rpc=given["rpc"]), prompts=prompts, prompts_name=name, refresh=given["refresh"]
+    )
 
 
 def _form(weights: str | None, *, calibrated: bool) -> Form | None:
@@ -253,6 +260,7 @@ def _prompts(given: Any) -> tuple[tuple[CalibrationPrompt, ...] | None, str | No
     """Return the texts to measure on and their name; None for those that come with edgedec."""
     from edgedec.batch.jobs import read_jobs
     from edgedec.profiling.prompts import CalibrationPrompt
+    from edgedec.profiling.run import ProfileOptions
 
     if given is None:
         return None, None

@@ -22,10 +22,10 @@ def command(bundle: str, as_json: bool) -> None:
     are pages of a file in the user's cache, or in $EDGEDEC_CACHE: shared by all processes that load
     the model, and reclaimed by the system when memory is short. Results do not change by a bit. The
     file takes twice the model's space, and ONNX Runtime reads all of it at a load, so a load from a
-    cold disk takes longer. They stay in small pages, so that plain decoding is a tenth slower on
-    Linux, where other weights are put into huge pages; drafted text hardly is. `edgedec cache`
-    lists and removes the file. Models below 34 MB, and GGUF files, which are mapped as they are,
-    need no preparation. MODEL is what `edgedec run` takes.
+    cold disk takes longer. Packed weights in a file stay in small pages, from which plain decoding
+    is slower on Linux, where those in memory are put into huge pages. `edgedec cache` lists and
+    removes the file. Models below 34 MB, and GGUF files, which are mapped as they are, need no
+    preparation. MODEL is what `edgedec run` takes.
 
     \b
     edgedec prepare ./my-bundle

@@ -20,15 +20,18 @@ RPC_TRUST = "EDGEDEC_RPC_TRUST"
 @contextmanager
 def trusting(trust: bool) -> Iterator[None]:
     """Context that trusts every address, also in the child processes that it starts."""
+    if not trust:
+        yield
+        return
     before = os.environ.get(RPC_TRUST)
-    if trust:
-        os.environ[RPC_TRUST] = "1"
+    os.environ[RPC_TRUST] = "1"
     try:
         yield
     finally:
-        if trust:
-            os.environ.pop(RPC_TRUST)
-            os.environ.update({} if before is None else {RPC_TRUST: before})
+        if before is None:
+            del os.environ[RPC_TRUST]
+        else:
+            os.environ[RPC_TRUST] = before
 
 
 def remote_device(load: LoadOptions) -> str | None:

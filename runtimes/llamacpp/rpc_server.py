@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=50052)
     parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--device", action="append", default=[], help="repeatable")
-    parser.add_argument("--rpc-trust", action="store_true", help="listen for strangers, too")
+    parser.add_argument("--rpc-trust", action="store_true", help="also listen on public addresses")
     given = parser.parse_args(arguments)
     try:
         (here,) = endpoints(f"{given.host}:{given.port}", trust=given.rpc_trust)

@@ -23,7 +23,7 @@ from edgedec.runtimes.onnx.openvino.cache import GrowingCache
 
 DEVICE = "CPU"
 OUTPUTS = ("logits", "top_logits", "top_ids")
-# Fewest and most rows of a prefill pass: wider passes are no faster and need more memory.
+# A prefill pass has at least and at most this many rows; more take memory and save no time.
 LEAST_ROWS, WIDEST = 8, 64
 # Most bytes of attention scores in such a pass.
 _SCORE_BYTES = 32 << 20
