@@ -260,7 +260,6 @@ def _prompts(given: Any) -> tuple[tuple[CalibrationPrompt, ...] | None, str | No
     """Return the texts to measure on and their name; None for those that come with edgedec."""
     from edgedec.batch.jobs import read_jobs
     from edgedec.profiling.prompts import CalibrationPrompt
-    from edgedec.profiling.run import ProfileOptions
 
     if given is None:
         return None, None
