@@ -89,7 +89,8 @@ def command(
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
     listed; with --batch-invariant there are none, and with fp32 weights hardly any. Exit code 1:
-    some text differs by more, or nothing was drafted. Texts run past an end of text unless
+    some text differs by more, or nothing was drafted. Where no draft is expected to pay on this
+    machine, drafts of 3 are compared, and a note says so. Texts run past an end of text unless
     --respect-eos.
 
     \b
@@ -200,7 +201,8 @@ def _print(found: Verification, prompts: str) -> None:
         click.echo(f"note: {note}", err=True)
     _print_divergences(found)
     if not found.total("drafted_tokens"):
-        click.echo("nothing was drafted, so nothing was compared: try --draft-length 3", err=True)
+        advice = "try --draft-length 3, or more --max-new-tokens"
+        click.echo(f"nothing was drafted, so nothing was compared: {advice}", err=True)
 
 
 def _verdict(found: Verification) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from edgedec._support.model_path import is_gguf
 from edgedec.bundle import Bundle
@@ -31,6 +32,12 @@ from edgedec.verify.results import Verification, VerificationRow
 Prompts = Sequence[tuple[str, Prompt]]
 # Generations by case and index of the prompt.
 Texts = dict[tuple[str, int], Generation]
+# Where no draft was expected to pay, so that nothing was drafted, texts are drafted with this.
+_LENGTH = 3
+_IDLE = (
+    "drafts were not expected to pay here, so none were made: compared with --draft-length"
+    f" {_LENGTH}"
+)
 
 
 def verify(
@@ -50,7 +57,9 @@ def verify(
         asked: the second text of each prompt; the first is the same without its temperature,
             filters, penalties and bias, and the only one if ``asked`` has none of them.
             Default: 128 tokens at temperature 0.8, seed 0.
-        options: options of the speculative side; the plain side differs only in the drafter.
+        options: options of the speculative side; the plain side differs only in the drafter. Where
+            they leave the length to the policy or a plan and nothing is drafted, the prompts are
+            decoded once more, without a plan, in drafts of 3.
         on_text: called with texts done and texts to do.
         plain: stores the plain texts for another call that differs only in the drafter.
 
@@ -74,12 +83,32 @@ def verify(
     if not plain:
         with Pipeline.open(bundle, plainly(options)) as pipeline:
             plain.update(decode(pipeline, prompts, cases, progress))
+    plan, texts = _speculative(bundle, options, prompts, cases, progress)
+    notes = []
+    if not _drafts(texts) and options.draft_length == "auto":
+        progress.expect(len(prompts) * len(cases))
+        options = options.changed(draft_length=_LENGTH, plan="none")
+        plan, texts = _speculative(bundle, options, prompts, cases, progress)
+        notes = [_IDLE] if _drafts(texts) else []
+    found = divergences(bundle, options, prompts, cases, (plain, {"": texts}))
+    rows = [row("", case, texts, found) for case in cases]
+    return Verification(rows, tokens_of(plain), plan, found, notes)
+
+
+def _speculative(
+    bundle: str | Path,
+    options: OpenOptions,
+    prompts: Prompts,
+    cases: Sequence[Case],
+    progress: Progress,
+) -> tuple[dict[str, Any], Texts]:
+    """Return the plan of the speculative side, and its texts."""
     with Pipeline.open(bundle, options) as pipeline:
-        plan = pipeline.plan
-        drafted = {"": decode(pipeline, prompts, cases, progress)}
-    found = divergences(bundle, options, prompts, cases, (plain, drafted))
-    rows = [row("", case, drafted[""], found) for case in cases]
-    return Verification(rows, tokens_of(plain), plan, found)
+        return pipeline.plan, decode(pipeline, prompts, cases, progress)
+
+
+def _drafts(texts: Texts) -> bool:
+    return any(one.metrics.drafted_tokens for one in texts.values())
 
 
 def plainly(options: OpenOptions) -> OpenOptions:

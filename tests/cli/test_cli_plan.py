@@ -20,6 +20,7 @@ from edgedec.profiling import run as profiling
 from edgedec.profiling.store import identity
 from edgedec.records.place import Place
 from edgedec.records.plan import Decision, Plan
+from edgedec.verify import same_texts
 from tests.profiles import FIRST, SECOND, draft, profile, ran, target
 
 CPU_ALONE = Place("onnx", threads=1)
@@ -77,6 +78,25 @@ def test_a_pair_is_measured_decided_and_the_plan_is_followed(
     facts = json.loads(text.stdout)["plan"]
     assert facts["drafter"] == decision.chosen.plan.drafter
     assert facts["max_context"] == decision.max_context
+
+
+def test_verify_drafts_where_the_plan_does_not(
+    run: Callable, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "plan.json"
+    assert run("plan", bundle, *SHORT, "--out", out).exit_code == 0
+    decision = json.loads(out.read_text())
+    plain = [one for one in decision["candidates"] if one["plan"]["drafter"] == "none"]
+    out.write_text(json.dumps({**decision, "chosen": plain[0]}))
+    ask = ["verify", bundle, "--plan", out, "--count", 1, "-n", 16, "--json"]
+    result = run(*ask)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["drafted_tokens"] > 0
+    assert found["notes"][-1].endswith("compared with --draft-length 3")
+    monkeypatch.setattr(same_texts, "_drafts", lambda texts: True)  # taken for drafted
+    result = run(*ask)
+    assert (result.exit_code, json.loads(result.stdout)["drafted_tokens"]) == (1, 0)
 
 
 def test_a_target_alone_has_a_plan(run: Callable, plain_bundle: Path) -> None:
