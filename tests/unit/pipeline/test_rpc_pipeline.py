@@ -15,6 +15,7 @@ pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 import tiny_bundles
 from tiny_gguf import write_tiny_gguf
 
+from benchmarks.sections.rpc import servers as delayed
 from edgedec.errors import PassFailed, RuntimeUnavailable
 from edgedec.export import ExportOptions
 from edgedec.loading.options import OpenOptions
@@ -120,6 +121,24 @@ def test_this_machine_does_not_take_over(
 
     assert len(unplanned_configurations(OpenOptions(rpc="127.0.0.1:7"))) == 1
     assert len(unplanned_configurations(OpenOptions())) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("full_measurements")
+def test_drafts_are_longer_where_each_pass_waits(files: tuple[Path, Path]) -> None:
+    """A round trip is paid once a pass, and the policy knows; the control has a fixed length."""
+
+    def drafted(delay_ms: float, length: object) -> float:
+        with delayed(delay_ms) as (names, _):
+            there = OpenOptions(
+                **SAME, rpc=",".join(names), draft=files[1], drafter="model", draft_length=length
+            )
+            with Pipeline.open(files[0], there) as pipeline:
+                metrics = pipeline.generate(PROMPT, max_new_tokens=96, ignore_eos=True).metrics
+        return metrics.drafted_tokens / metrics.target_passes
+
+    assert drafted(20.0, "auto") > 1.5 * drafted(0.0, "auto")
+    assert drafted(20.0, 2) == pytest.approx(drafted(0.0, 2), rel=0.1)
 
 
 @pytest.mark.slow
