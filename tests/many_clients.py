@@ -21,7 +21,7 @@ class Asked:
     Attributes:
         client, prompt, stream: who asks, for what, and whether for a stream.
         text: what has come of it; ``server`` is who wrote it, "" if nothing has come.
-        became: ``WHOLE``, ``REFUSED`` with an error in the API's form, ``CUT`` by an end of the
+        became: ``WHOLE``, ``REFUSED`` with an API's error that says when to come again, ``CUT`` by an end of the
             connection or an error event after its first tokens, or what else was seen.
         how: the error's words.
 
@@ -106,14 +106,15 @@ class Clients:
     ) -> None:
         async with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
             if answer.status_code != 200 or not one.stream:
-                self._whole(one, answer.status_code, await answer.aread())
+                self._whole(one, answer, await answer.aread())
                 return
             async for line in answer.aiter_lines():
                 if line:
                     self._event(one, line.removeprefix("data: "))
         one.became = one.became or "a stream without an end"
 
-    def _whole(self, one: Asked, status: int, raw: bytes) -> None:
+    def _whole(self, one: Asked, answer: httpx.Response, raw: bytes) -> None:
+        status = answer.status_code
         try:
             body = json.loads(raw)
             if status == 200:
@@ -121,7 +122,7 @@ class Clients:
                 one.became = WHOLE
             else:
                 one.how = f"{status} {body['error']['code']}"
-                one.became = REFUSED
+                one.became = REFUSED if int(answer.headers["retry-after"]) else "at once again"
         except (ValueError, KeyError, TypeError):
             one.became = f"{status}, not in the API's form: {raw[:80]!r}"
         self._look()

@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
+import httpx
 from balancers import BALANCERS, balancing, file_of, program
-from many_clients import CUT, WHOLE, Asked, Clients
+from many_clients import CUT, REFUSED, WHOLE, Asked, Clients
 from serving import Server, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -34,13 +35,19 @@ CARE = {
 
 
 @contextmanager
-def two_servers() -> Iterator[tuple[Server, Server]]:
-    killed = (-signal.SIGKILL,)
+def two_servers(*options: str) -> Iterator[tuple[Server, Server]]:
+    given, killed = (*OPTIONS, *options), (-signal.SIGKILL,)
     with (
-        serving(Path("demo"), "--name", "one", *OPTIONS, ends=killed) as one,
-        serving(Path("demo"), "--name", "two", *OPTIONS, ends=killed) as two,
+        serving(Path("demo"), "--name", "one", *given, ends=killed) as one,
+        serving(Path("demo"), "--name", "two", *given, ends=killed) as two,
     ):
+        for server in (one, two):  # which are there once they answer
+            assert server.get("/health").status_code == 200
         yield one, two
+
+
+def addresses(servers: Sequence[Server]) -> list[str]:
+    return [server.url.removeprefix("http://") for server in servers]
 
 
 def texts_of(server: Server) -> dict[str, str]:
@@ -73,7 +80,6 @@ def ended(
     with two_servers() as (one, two):
         texts = texts_of(two)
         assert texts == texts_of(one)
-        addresses = [server.url.removeprefix("http://") for server in (one, two)]
 
         def act(asked: Sequence[Asked]) -> bool:
             if not under_way(asked):
@@ -81,7 +87,7 @@ def ended(
             one.process.send_signal(how)
             return True
 
-        with balancing(name, addresses, folder, change(file_of(name))) as url:
+        with balancing(name, addresses((one, two)), folder, change(file_of(name))) as url:
             clients = Clients(url, texts, CLIENTS, EACH, TOKENS)
             asyncio.run(clients.run(act))
         assert one.process.wait(60) == (0 if how == signal.SIGTERM else -how)
@@ -132,3 +138,86 @@ def test_without_its_care_a_balancer_loses_requests(balancer: str, tmp_path: Pat
     asked, _ = ended(balancer, tmp_path, signal.SIGKILL, careless)
     print(Counter((one.became, one.how) for one in asked))
     assert lost(asked)
+
+
+def test_full_servers_say_when_to_come_again(balancer: str, tmp_path: Path) -> None:
+    """Two servers have room for a tenth of the clients; the others are told so."""
+    with two_servers("--parallel", "2", "--queue", "8") as servers:
+        texts = texts_of(servers[1])
+        file = file_of(balancer).replace("maxconn 64", "maxconn 200")  # none waits in HAProxy
+        with balancing(balancer, addresses(servers), tmp_path, file) as url:
+            clients = Clients(url, texts, CLIENTS, EACH, TOKENS)
+            became = asyncio.run(clients.run(lambda asked: True))
+        print(Counter((one.became, one.how) for one in clients.asked))
+        assert became.keys() == {WHOLE, REFUSED}
+        assert became[WHOLE] >= 20
+
+
+# What makes requests of a session go to one server, and what does not.
+STICKY = {
+    "nginx": ("hash $edgedec_session consistent;", ""),
+    "haproxy": ("balance hash var(txn.session)", "balance roundrobin"),
+}
+
+
+@pytest.mark.parametrize("sticky", [True, False])
+def test_a_conversation_stays_on_a_server_that_has_its_beginning(
+    balancer: str, tmp_path: Path, sticky: bool
+) -> None:
+    file = file_of(balancer) if sticky else file_of(balancer).replace(*STICKY[balancer])
+    with (
+        two_servers() as servers,
+        balancing(balancer, addresses(servers), tmp_path, file) as url,
+        httpx.Client(base_url=url, timeout=60) as http,
+    ):
+
+        def talk(number: int) -> tuple[set[str], int]:
+            """The servers of three turns, and the tokens of the last that were cached."""
+            prompt, names = f"def number_{number}(" + "a, b, c, " * 30, set()
+            for _ in range(3):
+                body = {"prompt": prompt, "max_tokens": 8, "temperature": 0}
+                session = {"X-Session-Id": f"session {number}"}
+                found = http.post("/v1/completions", json=body, headers=session).json()
+                names.add(found["model"])
+                prompt += found["choices"][0]["text"]
+            return names, found["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        talks = [talk(number) for number in range(12)]
+        stayed = [names for names, _ in talks if len(names) == 1]
+        if sticky:
+            assert len(stayed) == len(talks)
+            assert set.union(*stayed) == {"one", "two"}
+            assert all(cached > 50 for _, cached in talks)
+        else:
+            assert len(stayed) < len(talks)
+        # Without the header the address counts, which is one here.
+        body = {"prompt": "x", "max_tokens": 1}
+        by_address = {http.post("/v1/completions", json=body).json()["model"] for _ in range(8)}
+        assert len(by_address) == (1 if sticky else 2)
+
+
+def test_each_token_comes_at_once(balancer: str, tmp_path: Path) -> None:
+    """The first ones while the server writes the others; the control gathers them all."""
+    held = (
+        "proxy_ignore_headers X-Accel-Buffering; proxy_buffer_size 1m; proxy_buffers 8 1m;"
+        "proxy_busy_buffers_size 2m;"
+    )
+    # Both are nginx's defaults.
+    gathers = file_of(balancer).replace("proxy_buffering off;", held)
+    gathers = gathers.replace("proxy_http_version 1.1;", "")
+    body = {"prompt": "x", "max_tokens": 900, "temperature": 0, "stream": True}
+    with two_servers() as servers:
+        for file, writes in ((file_of(balancer), 1), (gathers, 0)):
+            if file == gathers and balancer == "haproxy":
+                continue  # has no such setting
+            folder = tmp_path / str(writes)
+            folder.mkdir()
+            with (
+                balancing(balancer, addresses(servers), folder, file) as url,
+                httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as answer,
+            ):
+                lines = (line for line in answer.iter_lines() if line)
+                assert all(next(lines).startswith("data: ") for _ in range(10))
+                running = sum(one.figure("edgedec_running_requests") for one in servers)
+                assert running == writes
+                assert list(lines)[-1] == "data: [DONE]"
