@@ -21,8 +21,9 @@ class Asked:
     Attributes:
         client, prompt, stream: who asks, for what, and whether for a stream.
         text: what has come of it; ``server`` is who wrote it, "" if nothing has come.
-        became: ``WHOLE``, ``REFUSED`` with an API's error that says when to come again, ``CUT`` by an end of the
-            connection or an error event after its first tokens, or what else was seen.
+        became: ``WHOLE``, ``REFUSED`` with an API's error that says when to come again, ``CUT`` by
+            an end of the connection or an error event after its first tokens, or what else was
+            seen.
         how: the error's words.
 
     """

@@ -279,7 +279,6 @@ class Decoder:
             found = strain()
             metrics.slowed_by, metrics.swapped_bytes = found.slowed_by, found.swapped_bytes
 
-
     def _reload(self, open_again: Callable[[], OpenPair]) -> None:
         self._reloading = True
         try:

@@ -70,7 +70,6 @@ class ApiError(Exception):
             headers["WWW-Authenticate"] = "Bearer"
         return Answer(self.body() if body is None else body(self), self.status, headers)
 
-
     def unready(self) -> Answer:
         """Return it as the answer to what asks whether requests are taken: 503 and the reason."""
         body = {"status": self.code, "message": self.message}

@@ -1,4 +1,4 @@
-"""Two servers behind nginx and HAProxy, with 200 clients, while one of them is killed or drained."""
+"""Two servers behind nginx and HAProxy, with 200 clients, while one is killed or drained."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import httpx
 from balancers import BALANCERS, balancing, file_of, program
 from many_clients import CUT, REFUSED, WHOLE, Asked, Clients
 from serving import Server, serving
+from waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 CLIENTS, EACH, TOKENS = 200, 1, 40
@@ -36,13 +37,13 @@ CARE = {
 
 @contextmanager
 def two_servers(*options: str) -> Iterator[tuple[Server, Server]]:
-    given, killed = (*OPTIONS, *options), (-signal.SIGKILL,)
+    given, ends = (*OPTIONS, *options), (-signal.SIGKILL,)
     with (
-        serving(Path("demo"), "--name", "one", *given, ends=killed) as one,
-        serving(Path("demo"), "--name", "two", *given, ends=killed) as two,
+        serving(Path("demo"), "--name", "one", *given, ends=ends) as one,
+        serving(Path("demo"), "--name", "two", *given, ends=ends) as two,
     ):
-        for server in (one, two):  # which are there once they answer
-            assert server.get("/health").status_code == 200
+        for server, name in ((one, "one"), (two, "two")):  # which are there once they answer
+            assert server.get("/v1/models").json()["data"][0]["id"] == name
         yield one, two
 
 
@@ -59,39 +60,41 @@ def texts_of(server: Server) -> dict[str, str]:
     return found
 
 
-def under_way(asked: Sequence[Asked]) -> bool:
-    """Whether texts have been answered, and at least two more come from the first server."""
-    done = sum(one.became == WHOLE for one in asked)
-    return done >= 20 and sum(one.streaming and one.server == "one" for one in asked) >= 2
-
-
-def ended(
-    name: str, folder: Path, how: signal.Signals, change: Callable[[str], str] = str
-) -> tuple[list[Asked], Server]:
-    """Send a signal to the first server while texts come from it; return the requests.
+def requests(url: str, texts: dict[str, str], server: Server, how: signal.Signals) -> list[Asked]:
+    """Send a signal to a server while texts come from it; return what became of all requests.
 
     Args:
-        name: of the balancer.
-        folder: for its files.
-        how: the signal.
-        change: changes the balancer's file.
+        url: of the balancer.
+        texts: the right ones.
+        server: the one to end; ``how`` is the signal.
 
     """
+
+    name = server.said.split()[0]
+
+    def act(asked: Sequence[Asked]) -> bool:
+        done = sum(one.became == WHOLE for one in asked)
+        coming = sum(one.streaming and one.server == name for one in asked)
+        if done < 20 or coming < 2:
+            return False
+        server.process.send_signal(how)
+        return True
+
+    clients = Clients(url, texts, CLIENTS, EACH, TOKENS)
+    asyncio.run(clients.run(act))
+    print(Counter((one.became, one.how) for one in clients.asked))
+    assert server.process.wait(60) == (0 if how == signal.SIGTERM else -how)
+    assert len(clients.asked) == CLIENTS * EACH
+    return clients.asked
+
+
+def killed(name: str, folder: Path, file: str) -> list[Asked]:
+    """Kill one of two servers behind a balancer with this file; return the requests."""
     with two_servers() as (one, two):
         texts = texts_of(two)
         assert texts == texts_of(one)
-
-        def act(asked: Sequence[Asked]) -> bool:
-            if not under_way(asked):
-                return False
-            one.process.send_signal(how)
-            return True
-
-        with balancing(name, addresses((one, two)), folder, change(file_of(name))) as url:
-            clients = Clients(url, texts, CLIENTS, EACH, TOKENS)
-            asyncio.run(clients.run(act))
-        assert one.process.wait(60) == (0 if how == signal.SIGTERM else -how)
-    return clients.asked, one
+        with balancing(name, addresses((one, two)), folder, file) as url:
+            return requests(url, texts, one, signal.SIGKILL)
 
 
 def lost(asked: Sequence[Asked]) -> list[Asked]:
@@ -112,32 +115,43 @@ def balancer(request: pytest.FixtureRequest) -> str:
 def test_a_killed_server_loses_no_request_but_what_was_coming_from_it(
     balancer: str, tmp_path: Path
 ) -> None:
-    asked, _ = ended(balancer, tmp_path, signal.SIGKILL)
-    print(Counter((one.became, one.how) for one in asked))
-    assert len(asked) == CLIENTS * EACH
+    asked = killed(balancer, tmp_path, file_of(balancer))
     assert lost(asked) == []
     assert any(one.became == CUT for one in asked)  # the control of the next test
     assert {one.server for one in asked} == {"one", "two"}
 
 
-def test_a_drained_server_loses_nothing(balancer: str, tmp_path: Path) -> None:
-    asked, _ = ended(balancer, tmp_path, signal.SIGTERM)
-    assert Counter(one.became for one in asked) == {WHOLE: CLIENTS * EACH}
-    assert {one.server for one in asked} == {"one", "two"}
+def test_a_rolling_restart_loses_nothing(balancer: str, tmp_path: Path) -> None:
+    """One server drains and starts again, then the other drains: all under the clients' load."""
+    with (
+        two_servers() as (one, two),
+        balancing(balancer, addresses((one, two)), tmp_path) as url,
+        httpx.Client(base_url=url, timeout=60) as http,
+    ):
+        texts = texts_of(two)
+        asked = requests(url, texts, one, signal.SIGTERM)
+        assert Counter(one.became for one in asked) == {WHOLE: CLIENTS * EACH}
+        assert {one.server for one in asked} == {"one", "two"}
+
+        def names() -> set[str]:
+            body = {"prompt": "x", "max_tokens": 1}
+            sessions = [{"X-Session-Id": f"conversation {number}"} for number in range(32)]
+            sent = [http.post("/v1/completions", json=body, headers=one) for one in sessions]
+            return {one.json()["model"] for one in sent}
+
+        port = one.url.rpartition(":")[2]
+        with serving(Path("demo"), "--name", "three", "--port", port, *OPTIONS):
+            until(lambda: names() == {"two", "three"})
+            asked = requests(url, texts, two, signal.SIGTERM)
+            assert Counter(one.became for one in asked) == {WHOLE: CLIENTS * EACH}
+            assert {one.server for one in asked} == {"two", "three"}
 
 
 def test_without_its_care_a_balancer_loses_requests(balancer: str, tmp_path: Path) -> None:
     """The control of the first test."""
-    pattern, instead = CARE[balancer]
-
-    def careless(text: str) -> str:
-        changed, count = re.subn(pattern, instead, text)
-        assert count == (1 if balancer == "nginx" else 4)
-        return changed
-
-    asked, _ = ended(balancer, tmp_path, signal.SIGKILL, careless)
-    print(Counter((one.became, one.how) for one in asked))
-    assert lost(asked)
+    careless, count = re.subn(*CARE[balancer], file_of(balancer))
+    assert count == (1 if balancer == "nginx" else 4)
+    assert lost(killed(balancer, tmp_path, careless))
 
 
 def test_full_servers_say_when_to_come_again(balancer: str, tmp_path: Path) -> None:

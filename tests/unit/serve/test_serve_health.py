@@ -198,9 +198,7 @@ def test_draining_has_a_limit(start: Callable[..., Any]) -> None:
         start("--grace", "1", "--parallel", "1") as server,
         ThreadPoolExecutor(2) as pool,
     ):
-        asked = [
-            pool.submit(server.post, "/v1/completions", {**LONG, "n": 8}) for _ in range(2)
-        ]
+        asked = [pool.submit(server.post, "/v1/completions", {**LONG, "n": 8}) for _ in range(2)]
         wait_until(lambda: server.figure("edgedec_waiting_requests") == 1)
         server.process.send_signal(signal.SIGTERM)
         for one in asked:
