@@ -85,8 +85,9 @@ class Inside:
     def __init__(self, root: str, user: str, env: dict[str, str]) -> None:
         uid, gid = user.split(":")
         self._before = [
-            shutil.which("chroot") or "chroot", root, "setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups",
-            "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs",
+            shutil.which("chroot") or "chroot", root,
+            "setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--bounding-set=-all",
+            "--inh-caps=-all", "--no-new-privs",
         ]  # fmt: skip
         self._env = env
 

@@ -108,7 +108,11 @@ class Steps:
         for file in (_NAMES, _TRUSTED):  # the machine's own
             shutil.copy(file, self.image.root / file.lstrip("/"))
         uid, gid = self.image.user.split(":")
-        env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "PIP_CERT": _TRUSTED}
+        env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": "/root",
+            "PIP_CERT": _TRUSTED,
+        }
         env |= {name: os.environ[name] for name in _PASSED if name in os.environ} | self.image.env
         command = ["chroot", f"--userspec={uid}:{gid}", self.image.root, "/bin/sh", "-c", rest]
         subprocess.run(command, env=env, check=True)
