@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec.serve.errors import Answer, ApiError
-
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
+from edgedec.serve.form import Router
 
 READY, ALIVE = "/health", "/livez"
 PATHS = frozenset((READY, ALIVE))
 
 
-def routes(app: Routes) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes.
 
     They differ since a full queue must keep a balancer from sending more, but must not have a
@@ -26,12 +23,12 @@ def routes(app: Routes) -> list[Route]:
     """
 
     async def ready(request: Request) -> Response:
-        return _answer(app.served.check_ready)
+        return _answer(router.served.check_ready)
 
     async def alive(request: Request) -> Response:
-        return _answer(app.served.turns.check_alive)
+        return _answer(router.served.turns.check_alive)
 
-    return [app.route(READY, ready, "GET"), app.route(ALIVE, alive, "GET")]
+    return [router.route(READY, ready, "GET"), router.route(ALIVE, alive, "GET")]
 
 
 def _answer(check: Callable[[], None]) -> Response:
