@@ -12,10 +12,12 @@ IDLE = "!document.body.hasAttribute('data-busy')"
 # Answers as the test gives them: `more(delta, pieces)` adds to a stream, `over(reason)` ends it.
 SCRIPTED = """
 window.sent = [];
+window.headers = [];
 window.real ??= window.fetch;
 window.fetch = (path, options) => {
   if (!options?.body) return window.real(path, options);
   window.sent.push(JSON.parse(options.body));
+  window.headers.push(options.headers);
   const written = new TextEncoder();
   const stream = new ReadableStream({ start(to) {
     const event = (chunk) => to.enqueue(written.encode(`data: ${chunk}\\n\\n`));

@@ -49,6 +49,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("benchmarks/*", ("tests/benchmarks/*",)),
     ("tools/*", ("tests/unit/tools/*",)),
     ("android_demo/vectors/*", ("tests/unit/tools/test_vectors.py",)),
+    ("docs/deploy/*", ("tests/packaging/test_deploy*.py", "tests/packaging/test_balanced.py")),
     ("docs/bundle-*", ("tests/unit/bundle/test_bundle_format.py",)),
     ("android_demo/*", ("tests/android/*",)),
     (

@@ -7,10 +7,13 @@ What is lost in the cache is measured or checked again. The others follow the sy
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from edgedec._support.atomic import write_json
+from edgedec.errors import InputError
 
 _NAME = "edgedec"
 
@@ -19,21 +22,33 @@ def library() -> Path:
     """Return the folder of models: ``$EDGEDEC_LIBRARY``, or one in the user's data folder."""
     from platformdirs import user_data_path
 
-    return _moved("EDGEDEC_LIBRARY") or user_data_path(_NAME, appauthor=False) / "library"
+    with _home("EDGEDEC_LIBRARY"):
+        return _moved("EDGEDEC_LIBRARY") or user_data_path(_NAME, appauthor=False) / "library"
 
 
 def config_file() -> Path:
     """Return the file of defaults: ``$EDGEDEC_CONFIG``, or one in the user's config folder."""
     from platformdirs import user_config_path
 
-    return _moved("EDGEDEC_CONFIG") or user_config_path(_NAME, appauthor=False) / "config.toml"
+    with _home("EDGEDEC_CONFIG"):
+        return _moved("EDGEDEC_CONFIG") or user_config_path(_NAME, appauthor=False) / "config.toml"
 
 
 def history_file() -> Path:
     """Return the file of what was typed in chats, in the user's state folder."""
     from platformdirs import user_state_path
 
-    return _moved("EDGEDEC_HISTORY") or user_state_path(_NAME, appauthor=False) / "chat-history"
+    with _home("EDGEDEC_HISTORY"):
+        return _moved("EDGEDEC_HISTORY") or user_state_path(_NAME, appauthor=False) / "chat-history"
+
+
+@contextmanager
+def _home(variable: str) -> Iterator[None]:
+    """Say what to do where there is no home, as for a user of a container without an entry."""
+    try:
+        yield
+    except RuntimeError:
+        raise InputError(f"this user has no home folder: set HOME, or {variable}") from None
 
 
 def _moved(variable: str) -> Path | None:

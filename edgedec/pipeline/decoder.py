@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -53,7 +53,7 @@ class Decoder:
     def __init__(self, ways: Configurations) -> None:
         if isinstance(ways, (str, Path)):
             raise InputError(f"a pipeline is opened: Pipeline.open({ways!r:.60})")
-        self._ways = ways
+        self._ways, self._reloading = ways, False
         self._use(ways.open())
         self._queue = Queue(1 + len(self._parts.parallel_engines))
         self._due = False  # whether the models are still to be closed
@@ -87,6 +87,11 @@ class Decoder:
     def opens_again(self) -> bool:
         """True if the next text tries again to open models whose servers were lost."""
         return self._ways.opens_again
+
+    @property
+    def reloading(self) -> bool:
+        """True while models are opened again after a failure, in the thread of a text."""
+        return self._reloading
 
     @property
     def engine(self) -> Engine:
@@ -249,7 +254,7 @@ class Decoder:
             while True:
                 with place.round():
                     if self._parts.closed:  # by a failure that an earlier text ended with
-                        self._use(self._ways.open())
+                        self._reload(self._ways.open)
                     try:
                         if rounds is None or self._parts is not parts:
                             parts = self._parts  # others after a parallel stream's device failed
@@ -259,7 +264,7 @@ class Decoder:
                             rounds = engine.run(request, metrics)
                         emitted = next(rounds, None)
                     except (PassFailed, RuntimeUnavailable) as error:
-                        self._use(self._ways.reopen(parts, error))
+                        self._reload(partial(self._ways.reopen, parts, error))
                         continue
                 if emitted is None:
                     break
@@ -273,6 +278,13 @@ class Decoder:
         if metrics.watched_s >= _LONG_S:
             found = strain()
             metrics.slowed_by, metrics.swapped_bytes = found.slowed_by, found.swapped_bytes
+
+    def _reload(self, open_again: Callable[[], OpenPair]) -> None:
+        self._reloading = True
+        try:
+            self._use(open_again())
+        finally:
+            self._reloading = False
 
 
 def _called(draft: Source, bundle: Bundle | None) -> str:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec._support.fields import one_line
-from edgedec.serve import absent, errors, messages, ollama, page, parsing, responses
+from edgedec.serve import absent, errors, health, messages, ollama, page, parsing, responses
 from edgedec.serve.access import AccessLog
 from edgedec.serve.answers import Writer
 from edgedec.serve.body import Body, parsed
@@ -50,7 +50,7 @@ class Routes:
             self.texts("/v1/completions", Dialect(parsing.completion)),
             self.texts("/v1/chat/completions", Dialect(parsing.chat, templated=True)),
             self.route("/tokenize", self.tokenize, "POST"),
-            self.route("/health", self.health, "GET"),
+            *health.routes(self),
             self.route("/metrics", self.metrics, "GET"),
             self.route("/edgedec/status", self.status, "GET"),
             *responses.routes(self),
@@ -65,7 +65,7 @@ class Routes:
                     CORSMiddleware,
                     allow_origins=self._settings.origins,
                     allow_methods=["GET", "POST"],
-                    allow_headers=["authorization", "content-type"],
+                    allow_headers=["authorization", "content-type", "x-session-id"],
                     expose_headers=[ANSWERED_BY, IGNORED],
                 )
             )
@@ -121,9 +121,6 @@ class Routes:
     async def model(self, request: Request) -> Response:
         self.served.check_name(request.path_params["name"])
         return Answer(self.served.card())
-
-    async def health(self, request: Request) -> Response:
-        return Answer({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
         return Response(self.served.metrics.page(), headers={"Content-Type": CONTENT_TYPE})

@@ -65,10 +65,18 @@ class ApiError(Exception):
             body: returns its content; None has OpenAI's format.
 
         """
-        headers = {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
+        headers = self._headers()
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return Answer(self.body() if body is None else body(self), self.status, headers)
+
+    def unready(self) -> Answer:
+        """Return it as the answer to what asks whether requests are taken: 503 and the reason."""
+        body = {"status": self.code, "message": self.message}
+        return Answer(body, 503, self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
 
 
 def refused(param: str, expected: str, got: object) -> ApiError:
@@ -89,6 +97,21 @@ def ending() -> ApiError:
         503, "the server is shutting down: try again later", kind=UNAVAILABLE,
         code="shutting_down", retry_s=5,
     )  # fmt: skip
+
+
+def reloading() -> ApiError:
+    """Return the error of a server whose model is opened again after a failure."""
+    return ApiError(
+        503, "the model is being opened again: try again later", kind=UNAVAILABLE,
+        code="reloading", retry_s=5,
+    )  # fmt: skip
+
+
+def stopped() -> ApiError:
+    """Return the error of a server whose decoding thread has ended."""
+    return ApiError(
+        503, "decoding has stopped: start the server again", kind=UNAVAILABLE, code="stopped"
+    )
 
 
 def of(error: Exception) -> ApiError:

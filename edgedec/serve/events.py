@@ -40,6 +40,7 @@ class EventStream(Response):
     ) -> None:
         super().__init__(media_type=form.media_type, headers=headers)
         del self.headers["content-length"]
+        self.headers["x-accel-buffering"] = "no"  # nginx passes each event on at once
         self._writer, self._form, self._ticket, self._first = writer, form, ticket, first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,12 +11,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgedec._support.fields import one_line
-from edgedec.serve import page
+from edgedec.serve import health, page
 from edgedec.serve.errors import ApiError
 from edgedec.serve.settings import Settings
 
 # Routes without a key: what watches whether the server is up, and the page, which asks for it.
-_OPEN = page.PATHS | {"/health"}
+_OPEN = page.PATHS | health.PATHS
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

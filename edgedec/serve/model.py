@@ -15,7 +15,7 @@ from edgedec.pipeline import Pipeline
 from edgedec.serve.bodies import Bodies
 from edgedec.serve.body import MOST_VALUES, parsed
 from edgedec.serve.compiling import Compiler
-from edgedec.serve.errors import UNAVAILABLE, ApiError
+from edgedec.serve.errors import UNAVAILABLE, ApiError, reloading
 from edgedec.serve.lane import Lane
 from edgedec.serve.metrics import ServerMetrics
 from edgedec.serve.prompts import Prompts
@@ -75,6 +75,18 @@ class Served:
             settled=lambda: self.reader.settle(_SETTLED_S),
         )
         self.metrics.watch(lambda: self.turns.running, lambda: self.turns.waiting)
+
+    def check_ready(self) -> None:
+        """Check that a request would be taken now.
+
+        Raises:
+            ApiError: the queue is full, the server is ending, or its model is being reloaded.
+
+        """
+        self.turns.check_alive()
+        self.turns.check()
+        if self._pipeline.reloading:
+            raise reloading()
 
     def end(self) -> None:
         """Refuse requests from now on, those that wait included; texts go on."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import perf_counter
 from types import FrameType
 
 import uvicorn
@@ -73,7 +74,7 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, whose requests end in order after a signal: first those that wait.
+    """Uvicorn's server, whose requests end in order after a signal.
 
     Args:
         config: of uvicorn.
@@ -85,17 +86,34 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._served = served
         self._hurry = asyncio.Event()
+        self._draining = False
+        self._until = 0.0  # texts go on until then, on the clock of ``perf_counter``
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; at once at a second signal."""
-        again = self.should_exit
-        super().handle_exit(sig, frame)
-        if again:
-            self.force_exit = False  # which would leave texts without an end
+        """Begin to end; at once at a second signal.
+
+        SIGTERM comes from a supervisor: what has come is finished, and health checks are answered
+        meanwhile. SIGINT comes from a person, who does not wait for the queue.
+        """
+        if self._draining or self.should_exit:
             self._hurry.set()
+        else:
+            self._until = perf_counter() + _GOING_ON * self._served.settings.grace_s
+            if sig == signal.SIGTERM:
+                self._draining = True
+                self._served.turns.drain()
+                return
+        super().handle_exit(sig, frame)
+        self.force_exit = False  # which would leave texts without an end
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop listening; while draining, once all is answered or time is up."""
+        over = self._served.turns.idle or perf_counter() >= self._until
+        self.should_exit |= self._draining and over
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse what waits, let texts go on for most of the grace, then end them."""
+        """Refuse what waits, let texts go on for the rest of their time, then end them."""
         self._served.end()
         ending = asyncio.create_task(self._end(self._served.settings.grace_s))
         await super().shutdown(sockets)
@@ -103,7 +121,7 @@ class Server(uvicorn.Server):
 
     async def _end(self, grace_s: float) -> None:
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), _GOING_ON * grace_s)
+            await asyncio.wait_for(self._hurry.wait(), max(0.0, self._until - perf_counter()))
         self._served.turns.end(at_once=True)
         await asyncio.sleep(max(_LEAST_REST_S, (1 - _GOING_ON) * grace_s))
         for connection in list(self.server_state.connections):  # whose clients take no more

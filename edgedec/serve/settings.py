@@ -39,7 +39,8 @@ class Settings:
         name: the model's id in the API; ``aliases`` are other names for it.
         strict: whether requests for any other name are refused; else the model answers them.
         host: the address it listens on.
-        key: required with every request but ``/health`` and the page; None requires none.
+        key: required with every request but ``/health``, ``/livez`` and the page; None requires
+            none.
         hosts: names, besides addresses and ``localhost``, by which the server may be called.
         origins: of web pages, besides its own, that may call it.
         parallel: texts that take turns.

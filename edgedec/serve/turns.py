@@ -13,7 +13,7 @@ from edgedec.errors import EdgedecError, MemoryBudgetError
 from edgedec.generation.result import Generation
 from edgedec.pipeline import Pipeline
 from edgedec.serve import order
-from edgedec.serve.errors import ApiError, busy, ending
+from edgedec.serve.errors import ApiError, busy, ending, stopped
 from edgedec.serve.settings import Settings
 from edgedec.serve.ticket import News, Ticket, late
 
@@ -48,7 +48,7 @@ class Turns:
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         # True while a text waits for another to end, since memory does not hold both.
-        self._full = self._ending = self._closing = False
+        self._full = self._draining = self._ending = self._closing = False
         self._usual_s = _GUESS_S
         self._thread = threading.Thread(target=self._work, name="edgedec-turns", daemon=True)
         self._thread.start()
@@ -62,6 +62,12 @@ class Turns:
     def waiting(self) -> int:
         """Number of requests that wait for a place."""
         return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """True while no request takes turns or waits."""
+        with self._wake:  # a request on its way from one to the other counts
+            return not (self._running or self._waiting)
 
     def submit(self, ticket: Ticket) -> None:
         """Have a request decoded.
@@ -82,12 +88,26 @@ class Turns:
             ApiError: too many are waiting, or the server is shutting down.
 
         """
-        if self._ending:
+        if self._ending or self._draining:
             raise ending()
         ahead = len(self._waiting) + len(self._running)
         if ahead >= self._settings.parallel + self._settings.queue:
             retry_s = max(1, min(_LONGEST_WAIT_S, round(self._usual_s * ahead)))
             raise busy(f"{len(self._waiting)} requests are waiting: try again later", retry_s)
+
+    def check_alive(self) -> None:
+        """Check that texts can still be decoded.
+
+        Raises:
+            ApiError: the decoding thread has ended.
+
+        """
+        if not self._thread.is_alive():
+            raise stopped()
+
+    def drain(self) -> None:
+        """Turn away requests that come; those that wait or run go on. Signal handlers may call."""
+        self._draining = True
 
     def end(self, *, at_once: bool = False) -> None:
         """Turn away requests that wait and that come; end the running ones only if ``at_once``."""

@@ -2,14 +2,19 @@
 
 import { $ } from "./dom.js";
 
-function headers() {
+// A balancer sends requests of one session to one server, which has their beginning in its cache.
+function headers(session) {
   const key = $("key").value;
-  return { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
+  return {
+    "Content-Type": "application/json",
+    ...(key && { Authorization: `Bearer ${key}` }),
+    ...(session && { "X-Session-Id": session }),
+  };
 }
 
-export async function answer(path, body, signal) {
+export async function answer(path, body, { signal, session } = {}) {
   const sent = body ? { method: "POST", body: JSON.stringify(body) } : {};
-  const found = await fetch(path, { ...sent, headers: headers(), signal });
+  const found = await fetch(path, { ...sent, headers: headers(session), signal });
   if (found.ok) return found;
   let told = { message: `${found.status} ${found.statusText}` };
   try { told = (await found.json()).error; } catch { /* not the API's shape */ }
@@ -59,13 +64,13 @@ export function attributed(text, pieces) {
 }
 
 // Decodes one text. Calls back with { text, thinking, pieces } as they come, pieces being
-// [text, source] of each token; returns the server's figures.
-export async function decode(request, onDelta, signal) {
+// [text, source] of each token; returns the server's figures. `options`: signal, session.
+export async function decode(request, onDelta, options) {
   const chat = "messages" in request;
   const path = chat ? "/v1/chat/completions" : "/v1/completions";
   const body = { stream: true, ...request, edgedec: { pieces: true, ...request.edgedec } };
   let figures = null;
-  for await (const chunk of events(await answer(path, body, signal))) {
+  for await (const chunk of events(await answer(path, body, options))) {
     const [choice] = chunk.choices;
     if (!choice) continue;
     const ours = chunk.edgedec || {};

@@ -186,7 +186,7 @@ async function decodeInto(turn) {
       if (performance.now() - seen.saved < SAVED_EVERY_MS) return;
       seen.saved = performance.now();
       keep();
-    }, signal);
+    }, { signal, session: talk.id });
     turn.figures = inFigures(figures, seen.tokens, performance.now() - seen.began);
     turn.note = cut(figures, seen.tokens);
   } catch (error) {

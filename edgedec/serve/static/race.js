@@ -4,6 +4,7 @@ import { attributed, decode, inWords } from "./api.js";
 import * as busy from "./busy.js";
 import { $, time } from "./dom.js";
 import * as settings from "./settings.js";
+import { newId } from "./store.js";
 import { appendRuns } from "./turns.js";
 
 // Fewer tokens do not say how much faster drafts are.
@@ -19,7 +20,7 @@ function request(prompt, most, drafter) {
   return { ...text, temperature: 0, max_tokens: most, ...(drafter && { edgedec: { drafter } }) };
 }
 
-async function measured(prompt, drafter, signal) {
+async function measured(prompt, drafter, options) {
   const rounds = [];
   let tokens = 0, drafted = 0, written = "";
   const began = performance.now();
@@ -29,17 +30,17 @@ async function measured(prompt, drafter, signal) {
     written += thinking + text;
     const runs = attributed(thinking + text, pieces);
     rounds.push({ at: performance.now() - began, runs, tokens: pieces.length });
-  }, signal);
+  }, options);
   return { rounds, took: performance.now() - began, tokens, drafted, text: written };
 }
 
 // Returns a run of each kind: the fastest of several where they are short, since other programs
 // disturb those most.
-async function runs(prompt, signal) {
+async function runs(prompt, options) {
   const found = { plain: [], fast: [] };
   const measure = async (name, drafter, does) => {
     $("verdict").textContent = `decoding ${does} …`;
-    found[name].push(await measured(prompt, drafter, signal));
+    found[name].push(await measured(prompt, drafter, options));
   };
   do {
     await measure("plain", "none", "plainly");
@@ -98,12 +99,13 @@ function how(slower, count) {
 
 export async function race(prompt) {
   const signal = busy.begin();
+  const options = { signal, session: newId() };
   for (const id of ["plain", "fast", "plain-pace", "fast-pace", "slow"]) $(id).replaceChildren();
   try {
     // The prompt is read once before, so that neither run has the other's advantage.
     $("verdict").textContent = "reading the prompt …";
-    await decode(request(prompt, 1), () => {}, signal);
-    const found = await runs(prompt, signal);
+    await decode(request(prompt, 1), () => {}, options);
+    const found = await runs(prompt, options);
     const { plain, fast, count } = found;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const slower = still ? 0 : Math.max(1, Math.ceil(SHOWN_MS / Math.max(plain.took, fast.took)));

@@ -252,13 +252,13 @@ def test_a_signal_ends_everything_in_order(start: Callable[..., Any], signals: i
                 b"Content-Type: application/json\r\n\r\n{"
             )
             assert server.get("/health").status_code == 200
-            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGINT)
             for one in queued:  # before the streams end
                 assert one.result().status_code == 503
                 assert one.result().headers["retry-after"]
             if signals == 2:
                 assert not any(one.done() for one in streams)
-                server.process.send_signal(signal.SIGTERM)
+                server.process.send_signal(signal.SIGINT)
             assert unfinished.recv(65536).startswith(b"HTTP/1.1 503")
         for one in streams:
             *texts, error, end = one.result()

@@ -36,7 +36,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "/api/chat": {"messages": TALK, "options": {"num_predict": 4}, "stream": False},
     "/api/generate": {"prompt": "x", "options": {"num_predict": 4}, "stream": False},
 }
-OPEN = {"/health", *(one.path for one in page.routes())}
+OPEN = {"/health", "/livez", *(one.path for one in page.routes())}
 
 
 def routes_of(pipeline: Pipeline) -> list[Route]:

@@ -37,6 +37,16 @@ def saved(page: Browser) -> list[Any]:
     return list(page.run(f"{STORE}.then((store) => store.list())"))
 
 
+def test_a_conversation_is_one_session_for_a_balancer(page: Browser) -> None:
+    for text in ("First question", "Second question"):
+        answer(page, text, "Answer")
+    press(page, "New")
+    answer(page, "Another one", "Answer")
+    first, second, other = page.run("window.headers.map((one) => one['X-Session-Id'])")
+    assert first
+    assert first == second != other
+
+
 def test_a_conversation_is_there_after_a_reload(page: Browser, server: Server) -> None:
     answer(page, "First question", "Answer **one**", thinking="So they ask.")
     answer(page, "Second question", "Answer two")

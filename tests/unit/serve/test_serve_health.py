@@ -1,0 +1,207 @@
+"""What a balancer and a supervisor ask: `/health`, `/livez`, and what SIGTERM does to requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+pytest.importorskip("openai", reason="openai not installed: install the extra dev")
+
+import httpx
+from served_here import ASKED, run, serving_here
+from serving import Server, wait_until
+
+from edgedec import Pipeline
+from edgedec.errors import RuntimeUnavailable
+from edgedec.serve.model import Served
+from edgedec.serve.turns import Turns
+
+BODY = {"prompt": "x", "max_tokens": 4}
+# Special tokens, any of which may end a text, are never drawn.
+_ENDS = {str(token): -100 for token in (0, 1, 2, 3, 4, 340, 341)}
+LONG = {**BODY, "max_tokens": 1900, "temperature": 0, "logit_bias": _ENDS}
+
+
+async def told(client: httpx.AsyncClient, path: str = "/health") -> tuple[int, str, bool]:
+    """Status, reason, and whether the answer says when to ask again."""
+    answer = await client.get(path)
+    return answer.status_code, answer.json()["status"], "retry-after" in answer.headers
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Texts begin once this is set."""
+    opened, stream = threading.Event(), Pipeline.stream
+
+    def held(self: Pipeline, *given: Any, **more: Any) -> Any:
+        assert opened.wait(60)
+        return stream(self, *given, **more)
+
+    monkeypatch.setattr(Pipeline, "stream", held)
+    yield opened
+    opened.set()
+
+
+def test_a_full_queue_is_unhealthy_and_alive(pipeline: Pipeline, gate: threading.Event) -> None:
+    async def test() -> None:
+        async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
+
+            def ask() -> asyncio.Task[httpx.Response]:
+                return asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
+
+            async def asked(count: int) -> None:
+                while served.turns.running + served.turns.waiting < count:
+                    await asyncio.sleep(0)
+
+            first = ask()
+            await asked(1)
+            assert await told(client) == (200, "ok", False)  # the control: one more may wait
+            second = ask()
+            await asked(2)
+            assert await told(client) == (503, "queue_full", True)
+            assert await told(client, "/livez") == (200, "ok", False)
+            gate.set()
+            assert [(await one).status_code for one in (first, second)] == [200, 200]
+            assert await told(client) == (200, "ok", False)
+
+    run(test())
+
+
+def test_a_server_that_drains_is_unhealthy_and_finishes_what_has_come(
+    pipeline: Pipeline, gate: threading.Event
+) -> None:
+    async def test(drain: Callable[[Served], None], queued: int) -> None:
+        gate.clear()
+        async with serving_here(pipeline, parallel=1, queue=4) as (served, client):
+            sent = {**ASKED, **BODY}
+            asked = [
+                asyncio.create_task(client.post("/v1/completions", json=sent)) for _ in range(2)
+            ]
+            while not (served.turns.running and served.turns.waiting):
+                await asyncio.sleep(0)
+            assert not served.turns.idle
+            drain(served)
+            assert await told(client) == (503, "shutting_down", True)
+            assert await told(client, "/livez") == (200, "ok", False)
+            late = await client.post("/v1/completions", json=sent)
+            assert (late.status_code, late.headers["retry-after"]) == (503, "5")
+            gate.set()
+            assert [(await one).status_code for one in asked] == [200, queued]
+            while not served.turns.idle:
+                await asyncio.sleep(0)
+
+    run(test(lambda served: served.turns.drain(), 200))
+    run(test(Served.end, 503))  # the control: what waits is refused
+
+
+def test_a_reloading_model_is_unhealthy(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looked at while the configuration that replaces a failed one is being opened."""
+    seen: list[tuple[int, str, bool]] = []
+
+    async def test() -> None:
+        async with serving_here(pipeline) as (_, client):
+            opening, opened = threading.Event(), threading.Event()
+
+            def reopen(self: object, parts: Any, error: Exception) -> Any:
+                opening.set()
+                assert opened.wait(60)
+                return parts
+
+            engine = pipeline.engine
+            step, failed = type(engine).run, []
+
+            def failing(self: Any, *given: Any) -> Any:
+                if not failed:
+                    failed.append(True)
+                    raise RuntimeUnavailable("the device is gone")
+                return step(self, *given)
+
+            monkeypatch.setattr(type(engine), "run", failing)
+            monkeypatch.setattr(type(pipeline._ways), "reopen", reopen)
+            asked = asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
+            await asyncio.to_thread(opening.wait, 60)
+            seen.append(await told(client))
+            assert await told(client, "/livez") == (200, "ok", False)
+            opened.set()
+            assert (await asked).status_code == 200
+            seen.append(await told(client))
+
+    run(test())
+    assert seen == [(503, "reloading", True), (200, "ok", False)]
+
+
+def test_a_server_whose_decoding_has_died_is_not_alive(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Turns) -> bool:
+        return False
+
+    async def test(alive: bool) -> None:
+        async with serving_here(pipeline) as (served, client):
+            if not alive:
+                served.turns._thread.join(60)
+            expected = (200, "ok", False) if alive else (503, "stopped", False)
+            assert await told(client, "/livez") == expected
+            assert await told(client) == expected
+
+    run(test(alive=True))
+    monkeypatch.setattr(Turns, "_admit", broken)
+    run(test(alive=False))
+
+
+def _health(server: Server) -> tuple[int, str]:
+    answer = server.get("/health")
+    return answer.status_code, answer.json()["status"]
+
+
+@pytest.mark.parametrize(("sent", "queued"), [(signal.SIGTERM, 200), (signal.SIGINT, 503)])
+def test_sigterm_drains_a_process(
+    start: Callable[..., Any], sent: signal.Signals, queued: int
+) -> None:
+    """At SIGINT, the control, the request that waits is refused."""
+    with (
+        start("--grace", "600", "--parallel", "1") as server,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        body = {**LONG, "n": 3}
+        running = pool.submit(server.post, "/v1/completions", body)
+        wait_until(lambda: server.figure("edgedec_running_requests") == 1)
+        waiting = pool.submit(server.post, "/v1/completions", BODY)
+        wait_until(lambda: server.figure("edgedec_waiting_requests") == 1)
+        assert _health(server) == (200, "ok")
+        server.process.send_signal(sent)
+        if sent == signal.SIGTERM:
+            wait_until(lambda: _health(server) == (503, "shutting_down"))
+            late = server.post("/v1/completions", BODY)
+            assert (late.status_code, late.headers["retry-after"]) == (503, "5")
+            assert json.loads(late.text)["error"]["code"] == "shutting_down"
+            assert server.get("/livez").status_code == 200
+        assert running.result().status_code == 200
+        assert len(running.result().json()["choices"]) == 3
+        assert waiting.result().status_code == queued
+        assert server.process.wait(60) == 0
+
+
+def test_draining_has_a_limit(start: Callable[..., Any]) -> None:
+    """What runs or waits when four fifths of --grace are over gets a clean error."""
+    with (
+        start("--grace", "1", "--parallel", "1") as server,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        asked = [pool.submit(server.post, "/v1/completions", {**LONG, "n": 8}) for _ in range(2)]
+        wait_until(lambda: server.figure("edgedec_waiting_requests") == 1)
+        server.process.send_signal(signal.SIGTERM)
+        for one in asked:
+            assert one.result().status_code == 503
+            assert one.result().json()["error"]["code"] == "shutting_down"
+        assert server.process.wait(60) == 0
