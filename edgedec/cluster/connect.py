@@ -1,0 +1,88 @@
+"""Connects to a Ray cluster; what can go wrong there is one line."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from edgedec._support import installation
+from edgedec._support.fields import one_line
+from edgedec.errors import InputError, RuntimeUnavailable
+
+AUTO = "auto"
+_PATIENCE_S = 5.0
+_START = "start one with `ray start --head`, or give --ray HOST:PORT of its head"
+
+
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Be a driver of a cluster of which this machine is a node, while the block runs.
+
+    Args:
+        address: ``HOST:PORT`` of the head, or ``auto`` for the cluster of this machine.
+
+    Raises:
+        RuntimeUnavailable: no Ray, no cluster, another version of Ray or Python, or no access.
+        InputError: not an address.
+
+    """
+    _check(address)
+    ray = _ray()
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except ConnectionError:
+        raise RuntimeUnavailable(f"no Ray cluster runs here: {_START}") from None
+    except Exception as error:  # whatever Ray raises about versions, access or this node
+        raise RuntimeUnavailable(_said(address, error)) from None
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # nothing to do about a cluster that is gone
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    # Ray reports to its makers what runs on a cluster, unless told otherwise; it asks at import.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise RuntimeUnavailable(
+            installation.needs("--ray", "ray", error.name or "ray")
+        ) from None
+    return ray
+
+
+def _check(address: str) -> None:
+    """Refuse what is not an address, and one on which nothing listens: Ray would try for minutes.
+
+    Raises:
+        InputError: it is not HOST:PORT.
+        RuntimeUnavailable: nothing listens there.
+
+    """
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in address:
+        raise InputError(f"--ray {one_line(address)}: expected HOST:PORT of the cluster's head")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
+    except (OSError, OverflowError):
+        raise RuntimeUnavailable(f"no Ray cluster answers at {address}: {_START}") from None
+
+
+def _said(address: str, error: Exception) -> str:
+    text = one_line(" ".join(str(error).split()))
+    where = "the cluster" if address == AUTO else f"the cluster at {address}"
+    if "mismatch" in text.lower():
+        return f"{where} has another version of Ray or Python than this machine: {text}"
+    if "uthenticat" in f"{type(error).__name__} {text}":
+        return (
+            f"{where} asks for a token: copy ~/.ray/auth_token of its head to this machine, and"
+            " set RAY_AUTH_MODE=token"
+        )
+    return f"{where} cannot be used from here: {text}"

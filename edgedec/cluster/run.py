@@ -1,0 +1,228 @@
+"""Sends prompts to the workers of a cluster and writes each result once, as it arrives.
+
+A loop around ``ray.wait`` rather than Ray Data: a worker has two prompts in hand, the file of
+results is the only state, and whatever a lost worker had in hand goes back to the front. Ray Data
+would keep its own account of blocks of prompts, which neither knows what is on the disk nor
+survives the driver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from edgedec._support.fields import one_line
+from edgedec.batch.jobs import Job
+from edgedec.batch.run import Sink
+from edgedec.cluster import models
+from edgedec.cluster.common import Run
+from edgedec.cluster.places import Place, places
+from edgedec.cluster.worker import Worker
+from edgedec.errors import RuntimeUnavailable
+
+# Prompts that a worker has in hand: one that it decodes and one that it finds when that has ended.
+IN_HAND = 2
+# Processes that may be lost with a prompt in their hands before that prompt is given up, and
+# processes that may be lost at one place without a single result.
+MOST_TRIES = 3
+_LOOK_S = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class _Hand:
+    """A worker, and what it has in hand.
+
+    Attributes:
+        place: where it is.
+        actor: Ray's handle.
+        ready: whether its pipeline is open.
+        jobs: in the order in which it decodes them.
+
+    """
+
+    place: Place
+    actor: Any
+    ready: bool = False
+    jobs: deque[Job] = field(default_factory=deque)
+
+
+class Crew:
+    """The workers of a run.
+
+    Args:
+        run: what all of them are given.
+        results: where results go; what it has is not done again.
+        threads: cores of a worker; None is all those of its node.
+        note: takes a line about a node.
+        arrived: called after each result.
+
+    Attributes:
+        made: texts by the name of the node.
+        failed: lines with an error.
+
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        results: Sink,
+        threads: int | None,
+        note: Callable[[str], object],
+        arrived: Callable[[], object],
+    ) -> None:
+        self.made: Counter[str] = Counter()
+        self.failed = 0
+        self._run, self._results, self._threads = run, results, threads
+        self._note, self._arrived = note, arrived
+        self._waiting: deque[Job] = deque()
+        self._tries: Counter[str] = Counter()
+        self._losses: Counter[Place] = Counter()
+        self._hands: list[_Hand] = []
+        self._calls: dict[Any, _Hand] = {}
+        self._known: set[str] = set()
+        self._sent: dict[str, models.Chunks] = {}
+        import ray
+        from ray.exceptions import RayError
+
+        self._ray, self._error = ray, RayError
+        self._actor = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
+
+    def decode(self, jobs: Sequence[Job]) -> None:
+        """Decode the jobs that have no result yet.
+
+        Raises:
+            RuntimeUnavailable: no node is left that can.
+            InputError: the file of results cannot be written.
+
+        """
+        self._waiting = deque(job for job in jobs if job.id not in self._results.done)
+        try:
+            self._look()
+            while self._waiting or any(hand.jobs for hand in self._hands):
+                self._step()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End all workers, whatever they have in hand."""
+        for hand in [*self._hands]:
+            self._end(hand)
+
+    def _step(self) -> None:
+        """Take what has arrived, or look for new nodes."""
+        done: list[Any] = []
+        if self._calls:
+            done, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=_LOOK_S)
+        if not done:
+            self._look()
+        for call in done:
+            hand = self._calls.pop(call)
+            try:
+                answer = self._ray.get(call)
+            except self._error as error:
+                self._lost(hand, one_line(str(error).splitlines()[0]))
+            else:
+                self._take(hand, answer)
+
+    # -- workers --------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Start workers on nodes that are new; raise RuntimeUnavailable if there is no worker."""
+        new = [node for node in self._alive() if node["NodeID"] not in self._known]
+        self._known |= {node["NodeID"] for node in new}
+        found, refused = places(new, self._threads, self._run["bytes"])
+        for line in refused:
+            self._note(f"{line}: it takes no part")
+        for place in found:
+            self._start(place)
+        if not self._hands:
+            raise RuntimeUnavailable(
+                f"no node of the cluster can decode: {len(self._results.done)} results are there;"
+                " run the same command again when one can"
+            )
+
+    def _alive(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _start(self, place: Place) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        where = NodeAffinitySchedulingStrategy(place.node, soft=False)
+        wanted = {"num_cpus": place.cores, "memory": place.bytes, "scheduling_strategy": where}
+        hand = _Hand(place, self._actor.options(**wanted).remote(place.cores))
+        self._hands.append(hand)
+        self._calls[hand.actor.open.remote(self._run, {})] = hand
+
+    def _take(self, hand: _Hand, answer: Mapping[str, Any]) -> None:
+        """Take an answer of a worker, and give it more to do."""
+        if "refused" in answer:
+            self._note(f"{hand.place.name} {answer['refused']}: it takes no part")
+            self._end(hand)
+        elif "missing" in answer:
+            sent = {role: self._chunks(role) for role in answer["missing"]}
+            self._calls[hand.actor.open.remote(self._run, sent)] = hand
+        elif "again" in answer:
+            self._lost(hand, answer["again"])
+        else:
+            if "opened" in answer:
+                hand.ready = True
+            else:
+                self._losses[hand.place] = 0
+                self._keep(hand.jobs.popleft(), answer["fields"], hand.place.name)
+            self._give(hand)
+
+    def _give(self, hand: _Hand) -> None:
+        # Towards the end a slow node shall not hold a prompt that another could begin.
+        most = IN_HAND if len(self._waiting) > len(self._hands) else 1
+        while self._waiting and len(hand.jobs) < most:
+            job = self._waiting.popleft()
+            hand.jobs.append(job)
+            self._calls[hand.actor.decode.remote(asdict(job))] = hand
+
+    def _chunks(self, role: str) -> models.Chunks:
+        if role not in self._sent:
+            model = self._run["models"][role]
+            self._note(f"sending {model['word']}, {models.size(model)}, to nodes that lack it")
+            self._sent[role] = models.chunks(model, self._ray.put)
+        return self._sent[role]
+
+    def _end(self, hand: _Hand) -> None:
+        """End a worker and forget its calls."""
+        self._ray.kill(hand.actor, no_restart=True)
+        self._hands.remove(hand)
+        self._calls = {call: one for call, one in self._calls.items() if one is not hand}
+
+    # -- results --------------------------------------------------------------------------------
+
+    def _keep(self, job: Job, fields: Mapping[str, Any], name: str) -> None:
+        self._results.add(job, dict(fields))
+        self.made[name] += 1
+        self.failed += "error" in fields
+        self._arrived()
+
+    def _lost(self, hand: _Hand, why: str) -> None:
+        """Put back what a worker had in hand, and start another in its place if that may help."""
+        self._end(hand)
+        place = hand.place
+        self._losses[place] += 1
+        if hand.jobs:
+            self._blame(hand.jobs[0], place, why)
+        back = [job for job in hand.jobs if job.id not in self._results.done]
+        self._waiting.extendleft(reversed(back))
+        again = f", {len(back)} prompts are done again" if back else ""
+        self._note(f"{place.name} lost a worker ({why}){again}")
+        alive = any(node["NodeID"] == place.node for node in self._alive())
+        if alive and self._losses[place] < MOST_TRIES:
+            self._start(place)
+        for other in self._hands:
+            if other.ready:
+                self._give(other)
+
+    def _blame(self, job: Job, place: Place, why: str) -> None:
+        """Give a prompt up that was being decoded each time a process was lost."""
+        self._tries[job.id] += 1
+        if self._tries[job.id] >= MOST_TRIES:
+            lost = f"given up: {MOST_TRIES} processes were lost while they decoded it, the last"
+            self._keep(job, {"error": f"{lost} on {place.name}: {why}"}, place.name)
