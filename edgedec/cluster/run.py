@@ -197,7 +197,7 @@ class Crew:
     # -- results --------------------------------------------------------------------------------
 
     def _keep(self, job: Job, fields: Mapping[str, Any], name: str) -> None:
-        self._results.add(job, dict(fields))
+        self._results.add(job, {**fields, "node": name})
         self.made[name] += 1
         self.failed += "error" in fields
         self._arrived()

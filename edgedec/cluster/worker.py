@@ -6,7 +6,6 @@ can say so instead of failing to unpickle its classes.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,8 +93,7 @@ class Worker:
             fields, _ = decoded(self._pipeline, asked, own, node.to_end)
         except EdgedecError as error:
             return {"again": one_line(str(error))}
-        made = {"node": platform.node(), "kernels": node.kernels(self._pipeline)}
-        return {"fields": fields | made}
+        return {"fields": fields | {"kernels": node.kernels(self._pipeline)}}
 
 
 def _fetched(reference: Any) -> bytes:

@@ -1,0 +1,192 @@
+"""``edgedec generate --ray`` on real clusters: several raylets, in processes of their own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray_nodes
+from ray_nodes import Nodes
+from waiting import until
+
+import edgedec
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+TOO_SMALL = 40 << 20  # for any process that decodes
+IDS = [f"p{n}" for n in range(16)]
+SAMPLED = ("--max-new-tokens", 400, "--temperature", 0.8, "--seed", 7, "--drafter", "none",
+           "--logit-bias", "0=-100000")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("prompts") / "in.jsonl"
+    lines = [{"id": name, "prompt": f"def {name}("} for name in IDS[:-1]]
+    lines.append({"id": IDS[-1], "messages": [{"role": "user", "content": "Hello"}]})
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Two nodes that no test harms."""
+    with ray_nodes.cluster(tmp_path_factory.mktemp("cluster"), 1, 1) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def ask(start: Callable[..., Any], bundle: Path, prompts: Path, tmp_path: Path):
+    """Start a batch on a cluster, or here, into ``out.jsonl``."""
+
+    def call(nodes: Nodes | None, *more: object, out: str = "out.jsonl", **how: Any) -> Any:
+        command = ["generate", bundle, "--prompts", prompts, "--out", tmp_path / out, *SAMPLED]
+        if nodes is None:
+            return start(*command, *more)
+        return start(*command, *more, "--ray", nodes.address, env=nodes.env, **how)
+
+    return call
+
+
+def ended(process: "subprocess.Popen[bytes]", code: int = 0) -> str:
+    """Return what a process said, at its end."""
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == code, said.decode()
+    return said.decode()
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def once_each(found: Sequence[dict[str, Any]], ids: Sequence[str] = IDS) -> bool:
+    """Whether every id has exactly one result, which is no error."""
+    counts = Counter(line["id"] for line in found)
+    return counts == Counter(ids) and not any("error" in line for line in found)
+
+
+def texts(found: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    return {line["id"]: line["token_ids"] for line in found}
+
+
+def kept(file: Path) -> int:
+    """How many whole lines a file has."""
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def test_the_same_seeds_give_the_same_texts_as_here(nodes: Nodes, ask, tmp_path: Path) -> None:
+    ended(ask(None, out="here.jsonl"))
+    said = ended(ask(nodes))
+    here, there = lines(tmp_path / "here.jsonl"), lines(tmp_path / "out.jsonl")
+    assert once_each(there)
+    assert texts(there) == texts(here)
+    assert {line["settings"] for line in there} == {line["settings"] for line in here}
+    made = Counter(line["node"] for line in there)
+    assert len(made) == 2, "one of the nodes did nothing"
+    for name, count in made.items():
+        assert f"{count} of {len(IDS)} on {name}" in said
+    kernels = there[0]["kernels"]
+    assert (kernels["format"], kernels["threads"]) == ("onnx", 1)
+    assert "onnxruntime" in kernels["packages"]
+    # The control: another seed's texts are others.
+    ended(ask(nodes, "--seed", 8, out="other.jsonl"))
+    assert texts(lines(tmp_path / "other.jsonl")) != texts(here)
+
+
+def test_a_run_goes_on_here_and_there(nodes: Nodes, ask, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    ended(ask(None, out="here.jsonl"))
+    whole = (tmp_path / "here.jsonl").read_bytes().splitlines(keepends=True)
+    out.write_bytes(b"".join(whole[:5]) + whole[5][:40])  # a line that was half written
+    assert f"{out} already has 5 of 16 results" in ended(ask(nodes))
+    found = lines(out)
+    assert once_each(found)
+    assert ["node" in line for line in found] == 5 * [False] + 11 * [True]
+    assert texts(found) == texts([json.loads(line) for line in whole])
+    before = out.read_bytes()
+    ended(ask(nodes))
+    ended(ask(None))
+    assert out.read_bytes() == before
+
+
+def test_a_raylet_that_is_killed(ask, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    more = ("--max-new-tokens", 1500)
+    with ray_nodes.cluster(tmp_path, 1, 1, 1) as nodes:
+        process = ask(nodes, *more)
+        lost = "(127.0.0.4)"
+        until(lambda: process.poll() is not None or lost in (out.read_text() if out.exists() else ""))
+        assert process.poll() is None
+        nodes.kill(2)
+        said = ended(process)
+    found = lines(out)
+    assert once_each(found)
+    assert f"{lost} lost a worker" in said
+    assert "done again" in said
+    ended(ask(None, *more, out="here.jsonl"))
+    assert texts(found) == texts(lines(tmp_path / "here.jsonl"))
+
+
+def test_a_driver_that_is_killed(nodes: Nodes, ask, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    process = ask(nodes)
+    until(lambda: process.poll() is not None or kept(out) >= 3)
+    process.kill()
+    process.communicate()
+    first = out.read_bytes().splitlines(keepends=True)
+    first = [line for line in first if line.endswith(b"\n")]
+    assert 3 <= len(first) < len(IDS)
+    ended(ask(nodes))
+    assert once_each(lines(out))
+    assert out.read_bytes().splitlines(keepends=True)[: len(first)] == first
+
+
+def test_ctrl_c_leaves_a_file_to_go_on_with(nodes: Nodes, ask, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    process = ask(nodes)
+    until(lambda: process.poll() is not None or kept(out) >= 3)
+    process.send_signal(signal.SIGINT)
+    said = ended(process, 130)
+    assert said.splitlines()[-1] == "stopped: run the same command again to continue"
+    assert "Traceback" not in said
+    assert 3 <= len(lines(out)) < len(IDS)
+    ended(ask(nodes))
+    assert once_each(lines(out))
+
+
+def test_nodes_that_cannot_take_part_say_why(ask, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "edgedec"
+    shutil.copytree(Path(edgedec.__file__).parent, other)
+    (other / "_version.py").write_text('__version__ = "0.0.9"\n')
+    with ray_nodes.cluster(tmp_path, 1) as nodes:
+        paths = os.pathsep.join([str(other.parent), nodes.env["PYTHONPATH"]])
+        nodes.add(1, {"PYTHONPATH": paths})
+        nodes.add(1, memory=TOO_SMALL)
+        # Ray's workers also import from the folder that the driver runs in.
+        said = ended(ask(nodes, cwd=tmp_path))
+        assert once_each(lines(tmp_path / "out.jsonl"))
+        assert "(127.0.0.3) has edgedec 0.0.9, this machine has" in said
+        memory = next(line for line in said.splitlines() if "(127.0.0.4)" in line)
+        assert "of memory for Ray, the plan needs" in memory
+    assert {line["node"].split()[-1] for line in lines(tmp_path / "out.jsonl")} == {"(127.0.0.2)"}
+
+
+def test_no_node_that_can_is_one_line(ask, tmp_path: Path) -> None:
+    with ray_nodes.cluster(tmp_path, 0) as nodes:
+        nodes.add(1, memory=TOO_SMALL)
+        refused, last = ended(ask(nodes), 2).splitlines()
+        assert "of memory for Ray, the plan needs" in refused
+        assert last.startswith("edgedec: error: no node of the cluster can decode")
+
+
+def test_no_cluster_is_one_line(ask) -> None:
+    pytest.importorskip("ray")
+    nowhere = type("Nowhere", (), {"address": "127.0.0.1:9", "env": os.environ})
+    (line,) = ended(ask(nowhere), 2).splitlines()
+    assert line.startswith("edgedec: error: no Ray cluster answers at 127.0.0.1:9: start one")
