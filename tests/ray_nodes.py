@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 STORE_BYTES = 80 << 20
 
@@ -42,7 +44,7 @@ class Nodes:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         asked = {"num_cpus": cpus, "object_store_memory": STORE_BYTES, **more}
-        asked["node_ip_address"] = f"127.0.0.{2 + len(self.raylets)}"
+        asked.setdefault("node_ip_address", f"127.0.0.{2 + len(self.raylets)}")
         self._process.stdin.write(json.dumps([asked, env or {}]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -61,7 +63,7 @@ class Nodes:
 
 
 @contextmanager
-def cluster(folder: Path, *cpus: int) -> Iterator[Nodes]:
+def cluster(folder: Path, *cpus: int, **more: Any) -> Iterator[Nodes]:
     """Run nodes with these numbers of cores; the first is the head, where drivers run."""
     pytest.importorskip("ray", reason="needs ray, the extra ray")
     env = os.environ | {
@@ -75,10 +77,80 @@ def cluster(folder: Path, *cpus: int) -> Iterator[Nodes]:
     ) as process:  # fmt: skip
         nodes = Nodes(process, env)
         for count in cpus:
-            nodes.add(count)
+            nodes.add(count, **more)
         yield nodes
         assert process.stdin is not None
         process.stdin.close()  # ends it
+
+
+class Apart:
+    """A network of two addresses: ``here``, and ``there`` in a namespace of its own.
+
+    Attributes:
+        link: what connects them, at this end.
+
+    """
+
+    here, there, link = "10.214.0.1", "10.214.0.2", "edgedecray"
+    _name, _far = "edgedec-ray", "edgedecfar"
+
+    def __enter__(self) -> "Apart":
+        if not hasattr(os, "geteuid") or os.geteuid() or not shutil.which("ip"):
+            pytest.skip("needs root and `ip`, for a network namespace")
+        try:
+            _quiet("ip", "netns", "add", self._name)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespace can be made: {error.stderr}")
+        far = ("peer", "name", self._far, "netns", self._name)
+        _quiet("ip", "link", "add", self.link, "type", "veth", *far)
+        _quiet("ip", "address", "add", f"{self.here}/30", "dev", self.link)
+        _quiet("ip", "link", "set", self.link, "up")
+        _quiet(*self._inside(), "ip", "address", "add", f"{self.there}/30", "dev", self._far)
+        _quiet(*self._inside(), "ip", "link", "set", self._far, "up")
+        _quiet(*self._inside(), "ip", "link", "set", "lo", "up")
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        subprocess.run(["ip", "link", "del", self.link], capture_output=True, check=False)
+        _quiet("ip", "netns", "del", self._name)
+
+    def cut(self) -> None:
+        """Let no packet through any more."""
+        _quiet("ip", "link", "set", self.link, "down")
+
+    def _inside(self) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", self._name)
+
+    @contextmanager
+    def node(self, nodes: Nodes, folder: Path, hidden: Path) -> Iterator[None]:
+        """Run a node there, which has a cache of its own and does not see a folder of this one."""
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block",
+                   f"--address={nodes.address}", f"--node-ip-address={self.there}", "--num-cpus=1",
+                   f"--object-store-memory={STORE_BYTES}"]  # fmt: skip
+        mounts = 'mount -t tmpfs tmpfs "$0" && mount -t tmpfs tmpfs /tmp/ray && exec "$@"'
+        apart = [*self._inside(), "unshare", "--mount", "sh", "-c", mounts, str(hidden), *command]
+        env = nodes.env | {"EDGEDEC_CACHE": str(folder / "cache-there")}
+        with (folder / "there.log").open("w") as log, subprocess.Popen(
+            apart, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
+        ) as process:  # fmt: skip
+            try:
+                until(lambda: "Ray runtime started" in (folder / "there.log").read_text())
+                yield
+            finally:
+                _end_all(process.pid)
+
+
+def _end_all(session: int) -> None:
+    """Kill every process of a session, or that one of it has started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            of = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(of[3]) == session:
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _quiet(*command: str) -> None:
+    subprocess.run(command, capture_output=True, text=True, check=True)
 
 
 def _serve() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import Any
 
 from edgedec._support import installation
@@ -38,7 +39,9 @@ def connected(address: str) -> Iterator[None]:
     except Exception as error:  # whatever Ray raises about versions, access or this node
         raise RuntimeUnavailable(_said(address, error)) from None
     try:
-        yield
+        # Ray prints there what befalls other nodes, in paragraphs; a run says that in lines.
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            yield
     finally:
         with suppress(Exception):  # nothing to do about a cluster that is gone
             ray.shutdown()
@@ -69,10 +72,18 @@ def _check(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in address:
         raise InputError(f"--ray {one_line(address)}: expected HOST:PORT of the cluster's head")
+    if not answers(address):
+        raise RuntimeUnavailable(f"no Ray cluster answers at {address}: {_START}")
+
+
+def answers(address: str) -> bool:
+    """Return whether anything listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
     except (OSError, OverflowError):
-        raise RuntimeUnavailable(f"no Ray cluster answers at {address}: {_START}") from None
+        return False
+    return True
 
 
 def _said(address: str, error: Exception) -> str:

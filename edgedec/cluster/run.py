@@ -18,6 +18,7 @@ from edgedec.batch.jobs import Job
 from edgedec.batch.run import Sink
 from edgedec.cluster import models
 from edgedec.cluster.common import Run
+from edgedec.cluster.connect import answers
 from edgedec.cluster.places import Place, places
 from edgedec.cluster.worker import Worker
 from edgedec.errors import RuntimeUnavailable
@@ -129,7 +130,18 @@ class Crew:
     # -- workers --------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Start workers on nodes that are new; raise RuntimeUnavailable if there is no worker."""
+        """Start workers on nodes that are new.
+
+        Raises:
+            RuntimeUnavailable: there is no worker, or no head any more.
+
+        """
+        head = self._ray.get_runtime_context().gcs_address
+        if not answers(head):  # Ray would wait for a minute, and then end this process
+            raise RuntimeUnavailable(
+                f"the head of the cluster, {head}, is gone: {len(self._results.done)} results are"
+                " there; start the cluster and run the same command again"
+            )
         new = [node for node in self._alive() if node["NodeID"] not in self._known]
         self._known |= {node["NodeID"] for node in new}
         found, refused = places(new, self._threads, self._run["bytes"])
