@@ -65,7 +65,6 @@ class Nodes:
 @contextmanager
 def cluster(folder: Path, *cpus: int, **more: Any) -> Iterator[Nodes]:
     """Run nodes with these numbers of cores; the first is the head, where drivers run."""
-    pytest.importorskip("ray", reason="needs ray, the extra ray")
     env = os.environ | {
         "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(20),
         "RAY_USAGE_STATS_ENABLED": "0", "EDGEDEC_CACHE": str(folder / "cache"),
@@ -94,7 +93,7 @@ class Apart:
     here, there, link = "10.214.0.1", "10.214.0.2", "edgedecray"
     _name, _far = "edgedec-ray", "edgedecfar"
 
-    def __enter__(self) -> "Apart":
+    def __enter__(self) -> Apart:
         if not hasattr(os, "geteuid") or os.geteuid() or not shutil.which("ip"):
             pytest.skip("needs root and `ip`, for a network namespace")
         try:

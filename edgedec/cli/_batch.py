@@ -58,9 +58,7 @@ def _run_jobs(
 
     results: Sink = _Printed()
     if out is not None:
-        results = file = batch.Results(
-            out, batch.settings_of(pipeline, options, accept, answering)
-        )
+        results = file = batch.Results(out, batch.settings_of(pipeline, options, accept, answering))
         note_earlier(out, file, jobs)
 
     def decode(stream: Stream) -> tuple[Generation, bool]:

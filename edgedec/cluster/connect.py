@@ -38,13 +38,13 @@ def connected(address: str) -> Iterator[None]:
         raise RuntimeUnavailable(f"no Ray cluster runs here: {_START}") from None
     except Exception as error:  # whatever Ray raises about versions, access or this node
         raise RuntimeUnavailable(_said(address, error)) from None
-    try:
-        # Ray prints there what befalls other nodes, in paragraphs; a run says that in lines.
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+    # Ray prints there what befalls other nodes, in paragraphs; a run says that in lines.
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        try:
             yield
-    finally:
-        with suppress(Exception):  # nothing to do about a cluster that is gone
-            ray.shutdown()
+        finally:
+            with suppress(Exception):  # nothing to do about a cluster that is gone
+                ray.shutdown()
 
 
 def _ray() -> Any:
@@ -53,9 +53,7 @@ def _ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise RuntimeUnavailable(
-            installation.needs("--ray", "ray", error.name or "ray")
-        ) from None
+        raise RuntimeUnavailable(installation.needs("--ray", "ray", error.name or "ray")) from None
     return ray
 
 

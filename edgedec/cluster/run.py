@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from time import monotonic
 from typing import Any
 
 from edgedec._support.fields import one_line
@@ -28,7 +29,7 @@ IN_HAND = 2
 # Processes that may be lost with a prompt in their hands before that prompt is given up, and
 # processes that may be lost at one place without a single result.
 MOST_TRIES = 3
-_LOOK_S = 2.0
+_LOOK_S, _LONG_S = 2.0, 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +40,7 @@ class _Hand:
         place: where it is.
         actor: Ray's handle.
         ready: whether its pipeline is open.
+        begun: when it was asked for, by the clock; None once that has been said to take long.
         jobs: in the order in which it decodes them.
 
     """
@@ -46,6 +48,7 @@ class _Hand:
     place: Place
     actor: Any
     ready: bool = False
+    begun: float | None = field(default_factory=monotonic)
     jobs: deque[Job] = field(default_factory=deque)
 
 
@@ -58,6 +61,7 @@ class Crew:
         threads: cores of a worker; None is all those of its node.
         note: takes a line about a node.
         arrived: called after each result.
+        worker: the class of the actors.
 
     Attributes:
         made: texts by the name of the node.
@@ -72,6 +76,7 @@ class Crew:
         threads: int | None,
         note: Callable[[str], object],
         arrived: Callable[[], object],
+        worker: type = Worker,
     ) -> None:
         self.made: Counter[str] = Counter()
         self.failed = 0
@@ -88,7 +93,7 @@ class Crew:
         from ray.exceptions import RayError
 
         self._ray, self._error = ray, RayError
-        self._actor = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
+        self._actor = ray.remote(max_restarts=0, max_task_retries=0)(worker)
 
     def decode(self, jobs: Sequence[Job]) -> None:
         """Decode the jobs that have no result yet.
@@ -149,6 +154,10 @@ class Crew:
             self._note(f"{line}: it takes no part")
         for place in found:
             self._start(place)
+        for hand in self._hands:
+            if hand.begun is not None and monotonic() - hand.begun > _LONG_S and not hand.ready:
+                hand.begun = None
+                self._note(f"{hand.place.name}: still waiting for its cores, memory and model")
         if not self._hands:
             raise RuntimeUnavailable(
                 f"no node of the cluster can decode: {len(self._results.done)} results are there;"
@@ -223,7 +232,7 @@ class Crew:
             self._blame(hand.jobs[0], place, why)
         back = [job for job in hand.jobs if job.id not in self._results.done]
         self._waiting.extendleft(reversed(back))
-        again = f", {len(back)} prompts are done again" if back else ""
+        again = f"; to be done again: {', '.join(job.id for job in back)}" if back else ""
         self._note(f"{place.name} lost a worker ({why}){again}")
         alive = any(node["NodeID"] == place.node for node in self._alive())
         if alive and self._losses[place] < MOST_TRIES:

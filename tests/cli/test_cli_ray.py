@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,10 +12,12 @@ from typing import Any
 
 import pytest
 import ray_nodes
-from ray_nodes import Nodes
+import small_disk
+from ray_nodes import Apart, Nodes
 from waiting import until
 
 import edgedec
+from edgedec.cluster import models
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 TOO_SMALL = 40 << 20  # for any process that decodes
@@ -121,14 +122,14 @@ def test_a_raylet_that_is_killed(ask, tmp_path: Path) -> None:
     with ray_nodes.cluster(tmp_path, 1, 1, 1) as nodes:
         process = ask(nodes, *more)
         lost = "(127.0.0.4)"
-        until(lambda: process.poll() is not None or lost in (out.read_text() if out.exists() else ""))
+        until(lambda: process.poll() is not None or kept_by(out, "127.0.0.4"))
         assert process.poll() is None
         nodes.kill(2)
         said = ended(process)
     found = lines(out)
     assert once_each(found)
     assert f"{lost} lost a worker" in said
-    assert "done again" in said
+    assert "; to be done again: p" in said
     ended(ask(None, *more, out="here.jsonl"))
     assert texts(found) == texts(lines(tmp_path / "here.jsonl"))
 
@@ -185,8 +186,57 @@ def test_no_node_that_can_is_one_line(ask, tmp_path: Path) -> None:
         assert last.startswith("edgedec: error: no node of the cluster can decode")
 
 
+def test_a_machine_in_a_network_of_its_own(start, bundle: Path, prompts: Path, tmp_path) -> None:
+    """It does not see the model's folder, and its network is cut in the middle."""
+    model, out = tmp_path / "model", tmp_path / "out.jsonl"
+    shutil.copytree(bundle, model)
+    quick = {"RAY_health_check_period_ms": "300", "RAY_health_check_failure_threshold": "3",
+             "RAY_health_check_timeout_ms": "1000"}  # fmt: skip
+    command = ["generate", model, "--prompts", prompts, *SAMPLED, "--max-new-tokens", 1500]
+    with Apart() as net, ray_nodes.cluster(tmp_path, node_ip_address=net.here) as nodes:
+        nodes.add(1, quick, node_ip_address=net.here)
+        with net.node(nodes, tmp_path, model):
+            process = start(*command, "--out", out, "--ray", nodes.address, env=nodes.env)
+            until(lambda: process.poll() is not None or kept_by(out, net.there))
+            assert process.poll() is None
+            net.cut()
+            said = ended(process)
+    assert once_each(lines(out))
+    assert said.count(f"sending {model}") == 1
+    assert f"({net.there}) lost a worker" in said
+    (sent,) = (path for path in (tmp_path / "cache-there" / "sent").iterdir() if path.is_dir())
+    for name in models.describe(model)["files"]:
+        assert (sent / name).read_bytes() == (model / name).read_bytes()
+    ended(start(*command, "--out", tmp_path / "here.jsonl"))
+    assert texts(lines(out)) == texts(lines(tmp_path / "here.jsonl"))
+
+
+def kept_by(file: Path, address: str) -> bool:
+    """Whether a file has a result of a node."""
+    return file.exists() and f"({address})" in file.read_text("utf-8")
+
+
+def test_a_disk_that_is_full(nodes: Nodes, ask, tmp_path: Path) -> None:
+    with small_disk.mounted(tmp_path / "disk") as disk:
+        filling = small_disk.fill(disk, leave=12_000)
+        last = ended(ask(nodes, out="disk/out.jsonl"), 2).splitlines()[-1]
+        assert "No space left on device: make room and run the same command again" in last
+        assert 0 < len(lines(disk / "out.jsonl")) < len(IDS)
+        filling.unlink()
+        ended(ask(nodes, out="disk/out.jsonl"))
+        assert once_each(lines(disk / "out.jsonl"))
+
+
+def test_two_runs_into_one_file(nodes: Nodes, ask, tmp_path: Path) -> None:
+    first = ask(nodes)
+    until(lambda: first.poll() is not None or kept(tmp_path / "out.jsonl"))
+    (line,) = ended(ask(nodes), 2).splitlines()
+    assert "out.jsonl: another run of --ray writes it" in line
+    ended(first)
+    assert once_each(lines(tmp_path / "out.jsonl"))
+
+
 def test_no_cluster_is_one_line(ask) -> None:
-    pytest.importorskip("ray")
     nowhere = type("Nowhere", (), {"address": "127.0.0.1:9", "env": os.environ})
     (line,) = ended(ask(nowhere), 2).splitlines()
     assert line.startswith("edgedec: error: no Ray cluster answers at 127.0.0.1:9: start one")
