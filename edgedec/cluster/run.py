@@ -8,6 +8,7 @@ survives the driver.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from edgedec._support.fields import one_line
+from edgedec._version import __version__
 from edgedec.batch.jobs import Job
 from edgedec.batch.run import Sink
 from edgedec.cluster import models
@@ -41,7 +43,8 @@ class _Hand:
         actor: Ray's handle.
         ready: whether its pipeline is open.
         begun: when it was asked for, by the clock; None once that has been said to take long.
-        jobs: in the order in which it decodes them.
+        calls: of its methods, in the order in which it answers them.
+        jobs: in the order in which it decodes them, one for each call once it is ready.
 
     """
 
@@ -49,6 +52,7 @@ class _Hand:
     actor: Any
     ready: bool = False
     begun: float | None = field(default_factory=monotonic)
+    calls: deque[Any] = field(default_factory=deque)
     jobs: deque[Job] = field(default_factory=deque)
 
 
@@ -86,7 +90,7 @@ class Crew:
         self._tries: Counter[str] = Counter()
         self._losses: Counter[Place] = Counter()
         self._hands: list[_Hand] = []
-        self._calls: dict[Any, _Hand] = {}
+        self._looked = 0.0
         self._known: set[str] = set()
         self._sent: dict[str, models.Chunks] = {}
         import ray
@@ -119,16 +123,18 @@ class Crew:
     def _step(self) -> None:
         """Take what has arrived, or look for new nodes."""
         done: list[Any] = []
-        if self._calls:
-            done, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=_LOOK_S)
-        if not done:
+        # The first of each: of a worker that is lost, what it had answered before is taken first.
+        if first := {hand.calls[0]: hand for hand in self._hands if hand.calls}:
+            done, _ = self._ray.wait(list(first), num_returns=1, timeout=_LOOK_S)
+        if not first or monotonic() - self._looked > _LOOK_S:
             self._look()
         for call in done:
-            hand = self._calls.pop(call)
+            hand = first[call]
+            hand.calls.popleft()
             try:
                 answer = self._ray.get(call)
             except self._error as error:
-                self._lost(hand, one_line(str(error).splitlines()[0]))
+                self._failed(hand, str(error))
             else:
                 self._take(hand, answer)
 
@@ -141,12 +147,7 @@ class Crew:
             RuntimeUnavailable: there is no worker, or no head any more.
 
         """
-        head = self._ray.get_runtime_context().gcs_address
-        if not answers(head):  # Ray would wait for a minute, and then end this process
-            raise RuntimeUnavailable(
-                f"the head of the cluster, {head}, is gone: {len(self._results.done)} results are"
-                " there; start the cluster and run the same command again"
-            )
+        self._looked = monotonic()
         new = [node for node in self._alive() if node["NodeID"] not in self._known]
         self._known |= {node["NodeID"] for node in new}
         found, refused = places(new, self._threads, self._run["bytes"])
@@ -165,6 +166,13 @@ class Crew:
             )
 
     def _alive(self) -> list[dict[str, Any]]:
+        """Return the nodes that are alive; RuntimeUnavailable if there is no head any more."""
+        head = self._ray.get_runtime_context().gcs_address
+        if not answers(head):  # Ray would wait for a minute, and then end this process
+            raise RuntimeUnavailable(
+                f"the head of the cluster, {head}, is gone: {len(self._results.done)} results are"
+                " there; start the cluster and run the same command again"
+            )
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _start(self, place: Place) -> None:
@@ -174,16 +182,27 @@ class Crew:
         wanted = {"num_cpus": place.cores, "memory": place.bytes, "scheduling_strategy": where}
         hand = _Hand(place, self._actor.options(**wanted).remote(place.cores))
         self._hands.append(hand)
-        self._calls[hand.actor.open.remote(self._run, {})] = hand
+        hand.calls.append(hand.actor.open.remote(self._run, {}))
+
+    def _failed(self, hand: _Hand, error: str) -> None:
+        """Take Ray's error, which is a traceback if Python raised it on the node."""
+        first, *others = error.strip().splitlines()
+        if not hand.ready and (missing := re.search(r"No module named '(edgedec[\w.]*)'", error)):
+            self._refused(hand, f"has no {missing[1]}: install edgedec {__version__} there")
+        else:
+            self._lost(hand, one_line(others[-1] if others and "Traceback" in error else first))
+
+    def _refused(self, hand: _Hand, why: str) -> None:
+        self._note(f"{hand.place.name} {why}: it takes no part")
+        self._end(hand)
 
     def _take(self, hand: _Hand, answer: Mapping[str, Any]) -> None:
         """Take an answer of a worker, and give it more to do."""
         if "refused" in answer:
-            self._note(f"{hand.place.name} {answer['refused']}: it takes no part")
-            self._end(hand)
+            self._refused(hand, answer["refused"])
         elif "missing" in answer:
             sent = {role: self._chunks(role) for role in answer["missing"]}
-            self._calls[hand.actor.open.remote(self._run, sent)] = hand
+            hand.calls.append(hand.actor.open.remote(self._run, sent))
         elif "again" in answer:
             self._lost(hand, answer["again"])
         else:
@@ -200,7 +219,7 @@ class Crew:
         while self._waiting and len(hand.jobs) < most:
             job = self._waiting.popleft()
             hand.jobs.append(job)
-            self._calls[hand.actor.decode.remote(asdict(job))] = hand
+            hand.calls.append(hand.actor.decode.remote(asdict(job)))
 
     def _chunks(self, role: str) -> models.Chunks:
         if role not in self._sent:
@@ -210,10 +229,9 @@ class Crew:
         return self._sent[role]
 
     def _end(self, hand: _Hand) -> None:
-        """End a worker and forget its calls."""
+        """End a worker, whose calls are forgotten."""
         self._ray.kill(hand.actor, no_restart=True)
         self._hands.remove(hand)
-        self._calls = {call: one for call, one in self._calls.items() if one is not hand}
 
     # -- results --------------------------------------------------------------------------------
 

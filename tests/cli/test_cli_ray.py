@@ -165,15 +165,19 @@ def test_nodes_that_cannot_take_part_say_why(ask, tmp_path: Path) -> None:
     other = tmp_path / "other" / "edgedec"
     shutil.copytree(Path(edgedec.__file__).parent, other)
     (other / "_version.py").write_text('__version__ = "0.0.9"\n')
+    older = tmp_path / "older" / "edgedec"
+    shutil.copytree(other, older, ignore=shutil.ignore_patterns("worker.py"))
     with ray_nodes.cluster(tmp_path, 1) as nodes:
-        paths = os.pathsep.join([str(other.parent), nodes.env["PYTHONPATH"]])
-        nodes.add(1, {"PYTHONPATH": paths})
+        for folder in (other, older):
+            paths = os.pathsep.join([str(folder.parent), nodes.env["PYTHONPATH"]])
+            nodes.add(1, {"PYTHONPATH": paths})
         nodes.add(1, memory=TOO_SMALL)
         # Ray's workers also import from the folder that the driver runs in.
         said = ended(ask(nodes, cwd=tmp_path))
         assert once_each(lines(tmp_path / "out.jsonl"))
         assert "(127.0.0.3) has edgedec 0.0.9, this machine has" in said
-        memory = next(line for line in said.splitlines() if "(127.0.0.4)" in line)
+        assert "(127.0.0.4) has no edgedec.cluster.worker: install edgedec" in said
+        memory = next(line for line in said.splitlines() if "(127.0.0.5)" in line)
         assert "of memory for Ray, the plan needs" in memory
     assert {line["node"].split()[-1] for line in lines(tmp_path / "out.jsonl")} == {"(127.0.0.2)"}
 
