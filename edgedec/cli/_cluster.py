@@ -24,9 +24,11 @@ def run(bundle: str, prompts: Path, out: Path, chosen: dict[str, Any], address: 
     from edgedec.batch import run as batch
     from edgedec.batch.jobs import read_jobs
     from edgedec.cluster.common import common, decisive
+    from edgedec.cluster.connect import check
     from edgedec.generation.own_sampling import sampling_of
     from edgedec.loading.build import find_pair
 
+    check(address)
     jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
     target = _library.path(bundle)
     opening = _options.open_options(chosen, target)

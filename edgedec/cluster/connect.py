@@ -30,8 +30,7 @@ def connected(address: str) -> Iterator[None]:
         InputError: not an address.
 
     """
-    _check(address)
-    ray = _ray()
+    ray = check(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except ConnectionError:
@@ -57,21 +56,23 @@ def _ray() -> Any:
     return ray
 
 
-def _check(address: str) -> None:
-    """Refuse what is not an address, and one on which nothing listens: Ray would try for minutes.
+def check(address: str) -> Any:
+    """Return Ray; refuse what is not an address, and one on which nothing listens.
+
+    Ray itself would try for minutes.
 
     Raises:
         InputError: it is not HOST:PORT.
-        RuntimeUnavailable: nothing listens there.
+        RuntimeUnavailable: no Ray is installed, or nothing listens there.
 
     """
-    if address == AUTO:
-        return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in address:
+    if address != AUTO and (not host or not port.isdecimal() or "/" in address):
         raise InputError(f"--ray {one_line(address)}: expected HOST:PORT of the cluster's head")
-    if not answers(address):
+    ray = _ray()
+    if address != AUTO and not answers(address):
         raise RuntimeUnavailable(f"no Ray cluster answers at {address}: {_START}")
+    return ray
 
 
 def answers(address: str) -> bool:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray_nodes
 import small_disk
-from ray_nodes import Apart, Nodes
+from ray_apart import Apart
 from waiting import until
 
 import edgedec
+from benchmarks.ray_nodes import Nodes, cluster
 from edgedec.cluster import models
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -38,7 +38,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """Two nodes that no test harms."""
-    with ray_nodes.cluster(tmp_path_factory.mktemp("cluster"), 1, 1) as nodes:
+    with cluster(tmp_path_factory.mktemp("cluster"), 1, 1) as nodes:
         yield nodes
 
 
@@ -119,7 +119,7 @@ def test_a_run_goes_on_here_and_there(nodes: Nodes, ask, tmp_path: Path) -> None
 def test_a_raylet_that_is_killed(ask, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     more = ("--max-new-tokens", 1500)
-    with ray_nodes.cluster(tmp_path, 1, 1, 1) as nodes:
+    with cluster(tmp_path, 1, 1, 1) as nodes:
         process = ask(nodes, *more)
         lost = "(127.0.0.4)"
         until(lambda: process.poll() is not None or kept_by(out, "127.0.0.4"))
@@ -167,7 +167,7 @@ def test_nodes_that_cannot_take_part_say_why(ask, tmp_path: Path) -> None:
     (other / "_version.py").write_text('__version__ = "0.0.9"\n')
     older = tmp_path / "older" / "edgedec"
     shutil.copytree(other, older, ignore=shutil.ignore_patterns("worker.py"))
-    with ray_nodes.cluster(tmp_path, 1) as nodes:
+    with cluster(tmp_path, 1) as nodes:
         for folder in (other, older):
             paths = os.pathsep.join([str(folder.parent), nodes.env["PYTHONPATH"]])
             nodes.add(1, {"PYTHONPATH": paths})
@@ -183,7 +183,7 @@ def test_nodes_that_cannot_take_part_say_why(ask, tmp_path: Path) -> None:
 
 
 def test_no_node_that_can_is_one_line(ask, tmp_path: Path) -> None:
-    with ray_nodes.cluster(tmp_path, 0) as nodes:
+    with cluster(tmp_path, 0) as nodes:
         nodes.add(1, memory=TOO_SMALL)
         refused, last = ended(ask(nodes), 2).splitlines()
         assert "of memory for Ray, the plan needs" in refused
@@ -197,7 +197,7 @@ def test_a_machine_in_a_network_of_its_own(start, bundle: Path, prompts: Path, t
     quick = {"RAY_health_check_period_ms": "300", "RAY_health_check_failure_threshold": "3",
              "RAY_health_check_timeout_ms": "1000"}  # fmt: skip
     command = ["generate", model, "--prompts", prompts, *SAMPLED, "--max-new-tokens", 1500]
-    with Apart() as net, ray_nodes.cluster(tmp_path, node_ip_address=net.here) as nodes:
+    with Apart() as net, cluster(tmp_path, node_ip_address=net.here) as nodes:
         nodes.add(1, quick, node_ip_address=net.here)
         with net.node(nodes, tmp_path, model):
             process = start(*command, "--out", out, "--ray", nodes.address, env=nodes.env)

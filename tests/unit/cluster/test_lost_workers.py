@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import ray_nodes
 
+from benchmarks.ray_nodes import cluster
 from edgedec.cluster.run import MOST_TRIES
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -20,6 +20,7 @@ from edgedec.batch.jobs import Job
 from edgedec.batch.run import Results, settings
 from edgedec.cluster.common import common, decisive
 from edgedec.cluster.connect import connected
+from benchmarks.ray_nodes import cluster
 from edgedec.cluster.run import Crew
 from edgedec.generation.options import GenerateOptions
 from edgedec.loading.options import OpenOptions
@@ -39,7 +40,7 @@ def test_a_prompt_that_ends_every_process_is_given_up_and_the_others_are_not(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out.jsonl"
-    with ray_nodes.cluster(tmp_path, 1, 1) as nodes:
+    with cluster(tmp_path, 1, 1) as nodes:
         command = [sys.executable, "-c", DRIVER, nodes.address, str(out)]
         done = subprocess.run(command, env=nodes.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
