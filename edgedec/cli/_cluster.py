@@ -66,6 +66,7 @@ def _decode(
             done += 1
             listen("prompts", done, len(jobs))
 
+        listen("prompts", done, len(jobs))
         crew = Crew(shared, results, threads, note, arrived)
         crew.decode(jobs)
     for name, count in crew.made.most_common():

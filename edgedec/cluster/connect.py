@@ -16,6 +16,9 @@ from edgedec.errors import InputError, RuntimeUnavailable
 AUTO = "auto"
 _PATIENCE_S = 5.0
 _START = "start one with `ray start --head`, or give --ray HOST:PORT of its head"
+_TOKEN = (
+    "one with a token needs RAY_AUTH_MODE=token, and ~/.ray/auth_token of its head on this machine"
+)
 
 
 @contextmanager
@@ -33,8 +36,12 @@ def connected(address: str) -> Iterator[None]:
     ray = check(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except ConnectionError:
-        raise RuntimeUnavailable(f"no Ray cluster runs here: {_START}") from None
+    except ConnectionError:  # also of a cluster whose token this machine does not have
+        if address == AUTO:
+            raise RuntimeUnavailable(f"no Ray cluster runs here: {_START}; {_TOKEN}") from None
+        raise RuntimeUnavailable(
+            f"the cluster at {address} does not let this machine in: {_TOKEN}"
+        ) from None
     except Exception as error:  # whatever Ray raises about versions, access or this node
         raise RuntimeUnavailable(_said(address, error)) from None
     # Ray prints there what befalls other nodes, in paragraphs; a run says that in lines.
@@ -49,6 +56,8 @@ def connected(address: str) -> Iterator[None]:
 def _ray() -> Any:
     # Ray reports to its makers what runs on a cluster, unless told otherwise; it asks at import.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Else it warns once a second of a cluster that it cannot reach.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -91,8 +100,5 @@ def _said(address: str, error: Exception) -> str:
     if "mismatch" in text.lower():
         return f"{where} has another version of Ray or Python than this machine: {text}"
     if "uthenticat" in f"{type(error).__name__} {text}":
-        return (
-            f"{where} asks for a token: copy ~/.ray/auth_token of its head to this machine, and"
-            " set RAY_AUTH_MODE=token"
-        )
+        return f"{where} does not let this machine in: {_TOKEN}"
     return f"{where} cannot be used from here: {text}"

@@ -240,6 +240,13 @@ def test_two_runs_into_one_file(nodes: Nodes, ask, tmp_path: Path) -> None:
     assert once_each(lines(tmp_path / "out.jsonl"))
 
 
+def test_another_token_is_one_line(nodes: Nodes, ask) -> None:
+    other = type("Other", (), {"address": nodes.address})
+    other.env = nodes.env | {"RAY_AUTH_TOKEN": 40 * "f"}
+    (line,) = ended(ask(other), 2).splitlines()
+    assert "does not let this machine in: one with a token needs RAY_AUTH_MODE=token" in line
+
+
 def test_no_cluster_is_one_line(ask) -> None:
     nowhere = type("Nowhere", (), {"address": "127.0.0.1:9", "env": os.environ})
     (line,) = ended(ask(nowhere), 2).splitlines()
