@@ -176,7 +176,7 @@ def test_nodes_that_cannot_take_part_say_why(ask, tmp_path: Path) -> None:
         said = ended(ask(nodes, cwd=tmp_path))
         assert once_each(lines(tmp_path / "out.jsonl"))
         assert "(127.0.0.3) has edgedec 0.0.9, this machine has" in said
-        assert "(127.0.0.4) has no edgedec.cluster.worker: install edgedec" in said
+        assert "(127.0.0.4) has no edgedec.cluster.worker: it needs edgedec" in said
         memory = next(line for line in said.splitlines() if "(127.0.0.5)" in line)
         assert "of memory for Ray, the plan needs" in memory
     assert {line["node"].split()[-1] for line in lines(tmp_path / "out.jsonl")} == {"(127.0.0.2)"}
