@@ -54,8 +54,8 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
     is_flag=False,
     flag_value="auto",
     metavar="[HOST:PORT]",
-    help="Decode --prompts on the nodes of a Ray cluster: this machine's, or that of a head. With"
-    " --threads a node holds as many processes as its cores allow, else one with all of them.",
+    help="Decode --prompts on a Ray cluster (extra ray): this machine's, or the one with this head."
+    " A node runs one process on all of its cores, or as many of --threads N as it has room for.",
 )
 @_options.as_json
 def command(
