@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from edgedec.errors import InputError, RuntimeUnavailable
 
 AUTO = "auto"
 _PATIENCE_S = 5.0
+_STDERR = 2
 _START = "start one with `ray start --head`, or give --ray HOST:PORT of its head"
 _TOKEN = (
     "one with a token needs RAY_AUTH_MODE=token, and ~/.ray/auth_token of its head on this machine"
@@ -35,7 +37,8 @@ def connected(address: str) -> Iterator[None]:
     """
     ray = check(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        with _without_warnings():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except ConnectionError:  # also of a cluster whose token this machine does not have
         if address == AUTO:
             raise RuntimeUnavailable(f"no Ray cluster runs here: {_START}; {_TOKEN}") from None
@@ -53,11 +56,26 @@ def connected(address: str) -> Iterator[None]:
                 ray.shutdown()
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Discard what is written to standard error, as Ray's core does once a second while it tries.
+
+    Its level of logging is set by the environment alone, which it remarks on in a line of its own.
+    """
+    sys.stderr.flush()
+    kept, nowhere = os.dup(_STDERR), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, _STDERR)
+        yield
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+        os.close(nowhere)
+
+
 def _ray() -> Any:
     # Ray reports to its makers what runs on a cluster, unless told otherwise; it asks at import.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Else it warns once a second of a cluster that it cannot reach.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     try:
         import ray
     except ModuleNotFoundError as error:
