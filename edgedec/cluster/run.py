@@ -187,7 +187,9 @@ class Crew:
     def _failed(self, hand: _Hand, error: str) -> None:
         """Take Ray's error, which is a traceback if Python raised it on the node."""
         first, *others = error.strip().splitlines()
-        if not hand.ready and (missing := re.search(r"No module named '(edgedec(?:\.\w+)*)'", error)):
+        if not hand.ready and (
+            missing := re.search(r"No module named '(edgedec(?:\.\w+)*)'", error)
+        ):
             self._refused(hand, f"has no {missing[1]}: it needs edgedec {__version__}")
         else:
             self._lost(hand, one_line(others[-1] if others and "Traceback" in error else first))
