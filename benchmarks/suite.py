@@ -28,6 +28,7 @@ from benchmarks.sections.memory import memory_held
 from benchmarks.sections.overlap import overlap, overlap_sampled
 from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
+from benchmarks.sections.ray import ray
 from benchmarks.sections.rpc import rpc
 from benchmarks.sections.serve import serve
 from benchmarks.sections.serve_attacked import serve_attacked
@@ -124,6 +125,7 @@ _SECTIONS = (
     streaming_peer,
     grammar,
     rpc,
+    ray,
     serve,
     serve_attacked,
     static_shapes,

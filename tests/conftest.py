@@ -101,6 +101,10 @@ def missing_coremltools() -> str | None:
     return None if found else "coremltools not installed (extra `coreml`)"
 
 
+def missing_ray() -> str | None:
+    return None if importlib.util.find_spec("ray") else "ray not installed (extra `ray`)"
+
+
 def missing_shared_data() -> str | None:
     return None if SHARED_DATA.is_dir() else "no shared data: set EDGEDEC_SHARED_DATA to its folder"
 
@@ -141,6 +145,7 @@ NEEDS = {
     "torch": missing_torch,
     "optimum": missing_optimum,
     "coreml": missing_coremltools,
+    "ray": missing_ray,
     "shared_data": missing_shared_data,
     "cgroup": missing_cgroup,
 }

@@ -41,6 +41,8 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),
     ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
     ("edgedec/serve/static/*", ("tests/packaging/test_packaging.py",)),
+    ("edgedec/batch/*", ("tests/cli/test_cli_prompts.py", "tests/*ray*", "tests/unit/cluster/*")),
+    ("edgedec/cluster/*", ("tests/*ray*",)),
     ("edgedec/generation/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/pipeline/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/loading/*", ("tests/unit/pipeline/*",)),

@@ -78,6 +78,8 @@ edgedec generate "Hi" --draft lokup
 edgedec generate "Hi" --draft missing.gguf
 edgedec generate "Hi" --draft lookup --drafter model
 edgedec generate "Hi" --draft-length many
+edgedec generate demo --prompts chats.jsonl --ray
+edgedec generate demo --prompts chats.jsonl --out out.jsonl --ray nowhere
 edgedec generate "Hi" --runtime-option mlok=on
 edgedec generate "Hi" --runtime-option mlock=maybe
 edgedec generate "Hi" --accept magic

@@ -192,11 +192,11 @@ def clean() -> None:
 def _state(folder: Path, key: str, what: str) -> None:
     """Write what a folder holds; its files are on the disk, for this user alone."""
     files = {}
-    for file in sorted(folder.iterdir()):
+    for name, file in _files(folder).items():
         file.chmod(0o600)
         sync(file)
         with open_regular(file) as stream:
-            files[file.name] = list(sampled(stream))
+            files[name] = list(sampled(stream))
     raw = {"format": _FORMAT, "key": key, "what": what, "files": files}
     write_json(folder / STATED, raw)
     (folder / STATED).chmod(0o600)
@@ -226,7 +226,7 @@ def _check(folder: Path, key: str) -> None:
         files = found.get("files")
         if not isinstance(files, dict) or not files:
             raise Unusable(f"{STATED} is damaged")
-        if {file.name for file in folder.iterdir()} != {STATED, *files}:
+        if _files(folder).keys() != {STATED, *files}:
             raise Unusable("files are missing, or were added")
         for name, facts in files.items():
             with open_regular(folder / name) as stream:
@@ -252,12 +252,18 @@ def _folders(above: Path) -> list[Path]:
         return []
 
 
+def _files(folder: Path) -> dict[str, Path]:
+    """Return everything in a folder and those in it that is not a folder, by its path there."""
+    found = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(folder).as_posix(): path for path in found}
+
+
 def _measure(path: Path) -> tuple[int, float]:
     """Return the bytes of a folder's files and the time of the last change."""
     size, newest = 0, 0.0
     with suppress(OSError):
         newest = path.stat().st_mtime
-        for file in path.iterdir():
+        for file in _files(path).values():
             facts = file.lstat()
             size += facts.st_size
             newest = max(newest, facts.st_mtime)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,10 @@ from edgedec.errors import BundleError, InputError, Interrupted, PassFailed, Ses
 from edgedec.hardware.resident import peak_bytes
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
+# Runs a stream to its end; returns its result, and whether the user stopped it.
+Decode = Callable[[Stream], tuple[Generation, bool]]
+# A result's fields, and whether the user stopped the text.
+Ended = tuple[dict[str, Any], bool]
 # Options that do not decide the text, or do so under another name.
 _ELSEWHERE = {"drafter", "draft_length", "json_mode", "json_schema", "regex", "grammar"}
 # Options that earlier versions did not have.
@@ -119,10 +123,19 @@ class Results:
             raise InputError(
                 f"{where}: written with other options: repeat them, or give another file to --out"
             )
-        self._ends(str(entry["id"]), entry)
+        if (name := str(entry["id"])) in self.done:
+            raise InputError(f"{where}: a second result of the id {name!r}: remove one of the two")
+        self._ends(name, entry)
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
-        """Write one result through to the disk; InputError if the disk is full."""
+        """Write one result through to the disk, unless its id has one.
+
+        Raises:
+            InputError: the disk is full.
+
+        """
+        if job.id in self.done:
+            return
         self._lines.add({"id": job.id, **fields, "settings": self._settings})
         self._ends(job.id, fields)
 
@@ -147,7 +160,7 @@ def run(
     jobs: list[Job],
     results: Sink,
     options: GenerateOptions,
-    decode: Callable[[Stream], tuple[Generation, bool]],
+    decode: Decode,
     answering: GenerateOptions | None = None,
 ) -> tuple[int, bool]:
     """Decode the prompts that are not done yet.
@@ -172,21 +185,34 @@ def run(
     for job in jobs:
         if job.id in results.done:
             continue
+        own = options if isinstance(job.prompt, str) else answering or options
         try:
-            own = options if isinstance(job.prompt, str) else answering or options
-            result, stopped = decode(job.stream(pipeline, own))
-        except (PassFailed, Interrupted):  # not this prompt's fault
-            raise
-        except (InputError, BundleError, SessionError) as error:
-            results.add(job, {"error": str(error)})
-            failed += 1
-            continue
+            fields, stopped = decoded(pipeline, job, own, decode)
         except KeyboardInterrupt:  # a second Ctrl-C
             return failed, True
         if stopped:
             return failed, True
-        results.add(job, record(result))
+        results.add(job, fields)
+        failed += "error" in fields
     return failed, False
+
+
+def decoded(pipeline: Pipeline, job: Job, options: GenerateOptions, decode: Decode) -> Ended:
+    """Decode one prompt; return its fields, with ``error`` if it cannot be decoded.
+
+    Also return whether the user stopped it.
+
+    Raises:
+        PassFailed, Interrupted: not this prompt's fault.
+
+    """
+    try:
+        result, stopped = decode(job.stream(pipeline, options))
+    except (PassFailed, Interrupted):
+        raise
+    except (InputError, BundleError, SessionError) as error:
+        return {"error": str(error)}, False
+    return record(result), stopped
 
 
 def settings_of(
@@ -196,15 +222,48 @@ def settings_of(
     answering: GenerateOptions | None = None,
 ) -> dict[str, Any]:
     """Return the settings that decide a batch's texts: target, options and rule."""
+    plan = pipeline.plan
+    model = Decisive(pipeline.pair.target.hashes(), accept, plan["max_context"], plan["kv"])
+    return settings(model, options, answering)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisive:
+    """What of an open pipeline decides its texts.
+
+    Attributes:
+        target: sha256 by file.
+        accept: the rule's name, if one was given.
+        max_context: most tokens of prompt and output together.
+        kv: the type of keys and values, if one was given.
+
+    """
+
+    target: dict[str, str]
+    accept: str | None
+    max_context: int
+    kv: str | None
+
+
+def settings(
+    model: Decisive, options: GenerateOptions, answering: GenerateOptions | None = None
+) -> dict[str, Any]:
+    """Return the settings that decide a batch's texts, as ``settings_of`` does without a pipeline.
+
+    Args:
+        model: the target and how it is opened.
+        options: of texts.
+        answering: of answers to messages; None is ``options``.
+
+    """
     decisive = {k: v for k, v in asdict(options).items() if k not in _ELSEWHERE}
     # As below, only if they were chosen.
     decisive = {k: v for k, v in decisive.items() if k not in _LATER or v is not None}
     if answering is not None and answering.sampling != options.sampling:
         decisive["answers"] = asdict(answering.sampling)
-    target = pipeline.pair.target.hashes()
-    limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
+    limits = {"accept": model.accept, "max_context": model.max_context}
     # Only if it was chosen: files of earlier versions lack it.
-    kept = {} if pipeline.plan["kv"] is None else {"kv": pipeline.plan["kv"]}
+    kept = {} if model.kv is None else {"kv": model.kv}
     grammar = options.constraint
     form = {} if grammar is None else {"form": [grammar.kind, grammar.source]}
-    return {"target": target, **limits, **kept, **form, **decisive}
+    return {"target": model.target, **limits, **kept, **form, **decisive}

@@ -27,7 +27,7 @@ RARE: dict[str, tuple[str, ...]] = {
              "ignore_eos", "think_tokens", "reasoning_effort", "hide_thinking"),
     "Drafting": ("draft_length", "draft_context", "accept", "batch_invariant"),
     "Device and memory": ("plan", "kv_memory", "draft_device", "format", "providers",
-                          "runtime_option"),
+                          "runtime_option", "ray"),
     "Output": ("logprobs", "verbose"),
     "Model": ("named",),
 }  # fmt: skip

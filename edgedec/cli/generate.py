@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from edgedec.cli import _help, _library, _model, _options, _sampling, _values
-from edgedec.cli._terminal import INTERRUPTED
-
-if TYPE_CHECKING:
-    from edgedec.batch.jobs import Job
-    from edgedec.batch.run import Sink
-    from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 
@@ -55,6 +49,14 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
     metavar="FILE",
     help="File for the results of --prompts, one per line; ids already there are skipped.",
 )
+@click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[HOST:PORT]",
+    help="Decode --prompts on a Ray cluster (extra ray): this machine's, or the one with this head."
+    " A node runs one process on all of its cores, or as many of --threads N as it has room for.",
+)
 @_options.as_json
 def command(
     bundle: str,
@@ -63,6 +65,7 @@ def command(
     messages: Path | None,
     prompts: Path | None,
     out: Path | None,
+    ray: str | None,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -83,11 +86,14 @@ def command(
     edgedec generate ./my-bundle "Why is the sky blue?" --system "Be brief."
     edgedec generate ./my-bundle "A person in JSON: " --json-schema person.json
     edgedec generate ./my-bundle --prompts in.jsonl --out out.jsonl
+    edgedec generate ./my-bundle --prompts in.jsonl --out out.jsonl --ray
     """  # fmt: skip
     _check(prompts, out, system, as_json, chosen["logprobs"])
+    if ray is not None and out is None:
+        raise click.UsageError("--ray goes with --prompts and --out")
     # Errors in the request are reported before a model is loaded.
     if prompts is not None:
-        _run_all(bundle, prompts, out, chosen)
+        _run_all(bundle, prompts, out, chosen, ray)
         return
     asked = _prompt(prompt, messages, system)
     _sampling.note_system(bundle, system)
@@ -168,21 +174,6 @@ def read_messages(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-class _Printed:
-    """Results that go to standard output."""
-
-    def __init__(self) -> None:
-        self.done: set[str] = set()
-
-    def add(self, job: Job, fields: dict[str, Any]) -> None:
-        from edgedec.cli import _output
-
-        _output.print_json({"id": job.id, **fields})
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 def _run_one(
     bundle: str, asked: str | list[dict[str, Any]], as_json: bool, chosen: dict[str, Any]
 ) -> None:
@@ -205,55 +196,13 @@ def _run_one(
         _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
 
 
-def _run_all(bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any]) -> None:
-    """Continue all prompts of a file."""
-    from edgedec.batch.jobs import read_jobs
-    from edgedec.pipeline import Pipeline
-
-    jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
-    target = _library.path(bundle)
-    with Pipeline.open(target, _options.open_options(chosen, target)) as pipeline:
-        answering = _sampling.generate_options(chosen, pipeline.sampling)
-        _run_jobs(pipeline, jobs, options, answering, out, chosen["accept"])
-
-
-def _run_jobs(
-    pipeline: Pipeline,
-    jobs: list[Job],
-    options: GenerateOptions,
-    answering: GenerateOptions,
-    out: Path | None,
-    accept: str | None,
+def _run_all(
+    bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any], ray: str | None
 ) -> None:
-    from edgedec.batch import run
-    from edgedec.cli import _output
-    from edgedec.hardware.energy import EnergyMeter
+    """Continue all prompts of a file, here or on a cluster."""
+    from edgedec.cli import _batch, _cluster
 
-    results: Sink = _Printed()
-    if out is not None:
-        results = run.Results(out, run.settings_of(pipeline, options, accept, answering))
-        there = sum(job.id in results.done for job in jobs)
-        if there:
-            failed = sum(job.id in results.failed for job in jobs)
-            errors = f", of which {failed} are errors" if failed else ""
-            click.echo(f"{out} already has {there} of {len(jobs)} results{errors}", err=True)
-
-    def decode(stream: Stream) -> tuple[Generation, bool]:
-        meter = EnergyMeter()
-        finished, stopped = _output.collect(stream)
-        sampled = not (options.sampling.greedy and answering.sampling.greedy)
-        _output.show_figures(finished, meter, sampled=sampled)
-        return finished, stopped
-
-    try:
-        failed, stopped = run.run(pipeline, jobs, results, options, decode, answering)
-    except KeyboardInterrupt:  # between two prompts
-        failed, stopped = 0, True
-    finally:
-        results.close()
-    if stopped:
-        click.echo("stopped: run the same command again to continue", err=True)
-        raise click.exceptions.Exit(INTERRUPTED)
-    if failed:
-        click.echo(f"{failed} of {len(jobs)} prompts could not be decoded", err=True)
-        raise click.exceptions.Exit(2)
+    if ray is None or out is None:
+        _batch.run(bundle, prompts, out, chosen)
+    else:
+        _cluster.run(bundle, prompts, out, chosen, ray)

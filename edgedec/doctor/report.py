@@ -32,6 +32,7 @@ OTHERS = {
     "hub": (("huggingface_hub",), "fetches models from a hub, for `edgedec run` and `pull`"),
     "grammar": (("llguidance",), "holds texts to JSON, schemas, expressions and grammars"),
     "serve": (("prometheus_client", "starlette", "uvicorn"), "serves models: `edgedec serve`"),
+    "ray": (("ray",), "decodes prompts on several machines: `edgedec generate --ray`"),
     "report": (("matplotlib",), "draws the page of `python -m benchmarks.report`, in a clone"),
 }
 # A requirement's name; and one of an extra, or for versions of Python before the oldest supported.

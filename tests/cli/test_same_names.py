@@ -89,7 +89,7 @@ COMMAND_ONLY = {
     "model", "named", "prompt",  # arguments of the functions
     "system", "messages",  # likewise, and tested below
     "hide_thinking",  # what is printed
-    "prompts", "out", "as_json",  # many texts and their output
+    "prompts", "out", "ray", "as_json",  # many texts and their output
     "verbose", "verbosity", "help_all", "help", "_click_default_help",
 }  # fmt: skip
 # Names in Python that have none on the command line.

@@ -137,6 +137,23 @@ def test_a_damaged_one_gives_way(disk: DiskCache) -> None:
     assert (found / "file").read_bytes() == b"new"
 
 
+def test_files_in_folders_of_it_are_checked_too(disk: DiskCache) -> None:
+    with disk.writing("a", "what", 8) as folder:
+        (folder / "in" / "it").mkdir(parents=True)
+        (folder / "in" / "it" / "file").write_bytes(b"data")
+    found = disk.find("a")
+    assert found is not None
+    (one,) = entries()
+    assert one.size_bytes > 4
+    (found / "in" / "it" / "more").write_bytes(b"")
+    with pytest.raises(Unusable, match="added"):
+        disk.find("a")
+    (found / "in" / "it" / "more").unlink()
+    (found / "in" / "it" / "file").write_bytes(b"else")
+    with pytest.raises(Unusable, match="in/it/file"):
+        disk.find("a")
+
+
 def test_another_users_is_not_used(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(disk, "a")
     if os.geteuid() == 0:

@@ -1,0 +1,269 @@
+"""Sends prompts to the workers of a cluster and writes each result once, as it arrives.
+
+A loop around ``ray.wait`` rather than Ray Data: a worker has two prompts in hand, the file of
+results is the only state, and whatever a lost worker had in hand goes back to the front. Ray Data
+would keep its own account of blocks of prompts, which neither knows what is on the disk nor
+survives the driver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from time import monotonic
+from typing import Any
+
+from edgedec._support.fields import one_line
+from edgedec._version import __version__
+from edgedec.batch.jobs import Job
+from edgedec.batch.run import Sink
+from edgedec.cluster import models
+from edgedec.cluster.common import Run
+from edgedec.cluster.connect import answers
+from edgedec.cluster.places import Place, places
+from edgedec.cluster.worker import Worker
+from edgedec.errors import RuntimeUnavailable
+
+# Prompts that a worker has in hand: one that it decodes and one that it finds when that has ended.
+IN_HAND = 2
+# Processes that may be lost with a prompt in their hands before that prompt is given up, and
+# processes that may be lost at one place without a single result.
+MOST_TRIES = 3
+_LOOK_S, _LONG_S = 2.0, 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Hand:
+    """A worker, and what it has in hand.
+
+    Attributes:
+        place: where it is.
+        actor: Ray's handle.
+        ready: whether its pipeline is open.
+        begun: when it was asked for, by the clock; None once that has been said to take long.
+        calls: of its methods, in the order in which it answers them.
+        jobs: in the order in which it decodes them, one for each call once it is ready.
+
+    """
+
+    place: Place
+    actor: Any
+    ready: bool = False
+    begun: float | None = field(default_factory=monotonic)
+    calls: deque[Any] = field(default_factory=deque)
+    jobs: deque[Job] = field(default_factory=deque)
+
+
+class Crew:
+    """The workers of a run.
+
+    Args:
+        run: what all of them are given.
+        results: where results go; what it has is not done again.
+        threads: cores of a worker; None is all those of its node.
+        note: takes a line about a node.
+        arrived: called after each result.
+        worker: the class of the actors.
+
+    Attributes:
+        made: texts by the name of the node.
+        failed: lines with an error.
+
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        results: Sink,
+        threads: int | None,
+        note: Callable[[str], object],
+        arrived: Callable[[], object],
+        worker: type = Worker,
+    ) -> None:
+        self.made: Counter[str] = Counter()
+        self.failed = 0
+        self._run, self._results, self._threads = run, results, threads
+        self._note, self._arrived = note, arrived
+        self._waiting: deque[Job] = deque()
+        self._tries: Counter[str] = Counter()
+        self._losses: Counter[Place] = Counter()
+        self._hands: list[_Hand] = []
+        self._looked = 0.0
+        self._known: set[str] = set()
+        self._sent: dict[str, models.Chunks] = {}
+        import ray
+        from ray.exceptions import RayError
+
+        self._ray, self._error = ray, RayError
+        self._actor = ray.remote(max_restarts=0, max_task_retries=0)(worker)
+
+    def decode(self, jobs: Sequence[Job]) -> None:
+        """Decode the jobs that have no result yet.
+
+        Raises:
+            RuntimeUnavailable: no node is left that can.
+            InputError: the file of results cannot be written.
+
+        """
+        self._waiting = deque(job for job in jobs if job.id not in self._results.done)
+        try:
+            self._look()
+            while self._waiting or any(hand.jobs for hand in self._hands):
+                self._step()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End all workers, whatever they have in hand."""
+        for hand in [*self._hands]:
+            self._end(hand)
+
+    def _step(self) -> None:
+        """Take what has arrived, or look for new nodes."""
+        done: list[Any] = []
+        # The first of each: of a worker that is lost, what it had answered before is taken first.
+        if first := {hand.calls[0]: hand for hand in self._hands if hand.calls}:
+            done, _ = self._ray.wait(list(first), num_returns=1, timeout=_LOOK_S)
+        if not first or monotonic() - self._looked > _LOOK_S:
+            self._look()
+        for call in done:
+            hand = first[call]
+            hand.calls.popleft()
+            try:
+                answer = self._ray.get(call)
+            except self._error as error:
+                self._failed(hand, str(error))
+            else:
+                self._take(hand, answer)
+
+    # -- workers --------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Start workers on nodes that are new.
+
+        Raises:
+            RuntimeUnavailable: there is no worker, or no head any more.
+
+        """
+        self._looked = monotonic()
+        new = [node for node in self._alive() if node["NodeID"] not in self._known]
+        self._known |= {node["NodeID"] for node in new}
+        found, refused = places(new, self._threads, self._run["bytes"])
+        for line in refused:
+            self._note(f"{line}: it takes no part")
+        for place in found:
+            self._start(place)
+        for hand in self._hands:
+            if hand.begun is not None and monotonic() - hand.begun > _LONG_S and not hand.ready:
+                hand.begun = None
+                self._note(f"{hand.place.name}: still waiting for its cores, memory and model")
+        if not self._hands:
+            raise RuntimeUnavailable(
+                f"no node of the cluster can decode: {len(self._results.done)} results are there;"
+                " run the same command again when one can"
+            )
+
+    def _alive(self) -> list[dict[str, Any]]:
+        """Return the nodes that are alive; RuntimeUnavailable if there is no head any more."""
+        head = self._ray.get_runtime_context().gcs_address
+        if not answers(head):  # Ray would wait for a minute, and then end this process
+            raise RuntimeUnavailable(
+                f"the head of the cluster, {head}, is gone: {len(self._results.done)} results are"
+                " there; start the cluster and run the same command again"
+            )
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _start(self, place: Place) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        where = NodeAffinitySchedulingStrategy(place.node, soft=False)
+        wanted = {"num_cpus": place.cores, "memory": place.bytes, "scheduling_strategy": where}
+        hand = _Hand(place, self._actor.options(**wanted).remote(place.cores))
+        self._hands.append(hand)
+        hand.calls.append(hand.actor.open.remote(self._run, {}))
+
+    def _failed(self, hand: _Hand, error: str) -> None:
+        """Take Ray's error, which is a traceback if Python raised it on the node."""
+        first, *others = error.strip().splitlines()
+        if not hand.ready and (
+            missing := re.search(r"No module named '(edgedec(?:\.\w+)*)'", error)
+        ):
+            self._refused(hand, f"has no {missing[1]}: it needs edgedec {__version__}")
+        else:
+            self._lost(hand, one_line(others[-1] if others and "Traceback" in error else first))
+
+    def _refused(self, hand: _Hand, why: str) -> None:
+        self._note(f"{hand.place.name} {why}: it takes no part")
+        self._end(hand)
+
+    def _take(self, hand: _Hand, answer: Mapping[str, Any]) -> None:
+        """Take an answer of a worker, and give it more to do."""
+        if "refused" in answer:
+            self._refused(hand, answer["refused"])
+        elif "missing" in answer:
+            sent = {role: self._chunks(role) for role in answer["missing"]}
+            hand.calls.append(hand.actor.open.remote(self._run, sent))
+        elif "again" in answer:
+            self._lost(hand, answer["again"])
+        else:
+            if "opened" in answer:
+                hand.ready = True
+            else:
+                self._losses[hand.place] = 0
+                self._keep(hand.jobs.popleft(), answer["fields"], hand.place.name)
+            self._give(hand)
+
+    def _give(self, hand: _Hand) -> None:
+        # Towards the end a slow node shall not hold a prompt that another could begin.
+        most = IN_HAND if len(self._waiting) > len(self._hands) else 1
+        while self._waiting and len(hand.jobs) < most:
+            job = self._waiting.popleft()
+            hand.jobs.append(job)
+            hand.calls.append(hand.actor.decode.remote(asdict(job)))
+
+    def _chunks(self, role: str) -> models.Chunks:
+        if role not in self._sent:
+            model = self._run["models"][role]
+            self._note(f"sending {model['word']}, {models.size(model)}, to nodes that lack it")
+            self._sent[role] = models.chunks(model, self._ray.put)
+        return self._sent[role]
+
+    def _end(self, hand: _Hand) -> None:
+        """End a worker, whose calls are forgotten."""
+        self._ray.kill(hand.actor, no_restart=True)
+        self._hands.remove(hand)
+
+    # -- results --------------------------------------------------------------------------------
+
+    def _keep(self, job: Job, fields: Mapping[str, Any], name: str) -> None:
+        self._results.add(job, {**fields, "node": name})
+        self.made[name] += 1
+        self.failed += "error" in fields
+        self._arrived()
+
+    def _lost(self, hand: _Hand, why: str) -> None:
+        """Put back what a worker had in hand, and start another in its place if that may help."""
+        self._end(hand)
+        place = hand.place
+        self._losses[place] += 1
+        if hand.jobs:
+            self._blame(hand.jobs[0], place, why)
+        back = [job for job in hand.jobs if job.id not in self._results.done]
+        self._waiting.extendleft(reversed(back))
+        again = f"; to be done again: {', '.join(job.id for job in back)}" if back else ""
+        self._note(f"{place.name} lost a worker ({why}){again}")
+        alive = any(node["NodeID"] == place.node for node in self._alive())
+        if alive and self._losses[place] < MOST_TRIES:
+            self._start(place)
+        for other in self._hands:
+            if other.ready:
+                self._give(other)
+
+    def _blame(self, job: Job, place: Place, why: str) -> None:
+        """Give a prompt up that was being decoded each time a process was lost."""
+        self._tries[job.id] += 1
+        if self._tries[job.id] >= MOST_TRIES:
+            lost = f"given up: {MOST_TRIES} processes were lost while they decoded it, the last"
+            self._keep(job, {"error": f"{lost} on {place.name}: {why}"}, place.name)
