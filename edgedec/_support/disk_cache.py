@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,13 @@ class DiskCache:
 
     @contextmanager
     def writing(
-        self, key: str, what: str, expected_bytes: int, *, required: bool = False
+        self,
+        key: str,
+        what: str,
+        expected_bytes: int,
+        *,
+        required: bool = False,
+        keep: Collection[str] = (),
     ) -> Iterator[Path]:
         """Give an empty folder that gets its name when the block ends well.
 
@@ -118,6 +124,7 @@ class DiskCache:
             what: its contents in a few words.
             expected_bytes: that will be written.
             required: nothing works without it, so that it may take all of the disk.
+            keep: keys of folders in use, which are not removed to make room for it.
 
         Raises:
             NoRoom: it would not fit, or take more than half of the free disk.
@@ -136,7 +143,7 @@ class DiskCache:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        _bound(self.folder / key)
+        _bound({self.folder / one for one in (key, *keep)})
 
     def _publish(self, partial: Path, key: str) -> None:
         target = self.folder / key
@@ -281,14 +288,14 @@ def _check_room(folder: Path, expected_bytes: int, required: bool) -> None:
         raise NoRoom(errno.ENOSPC, f"{needed}, more than {room} on the disk")
 
 
-def _bound(new: Path) -> None:
+def _bound(kept: Collection[Path]) -> None:
     """Remove what was not used for the longest time until the rest is within the bound."""
     found = sorted(entries(), key=lambda one: one.used)
     total = sum(one.size_bytes for one in found)
     for one in found:
         if total <= MAX_BYTES:
             return
-        if one.path == new or not one.what:
+        if one.path in kept or not one.what:
             continue
         with suppress(OSError):
             _remove(one.path)

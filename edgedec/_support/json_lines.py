@@ -28,13 +28,15 @@ class JsonLines:
         path: created if missing. A pipe or a device cannot be read back and is only written to.
         first: name of the text with which every object begins.
         on_line: called with each line that is there. If it raises an error, the file is unchanged.
+        busy: the error's text if another writer that gives one has the file; None takes no lock.
 
     Raises:
         OSError: the file cannot be opened.
+        InputError: another writer has it.
 
     """
 
-    def __init__(self, path: Path, first: str, on_line: OnLine) -> None:
+    def __init__(self, path: Path, first: str, on_line: OnLine, busy: str | None = None) -> None:
         self._path = path
         self._begins = f'{{"{first}": "'.encode()
         self._count = 0
@@ -43,6 +45,8 @@ class JsonLines:
         self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         if self._regular:
             try:
+                if busy is not None and not _locked(self._file):
+                    raise InputError(f"{path}: {busy}")
                 self._read(on_line)
             except BaseException:
                 self._file.close()
@@ -95,6 +99,24 @@ class JsonLines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Lock a file until it is closed; return False if another writer has locked it.
+
+    Windows and some file systems have no such locks; there every writer gets the file.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _as_line(fields: Mapping[str, Any]) -> str:

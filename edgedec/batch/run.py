@@ -106,7 +106,8 @@ class Results:
         failed: those of them whose prompt could not be decoded.
 
     Raises:
-        InputError: the file is not such an output, or was written under other settings.
+        InputError: the file is not such an output, was written under other settings, or another
+            run writes it.
 
     """
 
@@ -114,7 +115,9 @@ class Results:
         self._settings = digest(settings)
         self.done: set[str] = set()
         self.failed: set[str] = set()
-        self._lines = JsonLines(path, "id", self._earlier)
+        # Two runs at once would each add a result of the same id.
+        busy = "another run writes it: wait for its end, or give another file to --out"
+        self._lines = JsonLines(path, "id", self._earlier, busy)
 
     def _earlier(self, entry: dict[str, Any] | None, where: str) -> None:
         if entry is None or "id" not in entry or "settings" not in entry:

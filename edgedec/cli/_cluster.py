@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 def run(bundle: str, prompts: Path, out: Path, chosen: dict[str, Any], address: str) -> None:
     """Continue all prompts of a file on a cluster, into another file."""
-    from edgedec._support.locks import alone
     from edgedec.batch import run as batch
     from edgedec.batch.jobs import read_jobs
     from edgedec.cluster.common import common, decisive
@@ -36,16 +35,14 @@ def run(bundle: str, prompts: Path, out: Path, chosen: dict[str, Any], address: 
     answering = _sampling.generate_options(chosen, own)
     shared = common(target, opening, options, answering)
     settings = batch.settings(decisive(shared, chosen["accept"]), options, answering)
-    # Two runs at once would each add a result of the same id.
-    with alone(out, "another run of --ray writes it: wait for its end"):
-        results = batch.Results(out, settings)
-        try:
-            _batch.note_earlier(out, results, jobs)
-            failed, stopped = _decode(shared, jobs, results, chosen["threads"], address), False
-        except KeyboardInterrupt:
-            failed, stopped = 0, True
-        finally:
-            results.close()
+    results = batch.Results(out, settings)
+    try:
+        _batch.note_earlier(out, results, jobs)
+        failed, stopped = _decode(shared, jobs, results, chosen["threads"], address), False
+    except KeyboardInterrupt:
+        failed, stopped = 0, True
+    finally:
+        results.close()
     _batch.end(failed, len(jobs), stopped=stopped)
 
 

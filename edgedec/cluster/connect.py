@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -48,12 +49,26 @@ def connected(address: str) -> Iterator[None]:
     except Exception as error:  # whatever Ray raises about versions, access or this node
         raise RuntimeUnavailable(_said(address, error)) from None
     # Ray prints there what befalls other nodes, in paragraphs; a run says that in lines.
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), _stopped_by_sigterm():
         try:
             yield
         finally:
             with suppress(Exception):  # nothing to do about a cluster that is gone
                 ray.shutdown()
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Take SIGTERM as Ctrl-C: Ray would print where it was in its code and end the process."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ in its cache by their hashes, and a later process or run finds them there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -71,7 +71,7 @@ def _read(file: Path) -> Iterator[bytes]:
 
 def find(model: Description) -> str | None:
     """Return the path of a model with these hashes on this node; None if it must be sent."""
-    if _matches(_folder(model["word"], model["main"]), model):
+    if _is_there(model):
         return str(model["word"])
     try:
         kept = _cache().find(_key(model))
@@ -81,8 +81,19 @@ def find(model: Description) -> str | None:
     return None if kept is None or not _matches(kept, model) else _opened(kept, model)
 
 
-def receive(model: Description, sent: Chunks, get: Callable[[Any], bytes]) -> str:
+def receive(
+    model: Description,
+    sent: Chunks,
+    get: Callable[[Any], bytes],
+    others: Iterable[Description] = (),
+) -> str:
     """Write a model that was sent into this node's cache; return its path.
+
+    Args:
+        model: as ``describe`` returns it.
+        sent: its files.
+        get: fetches a chunk.
+        others: models of the same run, which stay in the cache.
 
     Raises:
         BundleError: a path outside the folder, or other bytes than described.
@@ -92,8 +103,11 @@ def receive(model: Description, sent: Chunks, get: Callable[[Any], bytes]) -> st
     if model["files"].keys() != sent.keys():
         raise BundleError(f"{model['word']}: other files were sent than described")
     what = f"{Path(model['word']).name}, sent by a run of --ray"
+    keep = [_key(one) for one in others]
     try:
-        with _cache().writing(_key(model), what, model["bytes"], required=True) as folder:
+        with _cache().writing(
+            _key(model), what, model["bytes"], required=True, keep=keep
+        ) as folder:
             for name, parts in sent.items():
                 file = folder / _inside(name)
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -136,6 +150,15 @@ def _inside(name: str) -> PurePosixPath:
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
         raise BundleError(f"{name!r} is not a path inside the model's folder")
     return path
+
+
+def _is_there(model: Description) -> bool:
+    """Return whether the model is at the path that it has where the run was started."""
+    try:
+        folder = _folder(model["word"], model["main"])
+    except BundleError:  # an installation without the pair that ships
+        return False
+    return _matches(folder, model)
 
 
 def _matches(folder: Path, model: Description) -> bool:

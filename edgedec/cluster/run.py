@@ -28,9 +28,11 @@ from edgedec.errors import RuntimeUnavailable
 
 # Prompts that a worker has in hand: one that it decodes and one that it finds when that has ended.
 IN_HAND = 2
-# Processes that may be lost with a prompt in their hands before that prompt is given up, and
-# processes that may be lost at one place without a single result.
+# Processes that may be lost with a prompt in their hands before that prompt is given up.
 MOST_TRIES = 3
+# Processes that may be lost in a row, one in another's place, without a single result: as many as
+# three prompts in a row can end. Those without a prompt in hand count for ``MOST_TRIES``.
+MOST_LOSSES = 3 * MOST_TRIES
 _LOOK_S, _LONG_S = 2.0, 30.0
 
 
@@ -41,6 +43,7 @@ class _Hand:
     Attributes:
         place: where it is.
         actor: Ray's handle.
+        losses: of those whose place it has taken, in a row.
         ready: whether its pipeline is open.
         begun: when it was asked for, by the clock; None once that has been said to take long.
         calls: of its methods, in the order in which it answers them.
@@ -50,6 +53,7 @@ class _Hand:
 
     place: Place
     actor: Any
+    losses: int = 0
     ready: bool = False
     begun: float | None = field(default_factory=monotonic)
     calls: deque[Any] = field(default_factory=deque)
@@ -88,7 +92,6 @@ class Crew:
         self._note, self._arrived = note, arrived
         self._waiting: deque[Job] = deque()
         self._tries: Counter[str] = Counter()
-        self._losses: Counter[Place] = Counter()
         self._hands: list[_Hand] = []
         self._looked = 0.0
         self._known: set[str] = set()
@@ -155,6 +158,8 @@ class Crew:
             self._note(f"{line}: it takes no part")
         for place in found:
             self._start(place)
+        if all(hand.ready for hand in self._hands):
+            self._sent.clear()  # nobody fetches it any more: the object store may forget it
         for hand in self._hands:
             if hand.begun is not None and monotonic() - hand.begun > _LONG_S and not hand.ready:
                 hand.begun = None
@@ -175,12 +180,12 @@ class Crew:
             )
         return [node for node in self._ray.nodes() if node["Alive"]]
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: Place, losses: int = 0) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         wanted = {"num_cpus": place.cores, "memory": place.bytes, "scheduling_strategy": where}
-        hand = _Hand(place, self._actor.options(**wanted).remote(place.cores))
+        hand = _Hand(place, self._actor.options(**wanted).remote(place.cores), losses)
         self._hands.append(hand)
         hand.calls.append(hand.actor.open.remote(self._run, {}))
 
@@ -211,7 +216,7 @@ class Crew:
             if "opened" in answer:
                 hand.ready = True
             else:
-                self._losses[hand.place] = 0
+                hand.losses = 0
                 self._keep(hand.jobs.popleft(), answer["fields"], hand.place.name)
             self._give(hand)
 
@@ -224,10 +229,17 @@ class Crew:
             hand.calls.append(hand.actor.decode.remote(asdict(job)))
 
     def _chunks(self, role: str) -> models.Chunks:
+        """Return a model in Ray's object store; RuntimeUnavailable if it has no room for it."""
         if role not in self._sent:
             model = self._run["models"][role]
             self._note(f"sending {model['word']}, {models.size(model)}, to nodes that lack it")
-            self._sent[role] = models.chunks(model, self._ray.put)
+            try:
+                self._sent[role] = models.chunks(model, self._ray.put)
+            except self._error as error:
+                raise RuntimeUnavailable(
+                    f"Ray's object store here has no room for {model['word']} ({_line(error)}):"
+                    " make room on its disk, or copy the model to the same path on each node"
+                ) from None
         return self._sent[role]
 
     def _end(self, hand: _Hand) -> None:
@@ -246,17 +258,18 @@ class Crew:
     def _lost(self, hand: _Hand, why: str) -> None:
         """Put back what a worker had in hand, and start another in its place if that may help."""
         self._end(hand)
-        place = hand.place
-        self._losses[place] += 1
+        place, losses = hand.place, hand.losses + (1 if hand.jobs else MOST_TRIES)
         if hand.jobs:
             self._blame(hand.jobs[0], place, why)
         back = [job for job in hand.jobs if job.id not in self._results.done]
         self._waiting.extendleft(reversed(back))
         again = f"; to be done again: {', '.join(job.id for job in back)}" if back else ""
-        self._note(f"{place.name} lost a worker ({why}){again}")
         alive = any(node["NodeID"] == place.node for node in self._alive())
-        if alive and self._losses[place] < MOST_TRIES:
-            self._start(place)
+        starts = alive and losses < MOST_LOSSES
+        over = "; no other is started" if alive and not starts else ""
+        self._note(f"{place.name} lost a worker ({why}){again}{over}")
+        if starts:
+            self._start(place, losses)
         for other in self._hands:
             if other.ready:
                 self._give(other)
@@ -267,3 +280,7 @@ class Crew:
         if self._tries[job.id] >= MOST_TRIES:
             lost = f"given up: {MOST_TRIES} processes were lost while they decoded it, the last"
             self._keep(job, {"error": f"{lost} on {place.name}: {why}"}, place.name)
+
+
+def _line(error: Exception) -> str:
+    return one_line(str(error).strip().splitlines()[0])

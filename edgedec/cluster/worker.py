@@ -61,7 +61,8 @@ class Worker:
             for role, model in run["models"].items():
                 found = models.find(model)
                 if found is None and role in sent:
-                    found = models.receive(model, sent[role], _fetched)
+                    others = run["models"].values()
+                    found = models.receive(model, sent[role], _fetched, others)
                 paths[role] = found
             if missing := [role for role, found in paths.items() if found is None]:
                 return {"missing": missing}

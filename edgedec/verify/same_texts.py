@@ -58,8 +58,8 @@ def verify(
             filters, penalties and bias, and the only one if ``asked`` has none of them.
             Default: 128 tokens at temperature 0.8, seed 0.
         options: options of the speculative side; the plain side differs only in the drafter. Where
-            they leave the length to the policy or a plan and nothing is drafted, the prompts are
-            decoded once more, without a plan, in drafts of 3.
+            they leave the length to the policy or to the last plan and nothing is drafted, the
+            prompts are decoded once more, in drafts of 3.
         on_text: called with texts done and texts to do.
         plain: stores the plain texts for another call that differs only in the drafter.
 
@@ -85,9 +85,11 @@ def verify(
             plain.update(decode(pipeline, prompts, cases, progress))
     plan, texts = _speculative(bundle, options, prompts, cases, progress)
     notes = []
-    if not _drafts(texts) and options.draft_length == "auto":
+    # A plan for this memory, or one from a file, may place the target elsewhere than a length does.
+    replaceable = options.plan == "auto" and options.memory is None
+    if not _drafts(texts) and options.draft_length == "auto" and replaceable:
         progress.expect(len(prompts) * len(cases))
-        options = options.changed(draft_length=_LENGTH, plan="none")
+        options = options.changed(draft_length=_LENGTH)
         plan, texts = _speculative(bundle, options, prompts, cases, progress)
         notes = [_IDLE] if _drafts(texts) else []
     found = divergences(bundle, options, prompts, cases, (plain, {"": texts}))

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgedec._support.fields import from_json
 from edgedec.errors import PlanError
 from edgedec.loading.sources import Models
-from edgedec.planning import running
+from edgedec.planning import remembered, running
 from edgedec.planning.contenders import Ran
 from edgedec.profiling import measuring, store
 from edgedec.profiling import run as profiling
@@ -81,14 +82,19 @@ def test_a_pair_is_measured_decided_and_the_plan_is_followed(
 
 
 def test_verify_drafts_where_the_plan_does_not(
-    run: Callable, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "plan.json"
-    assert run("plan", bundle, *SHORT, "--out", out).exit_code == 0
-    decision = json.loads(out.read_text())
-    plain = [one for one in decision["candidates"] if one["plan"]["drafter"] == "none"]
-    out.write_text(json.dumps({**decision, "chosen": plain[0]}))
-    ask = ["verify", bundle, "--plan", out, "--count", 1, "-n", 16, "--json"]
+    assert run("plan", bundle, *SHORT, "--remember-busy").exit_code == 0
+    recall = remembered.recall
+
+    def plainly(*asked: Any) -> Decision | None:
+        if (last := recall(*asked)) is None:
+            return None
+        plain = next(one for one in last.candidates if one.plan.plain)
+        return dataclasses.replace(last, chosen=plain)
+
+    monkeypatch.setattr(remembered, "recall", plainly)
+    ask = ["verify", bundle, "--count", 1, "-n", 16, "--json"]
     result = run(*ask)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

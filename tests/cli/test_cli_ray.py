@@ -148,11 +148,12 @@ def test_a_driver_that_is_killed(nodes: Nodes, ask, tmp_path: Path) -> None:
     assert out.read_bytes().splitlines(keepends=True)[: len(first)] == first
 
 
-def test_ctrl_c_leaves_a_file_to_go_on_with(nodes: Nodes, ask, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_a_file_to_go_on_with(nodes: Nodes, ask, tmp_path: Path, sent: int) -> None:
     out = tmp_path / "out.jsonl"
     process = ask(nodes)
     until(lambda: process.poll() is not None or kept(out) >= 3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     said = ended(process, 130)
     assert said.splitlines()[-1] == "stopped: run the same command again to continue"
     assert "Traceback" not in said
@@ -234,8 +235,9 @@ def test_a_disk_that_is_full(nodes: Nodes, ask, tmp_path: Path) -> None:
 def test_two_runs_into_one_file(nodes: Nodes, ask, tmp_path: Path) -> None:
     first = ask(nodes)
     until(lambda: first.poll() is not None or kept(tmp_path / "out.jsonl"))
-    (line,) = ended(ask(nodes), 2).splitlines()
-    assert "out.jsonl: another run of --ray writes it" in line
+    for second in (nodes, None):
+        line = ended(ask(second), 2).splitlines()[-1]
+        assert "out.jsonl: another run writes it: wait for its end" in line
     ended(first)
     assert once_each(lines(tmp_path / "out.jsonl"))
 

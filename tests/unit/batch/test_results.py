@@ -1,6 +1,7 @@
 """A file of results has one line for each id."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,20 @@ from edgedec.errors import InputError
 
 SETTINGS = {"seed": 7}
 JOB = Job("a", "x")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no such locks there")
+def test_one_run_at_a_time_writes_a_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    first = Results(out, SETTINGS)
+    first.add(JOB, {"text": "first"})
+    out.write_bytes(out.read_bytes() + b'{"id": "')  # a line that the first run is writing
+    with pytest.raises(InputError, match="another run writes it"):
+        Results(out, SETTINGS)
+    assert out.read_bytes().endswith(b'{"id": "')
+    first.close()
+    Results(out, SETTINGS).close()  # the control
+    assert out.read_bytes().endswith(b"}\n")
 
 
 def written(kind: type[Results], out: Path) -> list[str]:

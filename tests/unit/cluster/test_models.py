@@ -1,5 +1,6 @@
 """A model is found on a node by its hashes, or sent to it."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import small_disk
 
+from edgedec._support import disk_cache
 from edgedec.bundle import Bundle
 from edgedec.cluster import models
 from edgedec.errors import BundleError, InputError
@@ -53,6 +55,37 @@ def test_a_model_that_was_sent_is_whole_and_found_again(bundle: Path) -> None:
     next(Path(path).rglob("*.data")).write_bytes(b"cut short")
     assert models.find(model) is None
     assert models.find({**model, "files": {"manifest.json": "0" * 64}}) is None
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_draft_does_not_take_the_place_of_its_target(
+    bundle: Path, tmp_path: Path, monkeypatch, kept: bool
+) -> None:
+    """Where both together are more than the cache keeps; the control names no other model."""
+    draft = Path(shutil.copytree(bundle, tmp_path / "draft"))
+    (draft / "manifest.json").write_text(
+        json.dumps(json.loads((draft / "manifest.json").read_text()))
+    )
+    target, parts = sent(bundle)
+    monkeypatch.setattr(disk_cache, "MAX_BYTES", target["bytes"] * 3 // 2)
+    models.receive(target, parts, as_is)
+    other, parts = sent(draft)
+    models.receive(other, parts, as_is, [target, other] if kept else [])
+    assert models.find(other) is not None
+    assert (models.find(target) is not None) == kept
+
+
+def test_a_node_without_the_pair_that_ships_is_sent_it(bundle: Path, monkeypatch) -> None:
+    model = models.describe("demo")
+    assert models.find(model) == "demo"
+    parts = models.chunks(model, as_is)
+
+    def missing(path: str) -> Bundle:
+        raise BundleError("the demo pair is not installed")
+
+    monkeypatch.setattr(models.Bundle, "open", missing)
+    assert models.find(model) is None
+    assert Path(models.receive(model, parts, as_is)).is_dir()
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside", "c:\\outside"])
