@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +32,10 @@ from edgedec.runtimes.llamacpp.endpoints import Endpoint
 
 # How long Ctrl-C waits for the end of a pass, after which its servers are given up.
 _PATIENCE_S = 10.0
-# How long an address is tried before it is asked in a child process, which takes longer.
+# How long an address is tried before it is asked in a child process, which takes longer; and how
+# long a model that is being loaded may take to connect.
 _GLANCE_S = 3.0
+_WORKER = "edgedec-rpc"
 _CLIENT = b"ggml-rpc"  # the source file, with which its messages begin
 _ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
@@ -51,6 +54,7 @@ class Link:
 
     Attributes:
         lost: why it cannot be used any more; None while it can.
+        loaded: whether the model is, so that it has a connection to each server.
 
     Raises:
         PassFailed: by a call, once a server has vanished.
@@ -60,15 +64,14 @@ class Link:
     def __init__(self, servers: Sequence[Endpoint]) -> None:
         self.servers = tuple(servers)
         self.lost: str | None = None
+        self.loaded = False
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[_Answer | None] = queue.SimpleQueue()
         self._turn = threading.Lock()
         _catch_aborts()
         with _lock:
             _links.add(self)
-        worker = threading.Thread(
-            target=_work, args=(self._tasks,), name="edgedec-rpc", daemon=True
-        )
+        worker = threading.Thread(target=_work, args=(self._tasks,), name=_WORKER, daemon=True)
         worker.start()
         weakref.finalize(self, self._tasks.put, None)
 
@@ -99,6 +102,7 @@ class Link:
 
     def watch(self) -> None:
         """Notice a network that is cut without a word; once a model is loaded."""
+        self.loaded = True
         for _, connection in self._connections():
             keep_asking(connection)
 
@@ -134,10 +138,8 @@ class Link:
 def link_to(server: Endpoint) -> Link | None:
     """Return the calls of an open model that uses a server; None without one."""
     there = (server.address, server.port)
-    with _lock:
-        links = [*_links]
-    for link in links:
-        if link.lost is None and there in [(one.address, one.port) for one in link.servers]:
+    for link in _alive():
+        if there in [(one.address, one.port) for one in link.servers]:
             return link
     return None
 
@@ -187,15 +189,36 @@ def _on_abort(message: bytes) -> None:
         return
     if hasattr(signal, "pthread_sigmask"):  # a signal would wake this thread
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    with _lock:
-        links = [*_links]
-    # The message does not say whose connection this thread has.
-    gone = {link: link.gone() for link in links if link.lost is None}
-    for link, servers in gone.items():
-        if servers or not any(gone.values()):
-            link.lose(servers or link.servers)
+    for link, servers in _gone().items():
+        link.lose(servers)
     while True:
         _sleep_for_good()
+
+
+def _gone() -> dict[Link, Sequence[Endpoint]]:
+    """Return the models whose servers are gone: the message does not say whose connection it was.
+
+    A model that is lost already, or freed while its server ended, has other connections, each of
+    which may end in a message of its own later, beside models that are well.
+    """
+
+    def found(*loaded: bool) -> dict[Link, Sequence[Endpoint]]:
+        servers = {link: link.gone() for link in _alive() if link.loaded in loaded}
+        return {link: those for link, those in servers.items() if those}
+
+    if gone := found(True):
+        return gone
+    time.sleep(_GLANCE_S)
+    if gone := found(True, False):
+        return gone
+    alive = _alive()
+    others = sum(one.name == _WORKER for one in threading.enumerate()) - len(alive)
+    return {} if others else {link: link.servers for link in alive}
+
+
+def _alive() -> list[Link]:
+    with _lock:
+        return [link for link in _links if link.lost is None]
 
 
 def _sleep_for_good() -> None:

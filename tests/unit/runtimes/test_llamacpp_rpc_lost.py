@@ -20,7 +20,7 @@ from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import PassFailed, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import remote
+from edgedec.runtimes.llamacpp import link, remote
 from edgedec.runtimes.llamacpp.model import LlamaModel
 
 pytestmark = pytest.mark.skipif(remote.client() is None, reason="llama.cpp was built without RPC")
@@ -70,6 +70,24 @@ def test_a_model_on_another_server_is_not_concerned(file: Path, servers: list[Rp
     with pytest.raises(PassFailed, match=servers[0].name):
         texts(one)
     assert texts(other)[0] == expected
+
+
+def test_a_late_message_of_a_lost_model_does_not_concern_another(
+    file: Path, servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a lost model's connections may end in a message of its own."""
+    monkeypatch.setattr(link, "_GLANCE_S", 0.01)
+    lost = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    servers[0].kill()
+    with pytest.raises(PassFailed):
+        texts(lost)
+    servers[0].start()
+    other = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    assert link._gone() == {}
+    assert texts(other)[0]
+    servers[1].kill()  # the control
+    (gone,) = link._gone().values()
+    assert [one.name for one in gone] == [servers[1].name]
 
 
 _DIES = """
