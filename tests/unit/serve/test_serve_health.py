@@ -106,6 +106,27 @@ def test_a_server_that_drains_is_unhealthy_and_finishes_what_has_come(
     run(test(Served.end, 503))  # the control: what waits is refused
 
 
+def test_a_request_whose_time_is_over_in_the_queue_gets_504(
+    pipeline: Pipeline, gate: threading.Event
+) -> None:
+    async def test(late: bool) -> None:
+        gate.clear()
+        async with serving_here(pipeline, parallel=1) as (served, client):
+            sent = {**ASKED, **BODY}
+            asked = [
+                asyncio.create_task(client.post("/v1/completions", json=sent)) for _ in range(2)
+            ]
+            while not (served.turns.running and served.turns.waiting):
+                await asyncio.sleep(0)
+            if late:
+                served.turns._waiting[0].deadline = 0.0
+            gate.set()
+            assert [(await one).status_code for one in asked] == [200, 504 if late else 200]
+
+    run(test(late=True))
+    run(test(late=False))  # the control
+
+
 @pytest.mark.parametrize("held", ["read", "compiled"])
 def test_what_arrived_before_the_server_drains_is_decoded(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, held: str
