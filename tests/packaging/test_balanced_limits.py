@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -176,3 +177,39 @@ def test_a_request_that_has_waited_too_long_does_not_wait_again(
             found = httpx.post(f"{url}/v1/completions", json=SMALL, headers=_session(1), timeout=60)
         assert found.status_code == says
         assert sum(server.asked for server in servers) == asked  # type: ignore[attr-defined]
+
+
+@contextmanager
+def silent_address() -> Iterator[str]:
+    """An address that answers no attempt to connect, as that of a machine without power."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        while True:  # until its queue, from which nobody takes, is full
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0.3)
+            try:
+                waiting.connect(listener.getsockname())
+            except TimeoutError:
+                break
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_what_belongs_to_a_silent_machine_is_answered_by_another(tmp_path: Path) -> None:
+    """With nginx, which has no health checks; the control sends nothing again."""
+    program("nginx")
+    file = file_of("nginx").replace("connect_timeout 2s", "connect_timeout 200ms")
+    careless = re.sub("proxy_next_upstream .*;", "proxy_next_upstream off;", file)
+    for text, seen in ((file, {200}), (careless, {200, 503})):
+        folder = tmp_path / str(len(seen))
+        folder.mkdir()
+        with servers_alike(1, 200) as (server,), silent_address() as silent:
+            addresses = [silent, f"127.0.0.1:{server.server_port}"]
+            with (
+                balancing("nginx", addresses, folder, text) as url,
+                httpx.Client(timeout=60) as http,
+            ):
+                found = [
+                    http.post(f"{url}/v1/completions", json=SMALL, headers=_session(number))
+                    for number in range(8)
+                ]
+        assert {one.status_code for one in found} == seen
