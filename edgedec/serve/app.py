@@ -148,22 +148,23 @@ class Routes:
     # -- texts -----------------------------------------------------------------------------------
 
     async def _answer(self, dialect: Dialect, request: Request) -> Response:
-        # Templates take a moment: the other clients' tokens go on meanwhile.
-        parsed, asked = await self.read(
-            request, partial(self._texts, dialect.read), threaded=dialect.templated
-        )
-        headers = {**self.served.says_who(asked), **_says_what(parsed.ignored)}
-        if parsed.answer is not None:
-            return Answer(parsed.answer, headers=headers)
-        await self.served.compiler.prepare(parsed.works)
-        writer = Writer(parsed, self.served.tokenizer, self._settings.name)
-        form = dialect.form(parsed, writer.head)
-        ticket = Ticket(
-            parsed.works,
-            timeout_s=self._limits.text_s,
-            most_unread=self._limits.unread_tokens if parsed.stream else None,
-        )
-        self.served.turns.submit(ticket)
+        with self.served.turns.coming() as came:
+            # Templates take a moment: the other clients' tokens go on meanwhile.
+            parsed, asked = await self.read(
+                request, partial(self._texts, dialect.read, came), threaded=dialect.templated
+            )
+            headers = {**self.served.says_who(asked), **_says_what(parsed.ignored)}
+            if parsed.answer is not None:
+                return Answer(parsed.answer, headers=headers)
+            await self.served.compiler.prepare(parsed.works)
+            writer = Writer(parsed, self.served.tokenizer, self._settings.name)
+            form = dialect.form(parsed, writer.head)
+            ticket = Ticket(
+                parsed.works,
+                timeout_s=self._limits.text_s,
+                most_unread=self._limits.unread_tokens if parsed.stream else None,
+            )
+            self.served.turns.submit(ticket)
         if not parsed.stream:
             return Answer(form.whole(writer.whole(await all_of(request, ticket))), headers=headers)
         try:
@@ -174,7 +175,7 @@ class Routes:
         return EventStream(writer, form, ticket, first, headers)
 
     def _texts(
-        self, read: Callable[..., ParsedRequest], fields: dict[str, Any]
+        self, read: Callable[..., ParsedRequest], came: bool, fields: dict[str, Any]
     ) -> tuple[ParsedRequest, str]:
         """Return the texts of a request, and the name of the model that it asks for; "" if none."""
         name = fields.get("model") or ""
@@ -182,7 +183,7 @@ class Routes:
             raise ApiError(400, "model: expected a name", param="model")
         if self._settings.strict:
             self.served.check_name(name)
-        self.served.turns.check()  # before its prompt is read in vain
+        self.served.turns.check(came=came)  # before its prompt is read in vain
         found = read(fields, self.served.prompts, self._limits)
         for work in found.works:
             self.served.prompts.check(work.prompt)

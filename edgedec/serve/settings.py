@@ -45,7 +45,7 @@ class Settings:
         origins: of web pages, besides its own, that may call it.
         parallel: texts that take turns.
         queue: requests that may wait for a turn.
-        grace_s: seconds from a signal to the end.
+        grace_s: seconds from a signal to the end of answers.
         private: whether no request may use what the prompt of another left in the cache.
         limits: on every request.
 

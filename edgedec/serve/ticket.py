@@ -222,8 +222,11 @@ def joined(news: Sequence[News]) -> list[News]:
 
 
 def late() -> ApiError:
-    """Return the error of a request whose time was over before its turn came."""
+    """Return the error of a request whose time was over before its turn came.
+
+    Balancers send it to no other server, where it would wait as long again.
+    """
     return ApiError(
-        503, "the request timed out while it was queued: try again later", kind=UNAVAILABLE,
+        504, "the request timed out while it was queued: try again later", kind=UNAVAILABLE,
         code="timeout", retry_s=10,
     )  # fmt: skip

@@ -6,7 +6,8 @@ import dataclasses
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 from edgedec.errors import EdgedecError, MemoryBudgetError
@@ -49,6 +50,7 @@ class Turns:
         self._running: list[Ticket] = []
         # True while a text waits for another to end, since memory does not hold both.
         self._full = self._draining = self._ending = self._closing = False
+        self._coming = 0
         self._usual_s = _GUESS_S
         self._thread = threading.Thread(target=self._work, name="edgedec-turns", daemon=True)
         self._thread.start()
@@ -65,30 +67,48 @@ class Turns:
 
     @property
     def idle(self) -> bool:
-        """True while no request takes turns or waits."""
+        """True while no request takes turns, waits or is being read."""
         with self._wake:  # a request on its way from one to the other counts
-            return not (self._running or self._waiting)
+            return not (self._coming or self._running or self._waiting)
+
+    @contextmanager
+    def coming(self) -> Iterator[bool]:
+        """Count a request from its arrival until it is submitted; in the event loop's thread.
+
+        Yields:
+            whether it came before the server drained, so that it is decoded.
+
+        """
+        came = not self._draining
+        self._coming += 1
+        try:
+            yield came
+        finally:
+            self._coming -= 1
 
     def submit(self, ticket: Ticket) -> None:
-        """Have a request decoded.
+        """Have a request decoded that was checked when it came.
 
         Raises:
             ApiError: too many are waiting, or the server is shutting down.
 
         """
         with self._wake:
-            self.check()
+            self.check(came=True)
             self._waiting.append(ticket)
             self._wake.notify()
 
-    def check(self) -> None:
+    def check(self, *, came: bool = False) -> None:
         """Refuse a request that could not be submitted now; called from any thread.
+
+        Args:
+            came: whether it came before the server drained.
 
         Raises:
             ApiError: too many are waiting, or the server is shutting down.
 
         """
-        if self._ending or self._draining:
+        if self._ending or (self._draining and not came):
             raise ending()
         ahead = len(self._waiting) + len(self._running)
         if ahead >= self._settings.parallel + self._settings.queue:
@@ -106,7 +126,7 @@ class Turns:
             raise stopped()
 
     def drain(self) -> None:
-        """Turn away requests that come; those that wait or run go on. Signal handlers may call."""
+        """Turn away requests that come; those that have come go on. Signal handlers may call."""
         self._draining = True
 
     def end(self, *, at_once: bool = False) -> None:

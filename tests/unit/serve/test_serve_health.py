@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from serving import Server, wait_until
 
 from edgedec import Pipeline
 from edgedec.errors import RuntimeUnavailable
+from edgedec.serve.bodies import Bodies
+from edgedec.serve.compiling import Compiler
 from edgedec.serve.model import Served
 from edgedec.serve.turns import Turns
 
@@ -100,6 +104,72 @@ def test_a_server_that_drains_is_unhealthy_and_finishes_what_has_come(
 
     run(test(lambda served: served.turns.drain(), 200))
     run(test(Served.end, 503))  # the control: what waits is refused
+
+
+def test_a_request_whose_time_is_over_in_the_queue_gets_504(
+    pipeline: Pipeline, gate: threading.Event
+) -> None:
+    async def test(late: bool) -> None:
+        gate.clear()
+        async with serving_here(pipeline, parallel=1) as (served, client):
+            sent = {**ASKED, **BODY}
+            asked = [
+                asyncio.create_task(client.post("/v1/completions", json=sent)) for _ in range(2)
+            ]
+            while not (served.turns.running and served.turns.waiting):
+                await asyncio.sleep(0)
+            if late:
+                served.turns._waiting[0].deadline = 0.0
+            gate.set()
+            assert [(await one).status_code for one in asked] == [200, 504 if late else 200]
+
+    run(test(late=True))
+    run(test(late=False))  # the control
+
+
+@pytest.mark.parametrize("held", ["read", "compiled"])
+def test_what_arrived_before_the_server_drains_is_decoded(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    """The server drains while a request is read, or while its grammar would be compiled."""
+
+    async def test(arrived: int) -> None:
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        if held == "read":
+            where, name = Bodies, "receive"
+        else:
+            where, name = Compiler, "prepare"
+        method = getattr(where, name)
+
+        async def stopped(self: Any, *given: Any) -> Any:
+            reached.set()
+            await go_on.wait()
+            return await method(self, *given)
+
+        async with serving_here(pipeline) as (served, client):
+            with monkeypatch.context() as patch:
+                patch.setattr(where, name, stopped)
+                asked = asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
+                await reached.wait()
+            assert served.turns.idle == (arrived == 503)
+            served.turns.drain()
+            late = await client.post("/v1/completions", json={**ASKED, **BODY})
+            assert late.status_code == 503
+            go_on.set()
+            assert (await asked).status_code == arrived
+            while not served.turns.idle:
+                await asyncio.sleep(0)
+
+    @contextmanager
+    def uncounted(self: Turns) -> Iterator[bool]:
+        yield False
+
+    run(test(200))
+    # The control: what is not submitted yet is not counted, and refused when it is.
+    submit = Turns.submit
+    monkeypatch.setattr(Turns, "coming", uncounted)
+    monkeypatch.setattr(Turns, "submit", lambda self, one: (self.check(), submit(self, one)))
+    run(test(503))
 
 
 def test_a_reloading_model_is_unhealthy(
@@ -189,6 +259,26 @@ def test_sigterm_drains_a_process(
         assert running.result().status_code == 200
         assert len(running.result().json()["choices"]) == 3
         assert waiting.result().status_code == queued
+        assert server.process.wait(60) == 0
+
+
+def test_a_body_that_is_on_its_way_at_sigterm_is_answered(start: Callable[..., Any]) -> None:
+    """The server asks for the body (100 Continue), is told to end, and gets the body then."""
+    body = json.dumps(BODY).encode()
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+    )
+    with start("--grace", "600") as server:
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            client.sendall(head.encode())
+            assert client.recv(65536).startswith(b"HTTP/1.1 100")
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: _health(server) == (503, "shutting_down"))
+            assert server.post("/v1/completions", BODY).status_code == 503  # the control
+            client.sendall(body)
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
         assert server.process.wait(60) == 0
 
 
