@@ -1,8 +1,9 @@
 """A relay that forwards a TCP connection late, for networks that are slower than loopback.
 
 ``tc netem`` does the same where the kernel has it. Each byte arrives half of the round trip after
-it was sent, in either direction; bandwidth is not limited. It runs in a process of its own:
-``python -m benchmarks.delay PORT TARGET_PORT ROUND_TRIP_MS``, both ports on loopback.
+it was sent, in either direction; bandwidth is not limited; the client speaks first. It runs in a
+process of its own: ``python -m benchmarks.delay PORT TARGET_PORT ROUND_TRIP_MS``, both ports on
+loopback.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ def _forward(source: socket.socket, sink: socket.socket, delay_s: float) -> None
 
 
 def _connect(near: socket.socket, target_port: int, delay_s: float) -> None:
+    with contextlib.suppress(OSError):
+        if not near.recv(1, socket.MSG_PEEK):
+            near.close()  # it only looked whether anything listens: the target serves one client
+            return
     far = socket.create_connection(("127.0.0.1", target_port))
     for end in (near, far):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -60,7 +65,8 @@ def main(arguments: Sequence[str]) -> None:
     port, target_port, round_trip_ms = int(arguments[0]), int(arguments[1]), float(arguments[2])
     with socket.create_server(("127.0.0.1", port)) as listening:
         while True:
-            _connect(listening.accept()[0], target_port, round_trip_ms / 2e3)
+            given = (listening.accept()[0], target_port, round_trip_ms / 2e3)
+            threading.Thread(target=_connect, args=given, daemon=True).start()
 
 
 if __name__ == "__main__":

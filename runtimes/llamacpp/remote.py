@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,8 @@ CHILD = "edgedec.runtimes.llamacpp._remote_child"
 _PATIENCE_S = 20.0
 _QUIET = {"GGML_NO_BACKTRACE": "1"}
 _warned: set[str] = set()
+# llama.cpp connects to one server at a time, and for good if that vanishes meanwhile.
+_connecting = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +176,21 @@ def _look(server: Endpoint) -> list[Found]:
 
 
 def _devices(server: Endpoint, link: Link) -> list[Backend]:
-    reg = link(client(), spelling(server).encode())
+    if not _connecting.acquire(timeout=_PATIENCE_S):
+        raise RuntimeUnavailable(
+            f"{server.name}: llama.cpp waits for a server that vanished while it connected: start"
+            " edgedec again"
+        )
+    _connecting.release()
+    reg = link(_added, spelling(server).encode())
     count = ggml().ggml_backend_reg_dev_count(reg) if reg else 0
     pointers = [ggml().ggml_backend_reg_dev_get(reg, index) for index in range(count)]
     return [Backend(f"{REMOTE}{server.name}", server.name, True, one) for one in pointers]
+
+
+def _added(address: bytes) -> Any:
+    with _connecting:
+        return client()(address)
 
 
 def _ask(server: Endpoint) -> list[Found]:

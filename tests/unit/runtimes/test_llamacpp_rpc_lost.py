@@ -90,6 +90,16 @@ def test_a_late_message_of_a_lost_model_does_not_concern_another(
     assert [one.name for one in gone] == [servers[1].name]
 
 
+def test_a_connection_that_never_comes_about_is_one_line_for_the_next_model(
+    file: Path, servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_PATIENCE_S", 5.0)
+    at_servers = LoadOptions(**SAME, rpc=names(servers))
+    with remote._connecting, pytest.raises(RuntimeUnavailable, match="start edgedec again"):
+        LlamaModel.load(file, at_servers)
+    assert texts(LlamaModel.load(file, at_servers))[0]  # the control
+
+
 _DIES = """
 import sys
 from pathlib import Path
