@@ -24,6 +24,7 @@ from edgedec.runtimes.llamacpp.library import (
     reason,
     shown_states,
 )
+from edgedec.runtimes.llamacpp.link import whole_graphs
 
 CHUNK = 128
 # The buffer for logits is allocated and written when a context is created: a row for each sequence,
@@ -114,7 +115,8 @@ class Context:
         self.stop.put_into(params)
         forget()
         self._call = weights.call
-        pointer = self._call(api.llama_init_from_model, weights.pointer, params)
+        with whole_graphs(self._call):
+            pointer = self._call(api.llama_init_from_model, weights.pointer, params)
         if not pointer:
             raise PassFailed(
                 f"llama.cpp cannot open a context of {cells} tokens: {reason()}:"

@@ -18,11 +18,10 @@ import signal
 import socket
 import sys
 import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from edgedec.errors import PassFailed
@@ -32,10 +31,10 @@ from edgedec.runtimes.llamacpp.endpoints import Endpoint
 
 # How long Ctrl-C waits for the end of a pass, after which its servers are given up.
 _PATIENCE_S = 10.0
-# How long an address is tried before it is asked in a child process, which takes longer; and how
-# long a model that is being loaded may take to connect.
+# How long an address is tried before it is asked in a child process, which takes longer.
 _GLANCE_S = 3.0
 _WORKER = "edgedec-rpc"
+_NO_REUSE = "LLAMA_GRAPH_REUSE_DISABLE"  # read by llama.cpp when it makes a context
 _CLIENT = b"ggml-rpc"  # the source file, with which its messages begin
 _ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
@@ -135,6 +134,25 @@ class Link:
             self.lose(self.servers)
 
 
+@contextmanager
+def whole_graphs(call: Callable[..., Any]) -> Iterator[None]:
+    """Have contexts of a spread model, made in this block, send the graph of every pass.
+
+    Where a graph is that of the pass before, llama.cpp only asks the server to compute its last one
+    again, which is another context's if two share the server.
+    """
+    before = os.environ.get(_NO_REUSE)
+    if isinstance(call, Link):
+        os.environ[_NO_REUSE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_NO_REUSE, None)
+        else:
+            os.environ[_NO_REUSE] = before
+
+
 def link_to(server: Endpoint) -> Link | None:
     """Return the calls of an open model that uses a server; None without one."""
     there = (server.address, server.port)
@@ -198,22 +216,16 @@ def _on_abort(message: bytes) -> None:
 def _gone() -> dict[Link, Sequence[Endpoint]]:
     """Return the models whose servers are gone: the message does not say whose connection it was.
 
-    A model that is lost already, or freed while its server ended, has other connections, each of
-    which may end in a message of its own later, beside models that are well.
+    A model that is lost already, or was freed while its server ended, has other connections, each
+    of which may end in a message of its own later, beside models that are well. One that is being
+    loaded has no connection at times.
     """
-
-    def found(*loaded: bool) -> dict[Link, Sequence[Endpoint]]:
-        servers = {link: link.gone() for link in _alive() if link.loaded in loaded}
-        return {link: those for link, those in servers.items() if those}
-
-    if gone := found(True):
-        return gone
-    time.sleep(_GLANCE_S)
-    if gone := found(True, False):
-        return gone
     alive = _alive()
+    gone = {link: link.gone() for link in alive if link.loaded}
+    if any(gone.values()):
+        return {link: servers for link, servers in gone.items() if servers}
     others = sum(one.name == _WORKER for one in threading.enumerate()) - len(alive)
-    return {} if others else {link: link.servers for link in alive}
+    return {} if others else {link: link.gone() or link.servers for link in alive}
 
 
 def _alive() -> list[Link]:

@@ -73,10 +73,9 @@ def test_a_model_on_another_server_is_not_concerned(file: Path, servers: list[Rp
 
 
 def test_a_late_message_of_a_lost_model_does_not_concern_another(
-    file: Path, servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
+    file: Path, servers: list[RpcServer]
 ) -> None:
     """Each of a lost model's connections may end in a message of its own."""
-    monkeypatch.setattr(link, "_GLANCE_S", 0.01)
     lost = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
     servers[0].kill()
     with pytest.raises(PassFailed):
