@@ -211,14 +211,9 @@ def plan(
     from edgedec.planning import decisions, plan_files
     from edgedec.records.place import trusting
 
-    check_names(options, list(PlanOptions.__annotations__))
-    given: dict[str, Any] = {**_PLAN, **options}
+    given = _planned(options)
     workload = Workload(**{name: given[name] for name in defaults_of(Workload)})
     memory, out = given["memory"], given["out"]
-    if memory is not None:
-        memory = given_bytes("memory", memory)
-    if out is not None:
-        plan_files.check_out(Path(out))  # before measuring for a minute
     given_draft = None if draft is None else path_of(draft, progress=progress)
     models = Models.find(path_of(target, progress=progress), given_draft)
     measure = _measured(given)
@@ -227,10 +222,24 @@ def plan(
             models, workload, memory=memory, options=measure, on_progress=progress
         )
     if out is not None:
-        plan_files.save(found, Path(out))
+        plan_files.save(found, out)
     if given["remember"]:
         _remember(found, models, anyway=given["remember_busy"])
     return found
+
+
+def _planned(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of ``plan``, memory in bytes, once ``out`` is known to be writable."""
+    from edgedec.planning import plan_files
+
+    check_names(options, list(PlanOptions.__annotations__))
+    given: dict[str, Any] = {**_PLAN, **options}
+    if given["memory"] is not None:
+        given["memory"] = given_bytes("memory", given["memory"])
+    if given["out"] is not None:
+        given["out"] = Path(given["out"])
+        plan_files.check_out(given["out"])  # before measuring for a minute
+    return given
 
 
 def _measured(given: Mapping[str, Any]) -> ProfileOptions:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from serving import wait_until
+from waiting import until
 
 from edgedec.serve.protocol import limited
 
@@ -104,7 +104,7 @@ class Watched:
         """Wait until the server knows a new connection, whose time then runs."""
         made = self.made
         sock.connect(self.address)
-        wait_until(lambda: self.made > made)
+        until(lambda: self.made > made)
 
 
 @contextmanager

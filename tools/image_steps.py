@@ -27,7 +27,6 @@ from tools.image_run import run_image
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FILE = REPOSITORY / "docs" / "deploy" / "Containerfile"
-MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3,python3-venv,ca-certificates"
 # Of these the machine's own settings are used, as an engine's are.
 _PASSED = ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
@@ -176,8 +175,8 @@ def main() -> int:
         if base is None:
             base = folder / "debian"
             subprocess.run(
-                ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm",
-                 base, MIRROR], check=True, stdout=subprocess.DEVNULL,
+                ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", base],
+                check=True, stdout=subprocess.DEVNULL,
             )  # fmt: skip
         image = Steps(base, folder).run(FILE.read_text("utf-8"))
         return run_image(image, REPOSITORY / "models" / "demo" / "bundle", folder)

@@ -1,8 +1,6 @@
 """Folders of large files in the user's cache: whole or absent, bounded in size, for one user only.
 
-Each has a file that states its key, and the length and a sampled hash of every other file; a folder
-that differs is not used. The samples notice a file that was cut short, replaced by another model's,
-or not written to the disk before the power went; not a single flipped bit between two of them.
+Each states its key, and the length and a sampled hash of every file; one that differs is not used.
 """
 
 from __future__ import annotations
@@ -17,22 +15,13 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from edgedec._support import amounts, user_folders
-from edgedec._support.atomic import PARTIAL, STALE_S, sync, write_json
-from edgedec._support.fields import json_object
-from edgedec._support.files import open_regular, sampled
+from edgedec._support import amounts, stated, user_folders
+from edgedec._support.atomic import PARTIAL, STALE_S, sync
+from edgedec._support.stated import Unusable
 
-STATED = "entry.json"
 # All folders together; beyond it the one that was not used for the longest time is removed.
 MAX_BYTES = 8 << 30
-_FORMAT = 1
-_MAX_STATED_BYTES = 1 << 16
-
-
-class Unusable(Exception):
-    """A folder is there and not what it states; says what differs."""
 
 
 class NoRoom(OSError):
@@ -95,9 +84,9 @@ class DiskCache:
                 return None
         except OSError:
             return None
-        _check(path, key)
+        stated.check(path, key)
         with suppress(OSError):  # a folder that cannot be written can be read
-            os.utime(path / STATED)
+            os.utime(path / stated.STATED)
         return path
 
     def remove(self, key: str) -> None:
@@ -138,7 +127,7 @@ class DiskCache:
         partial.mkdir(mode=0o700)
         try:
             yield partial
-            _state(partial, key, what)
+            stated.write(partial, key, what)
             self._publish(partial, key)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -151,7 +140,7 @@ class DiskCache:
             partial.rename(target)
         except OSError:
             try:
-                _check(target, key)
+                stated.check(target, key)
             except Unusable:
                 _remove(target)
                 partial.rename(target)
@@ -174,9 +163,9 @@ def entries() -> list[Entry]:
                 found.append(Entry(kind.name, path, size, newest, ""))
                 continue
             with suppress(Unusable):
-                stated = _read(path)
-                used = (path / STATED).stat().st_mtime
-                found.append(Entry(kind.name, path, size, used, str(stated.get("what", ""))))
+                what = str(stated.read(path).get("what", ""))
+                used = (path / stated.STATED).stat().st_mtime
+                found.append(Entry(kind.name, path, size, used, what))
     return found
 
 
@@ -191,56 +180,6 @@ def clean() -> None:
     for one in entries():
         if not one.what and time.time() - one.used > STALE_S:
             shutil.rmtree(one.path, ignore_errors=True)
-
-
-# -- what a folder states -----------------------------------------------------------------------
-
-
-def _state(folder: Path, key: str, what: str) -> None:
-    """Write what a folder holds; its files are on the disk, for this user alone."""
-    files = {}
-    for name, file in _files(folder).items():
-        file.chmod(0o600)
-        sync(file)
-        with open_regular(file) as stream:
-            files[name] = list(sampled(stream))
-    raw = {"format": _FORMAT, "key": key, "what": what, "files": files}
-    write_json(folder / STATED, raw)
-    (folder / STATED).chmod(0o600)
-    sync(folder)
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        with open_regular(folder / STATED) as stream:
-            parsed = json_object(stream.read(_MAX_STATED_BYTES))
-    except OSError:
-        parsed = None
-    if parsed is None or parsed.get("format") != _FORMAT:
-        raise Unusable(f"{STATED} is missing or damaged")
-    return parsed
-
-
-def _check(folder: Path, key: str) -> None:
-    """Raise Unusable for a folder that is not as it states, of another key, or another user's."""
-    try:
-        # A cache may be named that others can write to; the administrator may have filled it.
-        if hasattr(os, "geteuid") and folder.stat().st_uid not in (0, os.geteuid()):
-            raise Unusable("it belongs to another user")
-        found = _read(folder)
-        if found.get("key") != key:
-            raise Unusable("it was made for something else")
-        files = found.get("files")
-        if not isinstance(files, dict) or not files:
-            raise Unusable(f"{STATED} is damaged")
-        if _files(folder).keys() != {STATED, *files}:
-            raise Unusable("files are missing, or were added")
-        for name, facts in files.items():
-            with open_regular(folder / name) as stream:
-                if list(sampled(stream)) != facts:
-                    raise Unusable(f"{name} has another length or other bytes")
-    except OSError as error:
-        raise Unusable(error.strerror or str(error)) from None
 
 
 # -- the disk -----------------------------------------------------------------------------------
@@ -259,18 +198,12 @@ def _folders(above: Path) -> list[Path]:
         return []
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    """Return everything in a folder and those in it that is not a folder, by its path there."""
-    found = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    return {path.relative_to(folder).as_posix(): path for path in found}
-
-
 def _measure(path: Path) -> tuple[int, float]:
     """Return the bytes of a folder's files and the time of the last change."""
     size, newest = 0, 0.0
     with suppress(OSError):
         newest = path.stat().st_mtime
-        for file in _files(path).values():
+        for file in stated.files(path).values():
             facts = file.lstat()
             size += facts.st_size
             newest = max(newest, facts.st_mtime)

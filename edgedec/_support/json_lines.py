@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgedec._support.fields import json_object
+from edgedec._support.locks import locked
 from edgedec.errors import InputError
 
 # Called with a line's object (None if the line is not a JSON object) and its place, such as
@@ -45,7 +46,7 @@ class JsonLines:
         self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         if self._regular:
             try:
-                if busy is not None and not _locked(self._file):
+                if busy is not None and not locked(self._file):
                     raise InputError(f"{path}: {busy}")
                 self._read(on_line)
             except BaseException:
@@ -99,24 +100,6 @@ class JsonLines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _locked(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed; return False if another writer has locked it.
-
-    Windows and some file systems have no such locks; there every writer gets the file.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _as_line(fields: Mapping[str, Any]) -> str:

@@ -1,10 +1,11 @@
-"""A lock that one process holds at a time; it ends with the process."""
+"""Locks that one process holds at a time; they end with the process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from edgedec.errors import InputError
 
@@ -36,3 +37,20 @@ def alone(path: Path, busy: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def locked(file: IO[bytes]) -> bool:
+    """Lock an open file itself until it is closed; return False if another writer has locked it.
+
+    Nothing is left beside the file. Windows and some file systems have no such locks; there every
+    writer gets the file.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True

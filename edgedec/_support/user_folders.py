@@ -44,7 +44,7 @@ def history_file() -> Path:
 
 @contextmanager
 def _home(variable: str) -> Iterator[None]:
-    """Say what to do where there is no home, as for a user of a container without an entry."""
+    """Report a missing home folder, as a container's user may have none, as InputError."""
     try:
         yield
     except RuntimeError:

@@ -89,9 +89,9 @@ def command(
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
     listed; with --batch-invariant there are none, and with fp32 weights hardly any. Exit code 1:
-    some text differs by more, or nothing was drafted. Where no draft is expected to pay on this
-    machine, drafts of 3 are compared, and a note says so, unless --memory or --plan is given. Texts
-    run past an end of text unless --respect-eos.
+    some text differs by more, or nothing was drafted. Where no draft is expected to pay, drafts of
+    3 are compared, and a note says so, unless --memory or --plan is given. --respect-eos ends texts
+    at an end of text.
 
     \b
     edgedec verify demo

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgedec._support import amounts
-from edgedec._support.disk_cache import DiskCache, NoRoom, Unusable
+from edgedec._support.disk_cache import DiskCache, NoRoom
 from edgedec._support.model_path import DEMO, is_gguf
+from edgedec._support.stated import Unusable
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST, sha256_of
 from edgedec.errors import BundleError, InputError

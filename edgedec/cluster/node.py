@@ -1,4 +1,4 @@
-"""What a worker knows about its own node."""
+"""Facts about the node that a worker runs on, and its turn to open a model there."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Crew:
             )
 
     def _alive(self) -> list[dict[str, Any]]:
-        """Return the nodes that are alive; RuntimeUnavailable if there is no head any more."""
+        """Return the nodes that are alive; RuntimeUnavailable if the head has gone."""
         head = self._ray.get_runtime_context().gcs_address
         if not answers(head):  # Ray would wait for a minute, and then end this process
             raise RuntimeUnavailable(

@@ -85,10 +85,10 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         guard = opened.guard(options, [engine, *others], unloadable)
         if guard is not None:
             guard.say(left_out)
-        bound = _bound(opened.caches, target)
         return OpenPair(
-            pair, target, engine, tokenizer, facts, stack.pop_all(), bound, guard, others
-        )
+            pair, target, engine, tokenizer, facts, stack.pop_all(),
+            _bound(opened.caches, target), guard, others,
+        )  # fmt: skip
 
 
 def _prepare(pair: Pair, options: OpenOptions) -> None:

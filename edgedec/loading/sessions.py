@@ -157,10 +157,7 @@ def open_sessions(
     of_draft = None
     if draft is not None and found.draft is not None:
         of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
-        if isinstance(draft, HeadModel):
-            from edgedec.loading.heads import waiting_bytes
-
-            of_draft = replace(of_draft, held=of_draft.held + waiting_bytes(draft, options))
+        of_draft = replace(of_draft, held=of_draft.held + _waiting(draft, options))
     costs = Costs(
         of_target.times(options.caches),
         of_draft and of_draft.times(options.parallel),
@@ -177,6 +174,15 @@ def open_sessions(
                 session.close()
         found = _opened(target, draft, options, capacity, stack)
     return replace(found, costs=costs, meter=meter)
+
+
+def _waiting(draft: Model, options: OpenOptions) -> int:
+    """Return the bytes of what waits for a head; 0 for a draft model."""
+    if not isinstance(draft, HeadModel):
+        return 0
+    from edgedec.loading.heads import waiting_bytes
+
+    return waiting_bytes(draft, options)
 
 
 def _opened(

@@ -98,9 +98,8 @@ def levels(
         full = replace(full, release=trim)
     if drafter.name == PLAIN:
         return [full]
-    found = [full]
-    limited = replace(full, release=trim)
-    found += [replace(limited, name=n, limits=at) for n, at in _LIMITED if at.nodes < most]
+    less = [replace(full, release=trim, name=n, limits=at) for n, at in _LIMITED if at.nodes < most]
+    found = [full, *less]
     small = replace(found[-1], limits=_SMALLER)
     if not isinstance(drafter, Evictable):
         return [*found, replace(small, name="plain decoding", limits=_NOTHING)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from edgedec._support.environment import variable
 from edgedec.records.load import LoadOptions
 
 CPU = "cpu"
@@ -17,21 +16,9 @@ REMOTE = "rpc:"
 RPC_TRUST = "EDGEDEC_RPC_TRUST"
 
 
-@contextmanager
-def trusting(trust: bool) -> Iterator[None]:
-    """Context that trusts every address, also in the child processes that it starts."""
-    if not trust:
-        yield
-        return
-    before = os.environ.get(RPC_TRUST)
-    os.environ[RPC_TRUST] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[RPC_TRUST]
-        else:
-            os.environ[RPC_TRUST] = before
+def trusting(trust: bool) -> AbstractContextManager[None]:
+    """Return a context that trusts every address, also in the child processes that it starts."""
+    return variable(RPC_TRUST, "1" if trust else None)
 
 
 def remote_device(load: LoadOptions) -> str | None:

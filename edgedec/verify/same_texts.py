@@ -73,10 +73,7 @@ def verify(
         sampling = SamplingParams(temperature=0.8, seed=0)
         asked = GenerateOptions(sampling=sampling, ignore_eos=True)
     check(bundle, prompts, asked, options)
-    greedy = replace(asked, sampling=SamplingParams())
-    cases = [alike(GREEDY, greedy, len(prompts))]
-    if replace(asked.sampling, seed=None) != SamplingParams():
-        cases.append(alike("sampled", asked, len(prompts)))
+    cases = _cases(asked, len(prompts))
     plain = {} if plain is None else plain
     progress = Progress(on_text)
     progress.expect(len(prompts) * len(cases) * (1 if plain else 2))
@@ -95,6 +92,14 @@ def verify(
     found = divergences(bundle, options, prompts, cases, (plain, {"": texts}))
     rows = [row("", case, texts, found) for case in cases]
     return Verification(rows, tokens_of(plain), plan, found, notes)
+
+
+def _cases(asked: GenerateOptions, count: int) -> list[Case]:
+    """Return the greedy case of so many prompts, and the sampled one if any is asked for."""
+    cases = [alike(GREEDY, replace(asked, sampling=SamplingParams()), count)]
+    if replace(asked.sampling, seed=None) != SamplingParams():
+        cases.append(alike("sampled", asked, count))
+    return cases
 
 
 def _speculative(

@@ -24,8 +24,9 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from edgedec._support.disk_cache import DiskCache, NoRoom, Unusable
+from edgedec._support.disk_cache import DiskCache, NoRoom
 from edgedec._support.fields import one_line
+from edgedec._support.stated import Unusable
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.machine import cpu_fields, cpu_name

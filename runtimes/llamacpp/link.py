@@ -21,9 +21,10 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+from edgedec._support.environment import variable
 from edgedec.errors import PassFailed
 from edgedec.runtimes.llamacpp import library
 from edgedec.runtimes.llamacpp.connections import connections, is_alive, keep_asking
@@ -134,23 +135,13 @@ class Link:
             self.lose(self.servers)
 
 
-@contextmanager
-def whole_graphs(call: Callable[..., Any]) -> Iterator[None]:
-    """Have contexts of a spread model, made in this block, send the graph of every pass.
+def whole_graphs(call: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Return a context in which a spread model's contexts are made that send every pass's graph.
 
     Where a graph is that of the pass before, llama.cpp only asks the server to compute its last one
     again, which is another context's if two share the server.
     """
-    before = os.environ.get(_NO_REUSE)
-    if isinstance(call, Link):
-        os.environ[_NO_REUSE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(_NO_REUSE, None)
-        else:
-            os.environ[_NO_REUSE] = before
+    return variable(_NO_REUSE, "1" if isinstance(call, Link) else None)
 
 
 def link_to(server: Endpoint) -> Link | None:

@@ -78,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         (here,) = endpoints(f"{given.host}:{given.port}", trust=given.rpc_trust)
         if not here.loopback:
-            sys.stderr.write(f"{here.name}: whoever reaches it can use it, without a password\n")
+            sys.stderr.write(
+                f"{here.name}: anybody who can connect to it can use it: there is no password\n"
+            )
         serve(given.host, given.port, given.threads, given.device)
     except EdgedecError as error:
         sys.stderr.write(f"{error}\n")

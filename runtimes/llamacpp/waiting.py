@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from edgedec._support.environment import variable
 from edgedec.hardware.contention import machine_is_busy
 
 SPIN_COUNT = "GOMP_SPINCOUNT"
@@ -23,21 +23,13 @@ _USERS = (SPIN_COUNT, "OMP_WAIT_POLICY")
 _MAPS = Path("/proc/self/maps")
 
 
-@contextmanager
-def suited_to_the_load() -> Iterator[None]:
-    """Context in which to load OpenMP, so that on a busy machine its threads spin only briefly.
+def suited_to_the_load() -> AbstractContextManager[None]:
+    """Return a context to load OpenMP in, so that on a busy machine its threads spin only briefly.
 
     The environment is restored afterwards. The user's own settings are kept, and an OpenMP that is
     already loaded cannot be changed any more.
     """
-    chosen = _can_choose() and machine_is_busy()
-    if chosen:
-        os.environ[SPIN_COUNT] = _SHORT
-    try:
-        yield
-    finally:
-        if chosen:
-            del os.environ[SPIN_COUNT]
+    return variable(SPIN_COUNT, _SHORT if _can_choose() and machine_is_busy() else None)
 
 
 def _can_choose() -> bool:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from edgedec._support.disk_cache import DiskCache, Unusable
+from edgedec._support.disk_cache import DiskCache
 from edgedec._support.fields import one_line
+from edgedec._support.stated import Unusable
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.bundle.protobuf import message
 from edgedec.errors import BundleError, RuntimeUnavailable

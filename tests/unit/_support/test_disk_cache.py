@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from edgedec._support import disk_cache
-from edgedec._support.disk_cache import STATED, DiskCache, NoRoom, Unusable, entries
+from edgedec._support.disk_cache import DiskCache, NoRoom, entries
+from edgedec._support.stated import STATED, Unusable
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,8 @@ from killing import age, child, kill_when, partials
 from packed_logits import logits, model_logits
 from tiny_models import write_tiny_model
 
-from edgedec._support.disk_cache import STATED, DiskCache, entries
+from edgedec._support.disk_cache import DiskCache, entries
+from edgedec._support.stated import STATED
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
 from edgedec.runtimes.onnx.model import OnnxModel

@@ -15,8 +15,8 @@ import pytest
 from packed_logits import logits
 from tiny_models import write_tiny_model
 
-from edgedec._support import disk_cache
-from edgedec._support.disk_cache import STATED
+from edgedec._support import disk_cache, stated
+from edgedec._support.stated import STATED
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort import packed
 from edgedec.runtimes.onnx import preparing
@@ -196,7 +196,7 @@ def test_what_onnx_runtime_refuses_is_not_used(
     prepare(folder)
     (entry,) = entries(cache)
     (entry / packed.GRAPH).write_bytes(b"\x08\x08no")
-    monkeypatch.setattr(disk_cache, "_check", lambda path, key: None)
+    monkeypatch.setattr(stated, "check", lambda path, key: None)
     with caplog.at_level(logging.WARNING):
         OnnxModel.load(folder, threads=1).close()
     assert opened

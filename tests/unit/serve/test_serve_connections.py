@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
-from serving import Server, wait_until
+from serving import Server
 from test_serve_guard import BODY, LONG
 from timed_server import GET, LEFT, Clock, Watched, answering, watched
+from waiting import until
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_connection_without_a_request_is_dropped(timed: Watched, data: bytes) 
     with connected(timed) as sock:
         timed.clock.passes(0.4)
         sock.sendall(data)  # a part of a request does not prolong it
-        wait_until(lambda: timed.received == bool(data))
+        until(lambda: timed.received == bool(data))
         assert is_open(sock)
         timed.clock.passes(0.2)
         assert whole(sock) == b""
@@ -81,7 +82,7 @@ def test_a_second_request_must_come_in_time_as_well(timed: Watched) -> None:
         one_answer(sock)
         timed.clock.passes(0.4)
         sock.sendall(GET[:7])
-        wait_until(lambda: timed.received == 2)
+        until(lambda: timed.received == 2)
         timed.clock.passes(0.4)
         assert is_open(sock)
         timed.clock.passes(0.2)
@@ -101,7 +102,7 @@ def test_a_client_that_takes_nothing_is_dropped(timed: Watched) -> None:
     with connected(timed) as sock:
         sock.sendall(GET.replace(b"/ ", b"/endless "))
         while not LEFT.is_set():
-            wait_until(lambda: timed.paused > timed.resumed or LEFT.is_set())
+            until(lambda: timed.paused > timed.resumed or LEFT.is_set())
             timed.clock.passes(0.1)
         assert 0.5 <= timed.lost_at - timed.paused_at < 0.61
 
@@ -112,7 +113,7 @@ def test_a_client_that_takes_something_now_and_then_is_not(timed: Watched) -> No
     with connected(timed) as sock:
         sock.sendall(GET.replace(b"/ ", b"/endless "))
         for _ in range(5):
-            wait_until(lambda: timed.paused > timed.resumed)
+            until(lambda: timed.paused > timed.resumed)
             timed.clock.passes(0.4)
             resumed = timed.resumed
             while timed.resumed == resumed:
@@ -212,7 +213,7 @@ def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
         sock.settimeout(60)
         sock.connect((host, int(port)))
         sock.sendall(head + body)
-        wait_until(lambda: server.figure("edgedec_running_requests") == 1)
+        until(lambda: server.figure("edgedec_running_requests") == 1)
         served = 0
         while server.figure("edgedec_running_requests"):
             assert server.post("/v1/completions", BODY).status_code == 200
@@ -242,9 +243,9 @@ def test_a_signal_ends_everything_in_order(start: Callable[..., Any], signals: i
     with start("--grace", grace, "--parallel", "2") as server, ThreadPoolExecutor(4) as pool:
         body = {**LONG, "n": 8}
         streams = [pool.submit(events, server, body) for _ in range(2)]
-        wait_until(lambda: server.figure("edgedec_running_requests") == 2)
+        until(lambda: server.figure("edgedec_running_requests") == 2)
         queued = [pool.submit(server.post, "/v1/completions", BODY) for _ in range(2)]
-        wait_until(lambda: server.figure("edgedec_waiting_requests") == 2)
+        until(lambda: server.figure("edgedec_waiting_requests") == 2)
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=30) as unfinished:
             unfinished.sendall(

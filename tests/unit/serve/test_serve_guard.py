@@ -16,7 +16,8 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
 import openai
-from serving import Server, wait_until
+from serving import Server
+from waiting import until
 
 from edgedec.decoding.sampling import SamplingParams
 
@@ -182,7 +183,7 @@ class TestQueue:
                 assert found.json()["error"]["code"] == "queue_full"
                 with pytest.raises(openai.RateLimitError):
                     server.client().completions.create(**BODY)
-            wait_until(lambda: server.figure("edgedec_running_requests") == 0)
+            until(lambda: server.figure("edgedec_running_requests") == 0)
             assert server.client().completions.create(**BODY).choices
 
     def test_a_time_limit_ends_a_text(self, start: Callable[..., Any]) -> None:
@@ -211,10 +212,13 @@ class TestLeaving:
             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode()
+        before = server.figure("edgedec_generated_tokens_total")
         with socket.create_connection((host, int(port))) as sock:
             sock.sendall(head + body)
-            wait_until(lambda: server.figure("edgedec_running_requests") == 1)
-        wait_until(lambda: server.figure("edgedec_running_requests") == 0, 2)
+            until(lambda: server.figure("edgedec_running_requests") == 1)
+        until(lambda: server.figure("edgedec_running_requests") == 0)
+        decoded = server.figure("edgedec_generated_tokens_total") - before
+        assert decoded < LONG["max_tokens"]
 
     def test_it_ends_within_a_round(self, bundle: Path) -> None:
         import asyncio

@@ -19,7 +19,8 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 
 import httpx
 from served_here import ASKED, run, serving_here
-from serving import Server, wait_until
+from serving import Server
+from waiting import until
 
 from edgedec import Pipeline
 from edgedec.errors import RuntimeUnavailable
@@ -245,13 +246,13 @@ def test_sigterm_drains_a_process(
     ):
         body = {**LONG, "n": 3}
         running = pool.submit(server.post, "/v1/completions", body)
-        wait_until(lambda: server.figure("edgedec_running_requests") == 1)
+        until(lambda: server.figure("edgedec_running_requests") == 1)
         waiting = pool.submit(server.post, "/v1/completions", BODY)
-        wait_until(lambda: server.figure("edgedec_waiting_requests") == 1)
+        until(lambda: server.figure("edgedec_waiting_requests") == 1)
         assert _health(server) == (200, "ok")
         server.process.send_signal(sent)
         if sent == signal.SIGTERM:
-            wait_until(lambda: _health(server) == (503, "shutting_down"))
+            until(lambda: _health(server) == (503, "shutting_down"))
             late = server.post("/v1/completions", BODY)
             assert (late.status_code, late.headers["retry-after"]) == (503, "5")
             assert json.loads(late.text)["error"]["code"] == "shutting_down"
@@ -275,7 +276,7 @@ def test_a_body_that_is_on_its_way_at_sigterm_is_answered(start: Callable[..., A
             client.sendall(head.encode())
             assert client.recv(65536).startswith(b"HTTP/1.1 100")
             server.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: _health(server) == (503, "shutting_down"))
+            until(lambda: _health(server) == (503, "shutting_down"))
             assert server.post("/v1/completions", BODY).status_code == 503  # the control
             client.sendall(body)
             assert client.recv(65536).startswith(b"HTTP/1.1 200")
@@ -289,7 +290,7 @@ def test_draining_has_a_limit(start: Callable[..., Any]) -> None:
         ThreadPoolExecutor(2) as pool,
     ):
         asked = [pool.submit(server.post, "/v1/completions", {**LONG, "n": 8}) for _ in range(2)]
-        wait_until(lambda: server.figure("edgedec_waiting_requests") == 1)
+        until(lambda: server.figure("edgedec_waiting_requests") == 1)
         server.process.send_signal(signal.SIGTERM)
         for one in asked:
             assert one.result().status_code == 503
