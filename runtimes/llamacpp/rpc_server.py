@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (here,) = endpoints(f"{given.host}:{given.port}", trust=given.rpc_trust)
         if not here.loopback:
             sys.stderr.write(
-                f"{here.name}: anybody who can connect to it can use it: there is no password\n"
+                f"{here.name}: anybody who can connect can use it, without a password\n"
             )
         serve(given.host, given.port, given.threads, given.device)
     except EdgedecError as error:

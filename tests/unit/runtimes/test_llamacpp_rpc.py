@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,21 @@ pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
 from tiny_gguf import write_tiny_gguf
 
+from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import REMOTE, Place
 from edgedec.runtimes import registry
-from edgedec.runtimes.llamacpp import _check_child, backends, model, remote, rpc_server
+from edgedec.runtimes.llamacpp import (
+    _check_child,
+    backends,
+    context,
+    model,
+    remote,
+    rpc_server,
+)
 from edgedec.runtimes.llamacpp.connections import connections as every_connection
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 from edgedec.runtimes.llamacpp.model import LlamaModel
@@ -54,6 +63,46 @@ def test_the_text_of_the_local_target(file: Path, servers: list[RpcServer]) -> N
     other = write_tiny_gguf(file.with_name("other.gguf"), weights="Q4_0", layers=4, noise=0.4)
     control = LlamaModel.load(other, LoadOptions(**SAME, rpc=names(servers)))
     assert texts(control)[0] != local
+
+
+def short(model: LlamaModel, seed: int) -> np.ndarray:
+    """Logits of a short text, in a session of its own."""
+    words = [int(word) for word in np.random.default_rng(seed).integers(5, 95, 36)]
+    rows = []
+    with closing(model.open(64)) as session:
+        session.prefill(words[:3])
+        for begin in range(3, len(words), 3):
+            passed = session.forward(TokenTree.chain(words[begin : begin + 3]), want=Want.LOGITS)
+            rows.append(np.array(passed.logits))
+            session.commit([0, 1])
+    return np.stack(rows)
+
+
+def as_alone(model: LlamaModel, alone: list[np.ndarray], times: int) -> bool:
+    """Whether two texts at once, so many times, have the logits that each has alone."""
+    for _ in range(times):
+        both = [Apart(partial(short, model, seed)) for seed in range(2)]
+        for one in both:
+            until(lambda one=one: one.value is not None or one.error is not None)
+        if any(one.error is not None for one in both):
+            return False  # a server may stop at a graph whose buffers are freed
+        if not all(np.allclose(one.value, row) for one, row in zip(both, alone, strict=True)):
+            return False
+    return True
+
+
+def test_texts_at_once_on_the_same_servers(
+    file: Path, servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server keeps one graph, and computes it again when it is asked to."""
+    there = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    alone = [short(there, seed) for seed in range(2)]
+    assert as_alone(there, alone, 15)
+    # The control: contexts that leave an unchanged graph to the server.
+    there.close()
+    monkeypatch.setattr(context, "whole_graphs", lambda call: nullcontext())
+    there = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
+    assert not as_alone(there, alone, 100)
 
 
 def test_devices_with_their_memory(servers: list[RpcServer]) -> None:
