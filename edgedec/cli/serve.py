@@ -47,10 +47,9 @@ _SERVER = [
                  show_default=True, metavar="SECONDS",
                  help="Time limit of a request, from its arrival to the end of its text."),
     click.option("--grace", type=click.FloatRange(min=0), default=5.0, show_default=True,
-                 metavar="SECONDS", help="Time from SIGTERM or Ctrl-C to the end of answers, and "
-                 "with the step under way of the server; that comes earlier if nothing is "
-                 "left. Texts go on for four fifths of it. At SIGTERM requests that wait are "
-                 "decoded too."),
+                 metavar="SECONDS", help="Most time from SIGTERM or Ctrl-C to the end of all "
+                 "answers; the server ends with the step under way. Texts go on for four fifths of "
+                 "it. After SIGTERM, requests that wait are decoded too."),
     click.option("--private-cache", "private", is_flag=True,
                  help="Read every prompt from its first token, so that cached_tokens and times do "
                  "not tell a client what others asked."),
