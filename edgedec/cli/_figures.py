@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgedec._support.amounts import size
 from edgedec.cli._terminal import wrapped
 from edgedec.decoding.drafting import PLAIN
-from edgedec.generation.figures import ENOUGH, drafted_nothing, is_busy, speedup, took
+from edgedec.generation.figures import ENOUGH, gained, is_busy, speedup, took
 
 if TYPE_CHECKING:
     from edgedec.decoding.metrics import Metrics
@@ -21,19 +21,18 @@ _SLOWER = 1.5
 _SWAPPED = 16 * 1024 * 1024
 
 
-def short(result: Generation, *, sampled: bool, joules: float | None = None) -> list[str]:
+def short(
+    result: Generation, *, sampled: bool, joules: float | None = None, said_busy: bool = False
+) -> list[str]:
     """Return the clauses that everybody sees; the seed if it had an effect.
 
-    ``joules`` are those of a token, None if the machine does not tell.
+    ``joules`` are those of a token, None if the machine does not tell. With ``said_busy`` an
+    earlier line has mentioned that the machine is busy, and this one does not.
     """
     metrics = result.metrics
-    parts = [took(metrics)]
-    if (faster := speedup(metrics, result.plan)) is not None:
-        parts.append(f"{faster:.1f}x plain decoding")
-    parts += ["nothing drafted"] if drafted_nothing(metrics, result.plan) else []
-    parts += _energy(joules)
+    parts = gained(metrics, result.plan) + _energy(joules)
     parts += ["stopped"] if result.finish_reason == "cancelled" else []
-    parts += ["busy machine"] if is_busy(metrics) else []
+    parts += ["busy machine"] if is_busy(metrics) and not said_busy else []
     parts += _strain(metrics)
     parts += _memory(metrics)
     parts += [f"seed {result.seed}"] if sampled else []

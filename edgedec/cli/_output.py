@@ -18,6 +18,9 @@ from edgedec.cli import _figures
 from edgedec.cli._terminal import INTERRUPTED, note, wrapped
 from edgedec.cli._terminal import width as width_of
 
+# Whether a line of figures has mentioned that the machine is busy, in the context's ``meta``.
+_SAID_BUSY = "edgedec.said_busy"
+
 if TYPE_CHECKING:
     from edgedec.hardware.energy import EnergyMeter
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
@@ -141,6 +144,8 @@ def answer(
 def show_figures(result: Generation, meter: EnergyMeter, *, sampled: bool) -> None:
     """Print the figures on stderr, all of them with -v; in a terminal, as many lines as needed.
 
+    Without -v a busy machine is mentioned once in a run of the program.
+
     Args:
         result: the text.
         meter: read before its first token.
@@ -149,10 +154,13 @@ def show_figures(result: Generation, meter: EnergyMeter, *, sampled: bool) -> No
     """
     joules = meter.per_token(result.metrics)
     context = click.get_current_context(silent=True)
-    details = context is not None and context.params.get("verbosity")
-    parts = (_figures.details if details else _figures.short)(
-        result, sampled=sampled, joules=joules
-    )
+    if context is not None and context.params.get("verbosity"):
+        parts = _figures.details(result, sampled=sampled, joules=joules)
+    else:
+        said = context.meta if context is not None else {}
+        said_busy = said.get(_SAID_BUSY, False)
+        parts = _figures.short(result, sampled=sampled, joules=joules, said_busy=said_busy)
+        said[_SAID_BUSY] = said_busy or _figures.is_busy(result.metrics)
     for line in _figures.packed(parts, width_of(sys.stderr)):
         click.secho(line, err=True, dim=True)
 

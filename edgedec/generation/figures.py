@@ -18,12 +18,23 @@ ENOUGH, _BUSY = 64, 0.15
 
 def line(metrics: Metrics, setup: Mapping[str, Any], finish_reason: str) -> str:
     """Return the figures, such as ``128 tokens in 0.4 s, 1.4x plain decoding (length)``."""
+    parts = [*gained(metrics, setup), *(["busy machine"] if is_busy(metrics) else [])]
+    return f"{', '.join(parts)} ({finish_reason})"
+
+
+def gained(metrics: Metrics, setup: Mapping[str, Any]) -> list[str]:
+    """Return the clauses on time and on what drafts gained.
+
+    The counts do not depend on what else the machine does, so they are always given; the factor is
+    an estimate from times.
+    """
     parts = [took(metrics)]
     if (faster := speedup(metrics, setup)) is not None:
         parts.append(f"{faster:.1f}x plain decoding")
-    parts += ["nothing drafted"] if drafted_nothing(metrics, setup) else []
-    parts += ["busy machine"] if is_busy(metrics) else []
-    return f"{', '.join(parts)} ({finish_reason})"
+    if metrics.drafted_tokens and setup.get("drafter") != PLAIN:
+        parts.append(f"{metrics.block_efficiency:.1f} tokens a pass")
+        parts.append(f"{metrics.accepted_tokens} of {metrics.drafted_tokens} drafts kept")
+    return [*parts, *(["nothing drafted"] if drafted_nothing(metrics, setup) else [])]
 
 
 def took(metrics: Metrics) -> str:

@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import click
 import pytest
 
-from edgedec.cli import _figures
+from edgedec.cli import _figures, _output
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import RoundRecord
 from edgedec.generation.figures import line
@@ -97,11 +98,47 @@ def test_everybody_sees_tokens_time_and_factor() -> None:
     """And not a dozen clauses."""
     metrics = gained()
     metrics.ttft_s = 0.02
-    said = f"{metrics.emitted} tokens in 9.6 s, 1.3x plain decoding (details: -v)"
+    counts = "2.0 tokens a pass, 64 of 96 drafts kept"
+    said = f"{metrics.emitted} tokens in 9.6 s, 1.3x plain decoding, {counts} (details: -v)"
     assert short(told(metrics)) == said
-    assert short(told(metrics), sampled=True).endswith("plain decoding, seed 7 (details: -v)")
-    brief = told(Metrics(emitted=3, ttft_s=0.02, decode_s=0.03, drafted_tokens=1))
-    assert short(brief) == "3 tokens in 50 ms (details: -v)"
+    assert short(told(metrics), sampled=True).endswith("drafts kept, seed 7 (details: -v)")
+    brief = Metrics(
+        emitted=3, ttft_s=0.02, decode_s=0.03, drafted_tokens=1, accepted_tokens=1, target_passes=2
+    )
+    counts = "1.5 tokens a pass, 1 of 1 drafts kept"
+    assert short(told(brief)) == f"3 tokens in 50 ms, {counts} (details: -v)"
+
+
+def test_a_busy_machine_does_not_hide_what_drafts_gained() -> None:
+    quiet, busy = gained(), gained()
+    busy.waited_s, busy.watched_s = 0.2 * busy.decode_s, busy.decode_s
+    counts = "2.0 tokens a pass, 64 of 96 drafts kept"
+    assert counts in short(told(quiet))
+    assert f"{counts}, busy machine (details: -v)" in short(told(busy))
+    assert counts not in short(told(busy, drafter="none"))  # the control
+
+
+def test_a_busy_machine_is_mentioned_once_in_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    busy = gained()
+    busy.waited_s, busy.watched_s = 0.2 * busy.decode_s, busy.decode_s
+
+    def lines() -> list[str]:
+        _output.show_figures(cast(Any, told(busy)), cast(Any, NoMeter()), sampled=False)
+        return capsys.readouterr().err.splitlines()
+
+    with click.Context(click.Command("chat")):
+        first, second = lines(), lines()
+    assert "busy machine" in " ".join(first)
+    assert "busy machine" not in " ".join(second)
+    with click.Context(click.Command("chat")):  # another run
+        assert "busy machine" in " ".join(lines())
+
+
+class NoMeter:
+    """A machine that does not tell its energy."""
+
+    def per_token(self, metrics: Metrics) -> None:
+        return None
 
 
 def test_a_text_without_drafts_says_so() -> None:
@@ -146,7 +183,7 @@ def test_all_figures_are_shown_when_asked_for(run: Run) -> None:
     ask = ["generate", "def __lt__(self, other):", "-n", 8]
     everybody, asked = (run(*ask, *more).stderr.splitlines()[0] for more in ([], ["-v"]))
     assert everybody.endswith("(details: -v)")
-    assert everybody.count(",") <= 2  # "nothing drafted", and "busy machine" where it is
+    assert everybody.count(",") <= 3  # two counts, or "nothing drafted"; "busy machine"
     for part in ("tokens/s", "first token ", "tokens per target pass", "drafter hybrid on onnx"):
         assert part in asked
         assert part not in everybody

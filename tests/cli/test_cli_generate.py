@@ -52,7 +52,9 @@ def test_text_streams_to_stdout_and_figures_to_stderr(run, bundle, generate) -> 
     assert result.stdout == generate(PROMPT, "--max-new-tokens", 24)["text"]
     line, hint = result.stderr.splitlines()
     assert re.match(
-        r"24 tokens in [\d.]+ m?s(, nothing drafted)?(, busy machine)? \(details: -v\)$", line
+        r"24 tokens in [\d.]+ m?s(, nothing drafted|, [\d.]+ tokens a pass, \d+ of \d+ drafts kept)"
+        r"(, busy machine)? \(details: -v\)$",
+        line,
     )
     assert hint == "the text was cut at 24 tokens: -n 48 for more"
 

@@ -24,7 +24,8 @@ class Timed(RoundTimes):
 def generation(text: str = "a b", tokens: int = 128, **changes: Any) -> Generation:
     given: dict[str, Any] = {
         "ttft_s": 0.1, "decode_s": 0.32, "emitted": tokens, "target_passes": tokens // 2,
-        "drafted_tokens": 90, "round_times": Timed(), "accepted_lengths": Counter(),
+        "drafted_tokens": 90, "accepted_tokens": 60, "round_times": Timed(),
+        "accepted_lengths": Counter(),
     }  # fmt: skip
     plan = {"drafter": changes.pop("drafter", "hybrid")}
     metrics = Metrics(**{**given, **changes})
@@ -32,8 +33,10 @@ def generation(text: str = "a b", tokens: int = 128, **changes: Any) -> Generati
 
 
 def test_the_line_of_figures() -> None:
-    assert generation().figures == "128 tokens in 0.4 s, 1.4x plain decoding (length)"
-    assert generation(tokens=1).figures == "1 token in 0.4 s (length)"
+    counts = "2.0 tokens a pass, 60 of 90 drafts kept"
+    assert generation().figures == f"128 tokens in 0.4 s, 1.4x plain decoding, {counts} (length)"
+    lone = generation(tokens=1, drafted_tokens=0)
+    assert lone.figures == "1 token in 0.4 s (length)"
     assert generation(decode_s=-0.09).figures.startswith("128 tokens in 10 ms, ")
 
 
