@@ -31,7 +31,6 @@ from edgedec.records.workload import Workload
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from edgedec.loading.sources import Models
     from edgedec.profiling.prompts import CalibrationPrompt
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.plan import Decision
@@ -83,12 +82,11 @@ class PlanOptions(TypedDict, total=False):
     refresh: bool
     out: str | Path | None
     remember: bool
-    remember_busy: bool
 
 
 _PLAN: dict[str, Any] = {
     **defaults_of(Workload), "memory": None, "prompts": None, "rpc": None, "rpc_trust": False,
-    "refresh": False, "out": None, "remember": True, "remember_busy": False,
+    "refresh": False, "out": None, "remember": True,
 }  # fmt: skip
 
 
@@ -184,9 +182,9 @@ def plan(
 ) -> Decision:
     """Measure a pair where it can run, and decide where it does; as ``edgedec plan`` does.
 
-    From then on ``Pipeline.open`` follows the plan, unless it is told not to. A plan that other
-    programs disturbed, or for which no plan that drafts could be measured, is not stored; the
-    logger ``edgedec`` says so.
+    From then on ``Pipeline.open`` follows the plan, unless it is told not to. A plan for which no
+    plan that drafts could be measured is not stored, nor one that other programs disturbed in place
+    of one that they did not; the logger ``edgedec`` says so.
 
     Args:
         target: as ``Pipeline.open`` takes it.
@@ -198,7 +196,7 @@ def plan(
             ``rpc`` names llama.cpp's RPC servers, over which a target in GGUF may be spread,
             ``rpc_trust`` takes public ones;
             ``refresh`` measures again; ``out`` is a file for the plan; ``remember=False`` does not
-            store it, ``remember_busy=True`` does so even if other programs disturbed it.
+            store it.
 
     Raises:
         TypeError: an option is unknown.
@@ -208,7 +206,8 @@ def plan(
     """
     from edgedec.library.locate import path_of
     from edgedec.loading.sources import Models
-    from edgedec.planning import decisions, plan_files
+    from edgedec.planning import decisions, plan_files, remembered
+    from edgedec.profiling.store import identity
     from edgedec.records.place import trusting
 
     given = _planned(options)
@@ -224,7 +223,9 @@ def plan(
     if out is not None:
         plan_files.save(found, out)
     if given["remember"]:
-        _remember(found, models, anyway=given["remember_busy"])
+        why = remembered.keep(found, identity(models))
+        if why:
+            _log.warning("the plan is not stored: %s", why)
     return found
 
 
@@ -286,16 +287,3 @@ def _calibration(
     kind: type[CalibrationPrompt], name: str, prompt: str | Sequence[Mapping[str, Any]]
 ) -> CalibrationPrompt:
     return kind(name, prompt) if isinstance(prompt, str) else kind(name, "", tuple(prompt))
-
-
-def _remember(decision: Decision, models: Models, *, anyway: bool) -> None:
-    """Store a decision for the next time its models are opened, or log why not."""
-    from edgedec.planning import remembered
-    from edgedec.profiling.store import identity
-
-    if decision.untried:
-        _log.warning("the plan is not stored: no plan that drafts could be measured")
-    elif decision.disturbed and not anyway:
-        _log.warning("the plan is not stored: the machine was busy (%s)", decision.disturbed)
-    else:
-        remembered.remember(decision, identity(models))

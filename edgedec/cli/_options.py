@@ -89,8 +89,8 @@ SETTINGS = [
                  "models on this machine; or a file that it wrote."),
     click.option("--memory", type=_values.memory, metavar="auto|SIZE",
                  help="Limit on the memory of the process, such as 2GB, or auto for what is free. "
-                 "Makes a plan that fits, measuring first if needed; with --plan none the limit "
-                 "is enforced without a plan."),
+                 "Follows a plan that fits if there is one; where the weights do not fit, measures "
+                 "once how many of them to keep in memory."),
     click.option("--batch-invariant/--no-batch-invariant", default=None,
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
                  "including near-ties; refused if no padding achieves that. Default: on for ONNX "

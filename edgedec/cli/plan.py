@@ -54,11 +54,6 @@ if TYPE_CHECKING:
 @_prompts.option
 @click.option("--refresh", is_flag=True, help="Measure again.")
 @click.option(
-    "--remember-busy",
-    is_flag=True,
-    help="Keep the plan even if other programs disturbed the measurement.",
-)
-@click.option(
     "--forget", is_flag=True, help="Delete the plan stored for these models, and do nothing else."
 )
 @_options.as_json
@@ -78,9 +73,9 @@ def command(
     and, in the last line, the choice; with --all, a table of all plans. From then on these models
     run here as planned by default (--plan none ignores the plan). A plan depends on the texts it is
     made from; use --prompts for texts like your own. A plan measured while other programs used more
-    than a tenth of the processor is shown but not stored, unless you give --remember-busy. If none
-    of the plans that draft could be measured, the plan is shown but never stored. MODEL is what
-    `edgedec run` takes.
+    than a tenth of the processor says so, and does not replace one that was measured on a quiet
+    machine; --refresh measures again. If none of the plans that draft could be measured, the plan
+    is shown but never stored. MODEL is what `edgedec run` takes.
 
     \b
     edgedec plan demo
@@ -104,7 +99,7 @@ def command(
     if out is not None:
         plan_files.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
-    kept = _keep(decision, models, anyway=chosen["remember_busy"])
+    kept = _keep(decision, models)
     if kept and not as_json:
         _library.suggest(bundle, models.target, draft_model)
 
@@ -152,26 +147,18 @@ def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
     _decision.answer(decision)
 
 
-def _keep(decision: Decision, models: Models, *, anyway: bool) -> bool:
+def _keep(decision: Decision, models: Models) -> bool:
     """Store a decision, or report on stderr why not; return whether it is stored."""
     from edgedec.planning import remembered
     from edgedec.profiling.store import identity
 
-    of, why = identity(models), ""
-    if decision.untried:
-        why = (
-            "no plan that drafts could be measured. Without a plan, drafts are used where they pay."
-        )
-    elif decision.disturbed and not anyway:
-        why = (
-            f"the machine was busy ({decision.disturbed}). Make it again with --refresh when the"
-            " machine is quiet, or store it with --remember-busy."
-        )
+    of = identity(models)
+    why = remembered.keep(decision, of)
     if not why:
-        remembered.remember(decision, of)
         return True
     before = " The plan stored before is kept." if remembered.is_kept(of) else ""
-    _terminal.say(f"This plan is not stored: {why}{before}", err=True)
+    more = " Without a plan, drafts are used where they pay." if decision.untried else ""
+    _terminal.say(f"This plan is not stored: {why}.{more}{before}", err=True)
     return False
 
 

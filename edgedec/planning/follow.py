@@ -13,7 +13,7 @@ from edgedec.loading.opening import NoPlan
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Models
 from edgedec.memory.grant import granting
-from edgedec.planning import remembered
+from edgedec.planning import remembered, streaming
 from edgedec.records.plan import Decision
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
@@ -27,7 +27,7 @@ _NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores
 
 
 def plan_to_follow(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
-    """Return the stored plan, one from a file, one made for a memory limit, or why there is none.
+    """Return a plan: stored, from a file, or made to stream a large target; or why there is none.
 
     Raises:
         InputError: both a plan and an option that plans decide were given.
@@ -76,8 +76,12 @@ def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
     return plan_files.load(Path(options.plan), Models.find(bundle, options.draft))
 
 
-def _within(bundle: str | Path, options: OpenOptions) -> Decision:
-    """Return a stored plan that fits in memory, or make one and store it."""
+def _within(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
+    """Return a stored plan that fits in memory, or make one if the weights do not fit whole.
+
+    A limit by itself costs no measurement. Weights that do not fit are read from the disk in every
+    pass, and how many of them to keep in memory depends on measured times.
+    """
     from edgedec.planning import decisions
     from edgedec.profiling.store import identity
 
@@ -91,10 +95,12 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
     )
     fitting = (one for one in stored if one and _fits(one, memory, options.max_context))
     decision = next(fitting, None)
+    if decision is None and streaming.to_begin_with(models.sources, memory) is None:
+        return NoPlan("none was made for this amount of memory")
     if decision is None:
         _log.warning(
-            "making a plan for this amount of memory, once: measuring the models and running the"
-            " best plans takes up to a minute or so"
+            "the target's weights do not fit in this amount of memory: measuring, once, how many of"
+            " them to keep in it takes some minutes"
         )
         decision = decisions.plan(models, _workload(options.max_context), memory=memory)
         # Kept whatever the trial met: else every start would measure again.

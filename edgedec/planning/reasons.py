@@ -189,7 +189,7 @@ def _places(findings: Findings) -> Iterator[str]:
     yield from sorted(seen)
     why = disturbed(findings)
     if why:
-        yield f"The machine was busy when measured: {why}. Profile again when it is quiet."
+        yield f"The machine was busy when measured: {why}. --refresh measures again."
 
 
 def disturbed(findings: Findings) -> str:

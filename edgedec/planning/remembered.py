@@ -47,6 +47,36 @@ def remember(decision: Decision, of: Identity, *, limited: bool = False) -> bool
     return True
 
 
+def keep(decision: Decision, of: Identity) -> str:
+    """Store a plan for the next time its models are opened; return why not, or nothing.
+
+    A plan that was measured on a busy machine is stored, since many machines never are quiet, but
+    not in place of a valid one that was measured on a quiet machine.
+    """
+    if decision.untried:
+        return "no plan that drafts could be measured"
+    if decision.disturbed and _has_quiet(of):
+        return (
+            f"the machine was busy ({decision.disturbed}), and the plan stored before was measured"
+            " while it was quiet"
+        )
+    remember(decision, of)
+    return ""
+
+
+def _has_quiet(of: Identity) -> bool:
+    """Return whether a valid plan is stored that was measured on a quiet machine."""
+    from edgedec.planning import plan_files
+
+    try:
+        file = _file(of)
+        stored = plan_files.read(file, advice="")
+        plan_files.check(stored, of, file, advice="")
+    except (OSError, PlanError):
+        return False
+    return not stored.disturbed
+
+
 def is_kept(of: Identity) -> bool:
     """Return whether a plan for these models is stored here, valid or stale."""
     try:

@@ -199,7 +199,7 @@ class TestPlan:
 
     def test_a_pair_is_measured_and_the_plan_is_followed(self, bundle: Path) -> None:
         progress = Progress()
-        found = edgedec.plan(bundle, progress=progress, remember_busy=True, **SHORT)
+        found = edgedec.plan(bundle, progress=progress, **SHORT)
         assert progress.is_sound()
         kept = remembered.is_kept(identity(Models.find(bundle)))
         assert kept == (not found.untried)  # as on a machine that is too busy
@@ -218,26 +218,27 @@ class TestPlan:
         assert {**ours, "made": None} == {**told, "made": None}
         assert json.loads(out.read_text())["chosen"] == told["chosen"]
 
-    @pytest.mark.parametrize("options", [{}, {"remember": False}, {"remember_busy": True}], ids=str)
-    def test_a_disturbed_plan_is_not_stored_and_that_is_said(
-        self,
-        known: None,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-        options: Any,
+    def test_a_disturbed_plan_replaces_no_quiet_one_and_that_is_said(
+        self, known: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        honest = decisions.plan
+        honest, disturbed = decisions.plan, [""]
 
-        def disturbed(*args: Any, **named: Any) -> Decision:
-            return replace(honest(*args, **named), disturbed="50% by others")
+        def planned(*args: Any, **named: Any) -> Decision:
+            here = {"machine": dict(of.machine), "bundle": of.bundle, "versions": dict(of.versions)}
+            return replace(honest(*args, **named), disturbed=disturbed[0], **here)
 
-        monkeypatch.setattr(decisions, "plan", disturbed)
-        with caplog.at_level(logging.WARNING, "edgedec"):
-            edgedec.plan("demo", **SHORT, **options)
-        kept = remembered.is_kept(identity(Models.find("demo")))
-        assert kept == ("remember_busy" in options)
+        monkeypatch.setattr(decisions, "plan", planned)
         said = "the plan is not stored: the machine was busy (50% by others)"
-        assert (said in caplog.messages) == (not options)
+        of = identity(Models.find("demo"))
+        with caplog.at_level(logging.WARNING, "edgedec"):
+            edgedec.plan("demo", **SHORT, remember=False)
+            assert not remembered.is_kept(of)
+            edgedec.plan("demo", **SHORT)
+            assert remembered.is_kept(of)
+            assert not any(message.startswith(said) for message in caplog.messages)
+            disturbed[0] = "50% by others"
+            edgedec.plan("demo", **SHORT)
+        assert any(message.startswith(said) for message in caplog.messages)
 
     def test_texts_like_your_own(
         self, known: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -103,7 +103,7 @@ def test_of_equals_one_that_follows_the_text_is_taken():
 
 def test_a_busy_machine_is_mentioned():
     quiet, decision = decide(PAIR, WORK), decide(profile(target(steady=False), draft()), WORK)
-    said(decision, "busy", "Profile again")
+    said(decision, "busy", "--refresh")
     assert not any("busy" in reason for reason in quiet.reasons)
 
 

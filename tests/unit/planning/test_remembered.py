@@ -9,7 +9,7 @@ import pytest
 from edgedec import GenerateOptions, OpenOptions, Pipeline
 from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
-from edgedec.planning import decisions, plan_files, remembered
+from edgedec.planning import decisions, plan_files, remembered, streaming
 from edgedec.profiling.store import Identity, identity
 from edgedec.records.place import Place
 from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
@@ -225,9 +225,10 @@ def test_within_memory_the_plan_made_before_is_followed(
         ({"memory": None}, {"max_context": 301}),
     ],
 )
-def test_a_plan_for_other_memory_is_made_anew_and_once(
+def test_a_plan_to_stream_for_other_memory_is_made_anew_and_once(
     decision, demo, monkeypatch: pytest.MonkeyPatch, changes: dict, asked: dict
 ) -> None:
+    monkeypatch.setattr(streaming, "to_begin_with", lambda *_: 4_000_000)
     remembered.remember(dataclasses.replace(decision, **changes), demo)
     asked_for: list[int] = []
 
@@ -247,9 +248,14 @@ def test_a_plan_for_other_memory_is_made_anew_and_once(
 def test_a_plan_that_holds_more_than_the_limit_is_not_followed(
     decision, demo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert opened(memory=MEMORY) != PLANNED
+    monkeypatch.setattr(decisions, "plan", refuse)
+    remembered.remember(decision, demo)
+    assert opened(memory=MEMORY) == PLANNED  # the control
     prediction = dataclasses.replace(decision.chosen.prediction, peak_bytes=MEMORY + 1)
     chosen = dataclasses.replace(decision.chosen, prediction=prediction)
     remembered.remember(dataclasses.replace(decision, chosen=chosen), demo)
-    monkeypatch.setattr(decisions, "plan", refuse)
+    assert opened(memory=MEMORY) != PLANNED
+    monkeypatch.setattr(streaming, "to_begin_with", lambda *_: 4_000_000)
     with pytest.raises(AssertionError, match="a plan is made"):
         opened(memory=MEMORY)
