@@ -17,6 +17,7 @@ from edgedec._support.fields import printable
 from edgedec.cli import _figures
 from edgedec.cli._terminal import INTERRUPTED, note, wrapped
 from edgedec.cli._terminal import width as width_of
+from edgedec.generation.figures import is_busy
 
 # Whether a line of figures has mentioned that the machine is busy, in the context's ``meta``.
 _SAID_BUSY = "edgedec.said_busy"
@@ -160,7 +161,7 @@ def show_figures(result: Generation, meter: EnergyMeter, *, sampled: bool) -> No
         said = context.meta if context is not None else {}
         said_busy = said.get(_SAID_BUSY, False)
         parts = _figures.short(result, sampled=sampled, joules=joules, said_busy=said_busy)
-        said[_SAID_BUSY] = said_busy or _figures.is_busy(result.metrics)
+        said[_SAID_BUSY] = said_busy or is_busy(result.metrics)
     for line in _figures.packed(parts, width_of(sys.stderr)):
         click.secho(line, err=True, dim=True)
 
