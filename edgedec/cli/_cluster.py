@@ -24,14 +24,14 @@ def run(bundle: str, prompts: Path, out: Path, chosen: dict[str, Any], address: 
     from edgedec.batch.jobs import read_jobs
     from edgedec.cluster.common import common, decisive
     from edgedec.cluster.connect import check
-    from edgedec.generation.own_sampling import sampling_of
+    from edgedec.generation.own_sampling import of_answers
     from edgedec.loading.build import find_pair
 
     check(address)
     jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
     target = _library.path(bundle)
     opening = _options.open_options(chosen, target)
-    own = sampling_of(find_pair(target, opening).target.generation)
+    own = of_answers(find_pair(target, opening).target.generation)
     answering = _sampling.generate_options(chosen, own)
     shared = common(target, opening, options, answering)
     settings = batch.settings(decisive(shared, chosen["accept"]), options, answering)

@@ -81,7 +81,8 @@ ANSWER_LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1
 SAMPLE = [
     click.option("--temperature", type=float,
                  help="0 is greedy. By default an answer of a chat template is drawn as the "
-                 "model's files ask for; other texts are greedy."),
+                 "model's files ask for, else at 0.7 with top-k 40 and top-p 0.9; other texts are "
+                 "greedy."),
     *SHAPE,
     click.option("-s", "--seed", type=SEED, metavar="N",
                  help="Random seed; default: one is drawn and reported."),
@@ -143,10 +144,12 @@ def described(sampling: SamplingParams, own: SamplingParams | None) -> str:
     """Return in words how tokens are chosen, and whether the model's files ask for that."""
     import dataclasses
 
-    from edgedec.generation.own_sampling import described
+    from edgedec.generation.own_sampling import USUAL, described
 
-    asked = own is not None and dataclasses.replace(sampling, seed=own.seed) == own
-    return f"as the model asks: {described(sampling)}" if asked else described(sampling)
+    if own is None or dataclasses.replace(sampling, seed=own.seed) != own:
+        return described(sampling)
+    whose = "as usual" if own == USUAL else "as the model asks"
+    return f"{whose}: {described(sampling)}"
 
 
 def for_text(chosen: dict[str, Any], pipeline: Pipeline, *, answers: bool) -> GenerateOptions:

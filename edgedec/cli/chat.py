@@ -53,9 +53,10 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     accepted draft tokens. Ctrl-C stops an answer; pressed twice it ends the chat. Write // for a
     message that begins with /.
 
-    Answers are drawn as the model's files ask for, unless an option says otherwise; --temperature 0
-    is greedy. The thinking of a model that thinks goes to standard error, dimmed in a terminal, and
-    stays in the history as far as its chat template takes it up.
+    Answers are drawn as the model's files ask for, else at temperature 0.7 with top-k 40 and top-p
+    0.9, unless an option says otherwise; --temperature 0 is greedy. The thinking of a model that
+    thinks goes to standard error, dimmed in a terminal, and stays in the history as far as its chat
+    template takes it up.
 
     In a terminal Enter sends and Alt-Enter starts a new line; a paste of several lines is one
     message; the arrow keys recall earlier messages, which are kept in a file in the user's state

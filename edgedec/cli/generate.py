@@ -76,7 +76,8 @@ def command(
     is read. The text is printed as it is decoded; figures go to standard error. With --system the
     prompt is a message to a chat model; otherwise the model continues the prompt without a
     template. A text is continued greedily; messages are answered with the sampling that the
-    model's files ask for. Options say otherwise.
+    model's files ask for, else at temperature 0.7 with top-k 40 and top-p 0.9. Options say
+    otherwise.
 
     \b
     edgedec generate "def __lt__(self, other):"

@@ -62,8 +62,9 @@ def command(
     it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,
     as `edgedec chat`; if standard input is not a terminal, or with -, the prompt is read from it.
 
-    Answers are drawn as the model's files ask for, unless an option says otherwise; --temperature 0
-    is greedy. The thinking of a model that thinks goes to standard error, dimmed in a terminal.
+    Answers are drawn as the model's files ask for, else at temperature 0.7 with top-k 40 and top-p
+    0.9, unless an option says otherwise; --temperature 0 is greedy. The thinking of a model that
+    thinks goes to standard error, dimmed in a terminal.
 
     \b
     edgedec run demo "def __lt__(self, other):"

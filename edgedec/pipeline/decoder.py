@@ -153,10 +153,14 @@ class Decoder:
 
     @cached_property
     def sampling(self) -> SamplingParams | None:
-        """The sampling that the model asks for in its answers; None if it asks for none."""
-        from edgedec.generation.own_sampling import sampling_of
+        """The sampling of the model's answers; None if it asks for none and has no chat template.
 
-        return sampling_of(self.pair.target.generation)
+        It is what the model's files ask for, or else the usual one.
+        """
+        from edgedec.generation.own_sampling import of_answers, sampling_of
+
+        stated = self.pair.target.generation
+        return sampling_of(stated) if self.tokenizer.chat_template is None else of_answers(stated)
 
     def _options_of(
         self, given: GenerateOptions | None, changes: Mapping[str, Any], *, answers: bool

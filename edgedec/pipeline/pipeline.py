@@ -56,7 +56,8 @@ class Pipeline(Decoder):
     Attributes:
         notes: those warnings, one line each.
         plan: how texts are decoded: drafter, draft length, threads, device and so on.
-        sampling: what the model's files ask for in answers to messages, or None.
+        sampling: of answers to messages, as the model's files ask or else the usual; None if it
+            asks for none and has no chat template.
         tokenizer: of the target.
 
     """

@@ -25,7 +25,8 @@ UNSAVED = "one.chat: No space left on device: not saved yet: the file has "
 def chat(run: Callable[..., Any], bundle: Path) -> Chat:
     def call(*lines: str, context: int = 120, tokens: int = 8) -> Any:
         ask = ["chat", "--bundle", bundle, "--max-context", context, "--max-new-tokens", tokens]
-        return run(*ask, "--logit-bias", "0=-100000", stdin="".join(line + "\n" for line in lines))
+        ask += ["--temperature", 0, "--logit-bias", "0=-100000"]
+        return run(*ask, stdin="".join(line + "\n" for line in lines))
 
     return call
 
@@ -183,9 +184,8 @@ class TestSessionFile:
         def call(*lines: str, file: str = "one.chat", **options: Any) -> Any:
             ask = ["chat", "--bundle", options.get("bundle", bundle), "--max-new-tokens", 8]
             ask += ["--session", tmp_path / file, "--drafter", options.get("drafter", "none"), "-v"]
-            return run(
-                *ask, "--logit-bias", "0=-100000", stdin="".join(line + "\n" for line in lines)
-            )
+            ask += ["--temperature", 0, "--logit-bias", "0=-100000"]
+            return run(*ask, stdin="".join(line + "\n" for line in lines))
 
         return call
 

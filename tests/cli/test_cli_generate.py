@@ -161,8 +161,9 @@ def test_messages_go_through_the_template(generate, tmp_path: Path) -> None:
     expected = generate("user: Hello\nassistant: ")
     for content in (messages, {"messages": messages}):
         file.write_text(json.dumps(content), "utf-8")
-        assert generate("--messages", file)["token_ids"] == expected["token_ids"]
-    found = generate("--messages", "-", stdin=json.dumps(messages))
+        found = generate("--messages", file, "--temperature", 0)
+        assert found["token_ids"] == expected["token_ids"]
+    found = generate("--messages", "-", "--temperature", 0, stdin=json.dumps(messages))
     assert found["token_ids"] == expected["token_ids"]
 
 

@@ -406,6 +406,7 @@ def test_a_line_with_an_unknown_drafter_says_which_there_are(run, bundle, tmp_pa
 
 def test_chat_can_switch_the_draft_off_and_on(run, bundle) -> None:
     ask = ["chat", "--bundle", bundle, "--drafter", "lookup", "--max-new-tokens", 24, "-v"]
+    ask += ["--temperature", 0]
     result = run(*ask, stdin="/draft none\naaaa\n/reset\n/draft auto\naaaa\n/draft x\n")
     assert result.exit_code == 0, result.output
     lines = [line for line in result.stderr.splitlines() if "was cut at" not in line]

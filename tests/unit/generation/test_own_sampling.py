@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgedec import SamplingParams
-from edgedec.generation.own_sampling import described, sampling_of
+from edgedec.generation.own_sampling import USUAL, described, of_answers, sampling_of
 from edgedec.gguf.sampling import stated_sampling
 
 QWEN = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
@@ -83,3 +83,9 @@ def test_a_gguf_file_states_it_in_keys_of_its_own() -> None:
     }
     assert stated_sampling(metadata) == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
     assert stated_sampling({}) == {}
+
+
+def test_answers_without_a_wish_are_drawn_as_usual() -> None:
+    assert of_answers({}) == USUAL
+    assert not USUAL.greedy
+    assert of_answers({"do_sample": False}) == SamplingParams()  # the control: a wish wins

@@ -11,6 +11,7 @@ from thinking_models import ANSWER, KEEPS, MANNERS, THOUGHTS, thinking_pipeline
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.errors import InputError
+from edgedec.generation.own_sampling import USUAL
 
 QUESTION = [{"role": "user", "content": "Hi"}]
 THOUGHT, ANSWERED = "".join(THOUGHTS).strip(), "".join(ANSWER)
@@ -45,7 +46,7 @@ def test_text_with_drafts_equals_text_without(manner: str, drafter: str) -> None
         thinking_pipeline(manner, drafter=drafter, certainty=6.0) as drafting,
     ):
         for seed, setting in enumerate(SETTINGS):
-            for drawn in ({}, {"temperature": 1.0, "seed": seed}):
+            for drawn in ({"temperature": 0}, {"temperature": 1.0, "seed": seed}):
                 asked: dict[str, Any] = {"max_new_tokens": 40, **setting, **drawn}
                 expected = plain.generate(messages=question, **asked)
                 found = drafting.generate(messages=question, **asked)
@@ -235,9 +236,11 @@ def test_answers_are_drawn_as_the_model_asks() -> None:
         assert drawn_with(pipeline, None, given, messages=QUESTION) == SamplingParams()
         # A text is continued greedily.
         assert drawn_with(pipeline, "Hi") == SamplingParams()
+        assert pipeline.sampling != USUAL
     with thinking_pipeline("qwen") as pipeline:
-        assert pipeline.sampling is None
-        assert drawn_with(pipeline, messages=QUESTION) == SamplingParams()
+        assert pipeline.sampling == USUAL
+        assert drawn_with(pipeline, messages=QUESTION) == USUAL
+        assert drawn_with(pipeline, "Hi") == SamplingParams()
 
 
 def test_an_asynchronous_answer_is_the_same() -> None:

@@ -32,6 +32,8 @@ def test_it_lists_its_model(server: Server) -> None:
     listed = server.client().models.list().data
     assert [one.id for one in listed] == ["tiny"]
     assert server.client().models.retrieve("tiny").id == "tiny"
+    card = server.get("/v1/models").json()["data"][0]["edgedec"]
+    assert card["sampling"] == {"temperature": 0.7, "top_k": 40, "top_p": 0.9}
     with pytest.raises(openai.NotFoundError, match="this server has 'tiny'"):
         server.client().models.retrieve("other")
 
@@ -106,7 +108,7 @@ def test_several_choices_have_seeds_of_their_own(server: Server, alone: Pipeline
 
 def test_logprobs_are_those_of_plain_decoding(server: Server, alone: Pipeline) -> None:
     prompt = alone.tokenizer.encode_chat(GREETING)
-    wanted = alone.generate(prompt, max_new_tokens=10, logprobs=3)
+    wanted = alone.generate(prompt, max_new_tokens=10, logprobs=3, temperature=0)
     answer = server.client().chat.completions.create(
         model="tiny", messages=GREETING, max_tokens=10, temperature=0, logprobs=True,
         top_logprobs=3,
@@ -127,14 +129,14 @@ def test_logprobs_are_those_of_plain_decoding(server: Server, alone: Pipeline) -
 
 def test_what_shapes_a_text_reaches_it(server: Server, alone: Pipeline) -> None:
     prompt = alone.tokenizer.encode_chat(GREETING)
-    free = alone.generate(prompt, max_new_tokens=24)
+    free = alone.generate(prompt, max_new_tokens=24, temperature=0)
     banned = free.token_ids[2]
-    shaped: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 0.5}
+    shaped: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 0.5, "temperature": 0}
     wanted = alone.generate(
         prompt, max_new_tokens=24, logit_bias={banned: -100.0}, stop=(free.text[-3:],), **shaped
     )
     answer = server.client().chat.completions.create(
-        model="tiny", messages=GREETING, max_completion_tokens=24, temperature=0,
+        model="tiny", messages=GREETING, max_completion_tokens=24,
         logit_bias={str(banned): -100}, stop=[free.text[-3:]], **shaped,
     )  # fmt: skip
     assert answer.choices[0].message.content == wanted.text != free.text
