@@ -95,11 +95,12 @@ class OnnxModel(OrtModel[Graph]):
                 runs operators that another one lacks.
             device: a device's name as ``edgedec devices`` lists it.
             batch_invariant: pad passes so that a row's bits do not depend on how many rows are
-                computed with it, for chains. None does so for weights of ``LARGE_BYTES`` or more
-                on the CPU; of a smaller model, which it would slow down, it pads attention alone,
-                in graphs exported for it, and claims invariance if that or no padding gives it.
+                computed with it, for chains. None does so, where a padding achieves it, in graphs
+                exported for it and for weights of ``LARGE_BYTES`` or more on the CPU; of a smaller
+                model, which it would slow down, it claims invariance if no padding is needed.
                 For a draft model use False: only the target's logits decide the text.
-            may_pad: False has None treat a model of ``LARGE_BYTES`` like a smaller one.
+            may_pad: False has None treat a model of ``LARGE_BYTES`` like a smaller one; graphs
+                exported for batch invariance are padded nevertheless.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -166,8 +167,9 @@ def _padding(
     kernels = f"{ort.__version__} {ort.get_build_info()}" if on_processor else None
     # On an accelerator trees, which no padding makes invariant, are worth more.
     large = stored.weight_bytes >= LARGE_BYTES and on_processor
-    unasked = HERE.usual if large and may_pad else HERE.cheap
-    paddings = HERE.asked if batch_invariant else unasked
+    unasked = HERE.usual if large and may_pad else HERE.free
+    # Who exported a graph for it has asked for it.
+    paddings = HERE.asked if batch_invariant or graph.own_rows else unasked
     known = KnownOutcomes(KIND, file, stored, threads, kernels)
     padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings))
     return require(padding, file) if batch_invariant else padding

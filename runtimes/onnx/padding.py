@@ -119,15 +119,16 @@ class Paddings:
     """Those that a kind of processor may need, cheapest first.
 
     Attributes:
-        cheap: used without being asked for on a model of fewer bytes than ``LARGE_BYTES``, and
+        free: used without being asked for on a model of fewer bytes than ``LARGE_BYTES``, and
             where drafts seldom fill the padding (``LoadOptions.may_pad``).
         usual: on a larger one, where a padded row takes about 1.1 times as long, and the draft that
             fills the padding gains as much.
-        asked: where a text must not depend on its drafts.
+        asked: where a text must not depend on its drafts: for ``batch_invariant``, and for graphs
+            exported with it. Which of them suffices, and so what it costs, is up to the kernels.
 
     """
 
-    cheap: tuple[Padding, ...]
+    free: tuple[Padding, ...]
     usual: tuple[Padding, ...]
     asked: tuple[Padding, ...]
 
@@ -138,8 +139,9 @@ _NO_LONE_ROW = Rule(never_one_over=16)
 # of a small model show it, too few for a trial, so that nothing less is tried there.
 _FOURS = Rule(keys=4, never_one_over=16)
 NO_PADDING = Padding("none")
-_CHEAP = (NO_PADDING, Padding("no lone row in attention", attention=_NO_LONE_ROW))
-_OTHERS = (
+_ON_OTHERS = (
+    NO_PADDING,
+    Padding("no lone row in attention", attention=_NO_LONE_ROW),
     Padding("no lone row", _NO_LONE_ROW),
     Padding("even", Rule(multiple=2)),
     Padding("multiple of 4", Rule(multiple=4)),
@@ -150,8 +152,9 @@ _ON_ARM = (
     # 3.5 rows for one, on processors of which no cost is known.
     Padding("keys by fours", _FOURS),
 )
-ELSEWHERE = Paddings(_CHEAP, _CHEAP + _OTHERS, _CHEAP + _OTHERS)
-ON_ARM = Paddings(_ON_ARM[:1], _ON_ARM[:2], _ON_ARM)
+ELSEWHERE = Paddings(_ON_OTHERS[:1], _ON_OTHERS, _ON_OTHERS)
+# None is free there, nor cheap enough for a graph whose attention has no rows of its own.
+ON_ARM = Paddings((), (), _ON_ARM)
 HERE = ON_ARM if platform.machine().lower() in ("aarch64", "arm64") else ELSEWHERE
 LARGE_BYTES = 200_000_000
 

@@ -255,31 +255,51 @@ def test_a_padding_that_costs_is_used_when_asked_for(
         return HERE.asked[-1] if HERE.asked[-1] in paddings else None
 
     monkeypatch.setattr(onnx_model, "find_padding", found)
-    assert OnnxModel.load(folder).padding == NO_PADDING
+    unasked = OnnxModel.load(folder)
+    assert unasked.padding == (HERE.asked[-1] if unasked.graph.own_rows else NO_PADDING)
     assert OnnxModel.load(folder, batch_invariant=True).padding == HERE.asked[-1]
 
 
-def test_nothing_is_padded_unless_asked_for(folder: Path) -> None:
-    model = OnnxModel.load(folder)
-    exported_for_it = model.graph.own_rows and model.padding.attention is not None
-    assert model.capabilities.batch_invariant == exported_for_it
-    assert (model.padding.rows(1, 11) > 1) == exported_for_it
-    assert model.padding.pad([5], 11) == [5]
+def test_small_models_are_padded_where_that_was_asked_for(folder: Path) -> None:
+    # At the export or at load; which padding it is, and what it costs, is up to the kernels here.
     asked = OnnxModel.load(folder, batch_invariant=True)
     assert asked.capabilities.batch_invariant
-    assert asked.padding.rows(1, 11) > 1
+    for may_pad in (True, False):
+        unasked = OnnxModel.load(folder, may_pad=may_pad)
+        exported_for_it = unasked.graph.own_rows
+        assert unasked.padding == (asked.padding if exported_for_it else NO_PADDING)
+        free = asked.padding == NO_PADDING
+        assert unasked.capabilities.batch_invariant == (exported_for_it or free)
+    refused = OnnxModel.load(folder, batch_invariant=False)
+    assert refused.padding == NO_PADDING
+    assert not refused.capabilities.batch_invariant
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_attention_alone_is_padded_where_it_can_be(kind: str, tmp_path: Path) -> None:
-    for own in (True, False):
-        folder = written(tmp_path / str(own), "int4", kind, own_rows=own)
-        asked = OnnxModel.load(folder, batch_invariant=True).padding
-        assert (asked.attention is not None) == own
-        # Exported for it, it is the default, unless products differ as well.
-        unasked = OnnxModel.load(folder).capabilities.batch_invariant
-        assert unasked == (asked in HERE.cheap and asked != NO_PADDING)
-        assert OnnxModel.load(folder, batch_invariant=False).padding == NO_PADDING
+def test_a_graph_exported_for_it_that_is_not_padded_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The control of the test above: an exported graph is treated like any other small one.
+    folder, load = written(tmp_path, "int4", "llama", own_rows=True), OnnxModel.load
+
+    def unpadded(path: Path, batch_invariant: bool | None = None, **options: Any) -> OnnxModel:
+        return load(path, batch_invariant=batch_invariant or False, **options)
+
+    monkeypatch.setattr(OnnxModel, "load", unpadded)
+    with pytest.raises(AssertionError):
+        test_small_models_are_padded_where_that_was_asked_for(folder)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_attention_alone_is_padded_where_it_can_be(
+    own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Padding] = []
+    monkeypatch.setattr(onnx_model, "find_padding", lambda *args: tried.extend(args[-1]))
+    folder = written(tmp_path, "int4", "llama", own_rows=own)
+    with pytest.raises(RuntimeUnavailable, match="no padding"):
+        OnnxModel.load(folder, batch_invariant=True)
+    assert tried == [padding for padding in HERE.asked if own or padding.attention is None]
+    assert own == any(padding.attention is not None for padding in tried)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -59,9 +59,9 @@ class OnnxModel private constructor(
          *
          * @param threads of a pass; null is one for each core, fewer for a model of a few megabytes
          * @param batchInvariant pad passes so that a row's bits do not depend on how many rows are
-         *     computed with it, or refuse. Null does so for large models where a padding achieves
-         *     it, for a small one only where that costs next to nothing. Pass false for a draft:
-         *     only the target's logits decide the text.
+         *     computed with it, or refuse. Null does so where a padding achieves it, for models
+         *     exported for it and for large ones; a small one is not padded. Pass false for a
+         *     draft: only the target's logits decide the text.
          */
         fun load(
             role: Role,
@@ -76,9 +76,9 @@ class OnnxModel private constructor(
             val graph = open(file, facts, count)
             try {
                 val paddings = when {
-                    batchInvariant == true -> Paddings.HERE.asked
+                    batchInvariant == true || graph.ownRows -> Paddings.HERE.asked
                     stored.weightBytes >= Padding.LARGE_BYTES -> Paddings.HERE.usual
-                    else -> Paddings.HERE.cheap
+                    else -> Paddings.HERE.free
                 }
                 val found = if (batchInvariant == false) null else search(graph, paddings, memory)
                 if (batchInvariant == true && found == null) {

@@ -55,11 +55,11 @@ internal data class Padding(val name: String, val all: Rule = Rule(), val attent
 /**
  * Those that a kind of processor may need, cheapest first.
  *
- * @property cheap used without being asked for on a model of fewer bytes than [Padding.LARGE_BYTES]
+ * @property free used without being asked for on a model of fewer bytes than [Padding.LARGE_BYTES]
  * @property usual on a larger one
- * @property asked where a text must not depend on its drafts
+ * @property asked where a text must not depend on its drafts, as in graphs exported for that
  */
-internal data class Paddings(val cheap: List<Padding>, val usual: List<Padding>, val asked: List<Padding>) {
+internal data class Paddings(val free: List<Padding>, val usual: List<Padding>, val asked: List<Padding>) {
     companion object {
         private val noLoneRow = Rule(neverOneOver = 16)
 
@@ -67,8 +67,9 @@ internal data class Paddings(val cheap: List<Padding>, val usual: List<Padding>,
         // order: a key's score depends on how many keys follow, unless they are always a multiple of
         // four. Few rows of a small model show it, too few for a trial: nothing less is tried there.
         private val fours = Rule(keys = 4, neverOneOver = 16)
-        private val few = listOf(Padding.NONE, Padding("no lone row in attention", attention = noLoneRow))
-        private val more = listOf(
+        private val others = listOf(
+            Padding.NONE,
+            Padding("no lone row in attention", attention = noLoneRow),
             Padding("no lone row", noLoneRow),
             Padding("even", Rule(multiple = 2)),
             Padding("multiple of 4", Rule(multiple = 4)),
@@ -78,8 +79,8 @@ internal data class Paddings(val cheap: List<Padding>, val usual: List<Padding>,
             Padding("no lone row, keys by fours in attention", noLoneRow, fours),
             Padding("keys by fours", fours),
         )
-        val ELSEWHERE = Paddings(few, few + more, few + more)
-        val ON_ARM = Paddings(arm.take(1), arm.take(2), arm)
+        val ELSEWHERE = Paddings(others.take(1), others, others)
+        val ON_ARM = Paddings(emptyList(), emptyList(), arm)
 
         /** Those of this processor. */
         val HERE = if (System.getProperty("os.arch") in listOf("aarch64", "arm64")) ON_ARM else ELSEWHERE

@@ -32,8 +32,8 @@ class PaddingTest {
     @Test
     fun `padding repeats the last token`() {
         assertArrayEquals(intArrayOf(4, 5, 5, 5), Padding("4", Rule(multiple = 4)).pad(intArrayOf(4, 5), 3))
-        assertArrayEquals(intArrayOf(7), Paddings.ON_ARM.cheap[0].pad(intArrayOf(7), 3))
-        assertArrayEquals(intArrayOf(7, 7), Paddings.ON_ARM.usual[1].pad(intArrayOf(7), 3))
+        assertArrayEquals(intArrayOf(7), Paddings.ON_ARM.asked[0].pad(intArrayOf(7), 3))
+        assertArrayEquals(intArrayOf(7, 7), Paddings.ON_ARM.asked[1].pad(intArrayOf(7), 3))
     }
 
     @Test
