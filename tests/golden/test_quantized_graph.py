@@ -4,10 +4,10 @@ import graph_runner
 import numpy as np
 import onnx
 import pytest
+from rounded_weights import rounded
 from tiny_models import MemoryTensors, needs_quantised_experts, random_tensors, tiny_config
 
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.quantize import dequantize, quantize
 from edgedec.export.reference import Reference
 from edgedec.models.registry import spec_for
 
@@ -45,26 +45,6 @@ CASES = {
     "gpt2": {"model_type": "gpt2"},
     "gpt_neox": {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
 }
-
-
-def rounded(spec, arrays, bits, block_size):
-    """What the stored weights stand for."""
-
-    def twice(array, bits):
-        done = quantize(array, bits, block_size)
-        return dequantize(done.packed, done.scales, bits, array.shape[1])
-
-    result = {}
-    kept = {spec.name("positions")} | {spec.name("router", i) for i in range(spec.layers)}
-    for name, array in arrays.items():
-        if array.ndim == 1 or name in kept:
-            result[name] = array
-        elif name == spec.name("embed") and spec.hidden % block_size:
-            # No whole number of blocks in a row: its table is in fp16.
-            result[name] = array.astype(np.float16).astype(np.float32)
-        else:
-            result[name] = twice(array, 8 if name == spec.name("embed") and not spec.tied else bits)
-    return result
 
 
 def exact(folder):
