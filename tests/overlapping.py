@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from edgedec.decoding import acceptance, drafting
@@ -23,6 +24,7 @@ from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.testing import FakeModel, decoding
 from edgedec.testing.decoding import Outcome, decode
+from tests.virtual_time import VirtualClock
 
 VOCAB = 16
 PROMPT = [3, 1, 4, 1, 5]
@@ -111,6 +113,7 @@ class Harness:
         clock: Clock = CLOCK,
         **more: Any,
     ) -> None:
+        self.clock = clock
         self.draft = draft.open(draft_capacity)
         self.target = target.open(capacity)
         self.engine = build_engine(
@@ -135,3 +138,20 @@ class Harness:
 
     def __exit__(self, *error: object) -> None:
         self.drafter.close()
+
+
+@contextmanager
+def in_virtual_time(
+    target_s: float,
+    target: FakeModel = TARGET,
+    draft: FakeModel = DRAFT,
+    *,
+    draft_s: float | None = None,
+    **more: Any,
+) -> Iterator[Harness]:
+    """The same draft passes whenever it runs; each takes up to an eighth of the target's."""
+    draft_s = target_s / 8 if draft_s is None else draft_s
+    with VirtualClock() as clock:
+        slow = Slow(target, target_s, clock=clock), Slow(draft, draft_s, clock=clock)
+        with Harness(target=slow[0], draft=slow[1], clock=clock, **more) as harness:
+            yield harness

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Harness, Slow, plain
+from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Harness, Slow, in_virtual_time, plain
 
 from edgedec.decoding.drafting.base import RoundFeedback
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost
@@ -17,23 +15,11 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.overlap.lookahead_tree import LookaheadTree
 from edgedec.testing import FakeModel
-from tests.virtual_time import VirtualClock
 
 POLICIES: dict[str, Callable[[], DraftPolicy]] = {
     "fixed": lambda: Fixed(4),
     "measured": lambda: MeasuredCost(CostCurve((1, 4), (1e-3, 1.2e-3))),
 }
-
-
-@contextmanager
-def in_virtual_time(
-    target_s: float, target: FakeModel = TARGET, draft: FakeModel = DRAFT, **more: Any
-) -> Iterator[Harness]:
-    """The same draft passes whenever it runs: each takes an eighth of the target's."""
-    with VirtualClock() as clock:
-        slow = Slow(target, target_s, clock=clock), Slow(draft, target_s / 8, clock=clock)
-        with Harness(target=slow[0], draft=slow[1], clock=clock, **more) as harness:
-            yield harness
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
-from time import perf_counter, sleep
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from overlapping import (
     VOCAB,
     Harness,
     Slow,
+    in_virtual_time,
     plain,
     request,
 )
@@ -61,7 +60,7 @@ def check_usable(harness: Harness) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 11])
 def test_a_limit_cuts_an_accepted_run(limit: int) -> None:
-    with Harness(target=Slow(TARGET, 1e-3)) as harness:
+    with in_virtual_time(1e-3) as harness:
         outcome, metrics = harness.run(HOT, max_new_tokens=limit)
         assert outcome == plain(HOT, max_new_tokens=limit)
         assert metrics.emitted == limit
@@ -70,7 +69,7 @@ def test_a_limit_cuts_an_accepted_run(limit: int) -> None:
 
 def test_eos_and_stop_strings_inside_an_accepted_run() -> None:
     whole = plain(HOT)
-    with Harness(target=Slow(TARGET, 3e-4)) as harness:
+    with in_virtual_time(3e-4) as harness:
         for eos in {event.token for event in whole.events}:
             outcome, _ = harness.run(HOT, eos_ids=(eos,))
             assert outcome == plain(HOT, eos_ids=(eos,))
@@ -84,7 +83,7 @@ def test_eos_and_stop_strings_inside_an_accepted_run() -> None:
 
 
 def test_the_target_s_capacity_ends_the_text() -> None:
-    with Harness(target=Slow(TARGET, 3e-4), capacity=90) as harness:
+    with in_virtual_time(3e-4, capacity=90) as harness:
         outcome, _ = harness.run(HOT, max_new_tokens=1000)
     assert outcome == plain(HOT, capacity=90, max_new_tokens=1000)
     assert len(outcome.events) == 90 - len(PROMPT) + 1
@@ -93,7 +92,7 @@ def test_the_target_s_capacity_ends_the_text() -> None:
 @pytest.mark.parametrize("branches", [None, 1])
 @pytest.mark.parametrize("capacity", [20, 40])
 def test_beyond_the_draft_s_capacity_the_text_goes_on(branches: int | None, capacity: int) -> None:
-    with Harness(draft_capacity=capacity, target=Slow(TARGET, 5e-3), branches=branches) as harness:
+    with in_virtual_time(5e-3, draft_capacity=capacity, branches=branches) as harness:
         outcome, metrics = harness.run(HOT, max_new_tokens=100)
         assert outcome == plain(HOT, max_new_tokens=100)
         # A session of 40 goes on with the beginning and the end of the text, one of 20 rests.
@@ -102,7 +101,7 @@ def test_beyond_the_draft_s_capacity_the_text_goes_on(branches: int | None, capa
 
 
 def test_a_prompt_of_one_token_and_one_that_the_draft_reads_for_long() -> None:
-    with Harness(target=Slow(TARGET, 1e-3)) as harness:
+    with in_virtual_time(1e-3) as harness:
         for prompt in ([9], [1, 2, 3] * 100):
             assert harness.run(HOT, prompt)[0] == plain(HOT, prompt)
 
@@ -111,7 +110,7 @@ def test_a_prompt_of_one_token_and_one_that_the_draft_reads_for_long() -> None:
 
 
 def test_a_closed_stream_leaves_both_sessions_usable() -> None:
-    with Harness(target=Slow(TARGET, 1e-3), draft=Slow(DRAFT, 2e-4)) as harness:
+    with in_virtual_time(1e-3) as harness:
         for rounds in (0, 1, 4):
             running = harness.engine.run(request(HOT, [7, 7, 2]), Metrics())
             for _ in range(rounds):
@@ -121,7 +120,7 @@ def test_a_closed_stream_leaves_both_sessions_usable() -> None:
 
 
 def test_an_abandoned_stream_leaves_both_sessions_usable() -> None:
-    with Harness(target=Slow(TARGET, 1e-3)) as harness:
+    with in_virtual_time(1e-3) as harness:
         running = harness.engine.run(request(HOT, [7, 7, 2]), Metrics())
         next(running)
         del running
@@ -129,7 +128,7 @@ def test_an_abandoned_stream_leaves_both_sessions_usable() -> None:
 
 
 def test_cancelled_and_out_of_time() -> None:
-    with Harness(target=Slow(TARGET, 1e-3)) as harness:
+    with in_virtual_time(1e-3) as harness:
         asked = request(HOT)
         running = harness.engine.run(asked, Metrics())
         next(running)
@@ -138,7 +137,7 @@ def test_cancelled_and_out_of_time() -> None:
         assert asked.stop.reason == "cancelled"
         check_usable(harness)
         asked = request(HOT, max_new_tokens=300)
-        asked.deadline = perf_counter() + 0.01
+        asked.deadline = harness.clock.now() + 0.01
         list(harness.engine.run(asked, Metrics()))
         assert asked.stop.reason == "timeout"
         check_usable(harness)
@@ -148,7 +147,7 @@ def test_cancelled_and_out_of_time() -> None:
 def test_an_exception_in_the_target_is_raised(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Harness(target=Slow(TARGET, 1e-3), draft=Slow(DRAFT, 2e-4)) as harness:
+    with in_virtual_time(1e-3) as harness:
         honest = harness.target.forward
         passes = iter(range(100))
 
@@ -165,7 +164,7 @@ def test_an_exception_in_the_target_is_raised(
 
 
 def test_a_second_text_at_once_is_refused_and_disturbs_nothing() -> None:
-    with Harness(target=Slow(TARGET, 1e-3)) as harness:
+    with in_virtual_time(1e-3) as harness:
         asked, metrics = request(HOT), Metrics()
         running = harness.engine.run(asked, metrics)
         block = next(running)
@@ -198,9 +197,7 @@ class Faulty(FakeModel):
 def test_a_draft_that_fails_is_told_once_and_the_text_goes_on(lookup: bool) -> None:
     told: list[BaseException] = []
     draft = Faulty(lambda count: count == 7)
-    with Harness(
-        target=Slow(TARGET, 1e-3), draft=draft, lookup=lookup, on_failure=told.append
-    ) as harness:
+    with in_virtual_time(1e-3, draft=draft, lookup=lookup, on_failure=told.append) as harness:
         outcome, metrics = harness.run(HOT)
         assert outcome == plain(HOT)
         assert [str(error) for error in told] == ["a fault in the draft"]
@@ -214,7 +211,7 @@ def test_a_draft_that_keeps_failing_leaves_plain_decoding(
 ) -> None:
     with (
         caplog.at_level(logging.WARNING, "edgedec"),
-        Harness(target=Slow(TARGET, 1e-3), draft=Faulty(lambda count: True)) as harness,
+        in_virtual_time(1e-3, draft=Faulty(lambda count: True)) as harness,
     ):
         for _ in range(2):
             outcome, metrics = harness.run(HOT)
@@ -246,21 +243,18 @@ def test_a_pass_for_what_was_left_aside_is_interrupted() -> None:
 
 
 def test_interruptions_from_anywhere_change_nothing() -> None:
-    with Harness(target=Slow(TARGET, 1e-3)) as harness:
-        done = threading.Event()
+    with in_virtual_time(1e-3) as harness:
+        done: list[bool] = []
 
         def disturb() -> None:
-            while not done.is_set():
+            while not done:
                 harness.draft.interrupt()
-                sleep(5e-4)
+                harness.clock.sleep(5e-4)
 
-        thread = threading.Thread(target=disturb)
-        thread.start()
-        try:
-            outcome, metrics = harness.run(HOT, max_new_tokens=200)
-        finally:
-            done.set()
-            thread.join()
+        task = harness.clock.start(disturb, name="disturbs")
+        outcome, metrics = harness.run(HOT, max_new_tokens=200)
+        done.append(True)
+        task.join()
         assert outcome == plain(HOT, max_new_tokens=200)
         assert metrics.accepted_tokens > 0
         assert harness.ahead.failure is None
@@ -309,8 +303,12 @@ def test_a_draft_on_the_target_s_cores_computes_only_while_weights_load() -> Non
 
 
 def test_a_draft_apart_need_not_care() -> None:
-    target = PacedModel(TARGET, lambda rows, context: 2e-3, load_s=0.0)
-    with Harness(target=target, draft=Slow(DRAFT, 3e-4)) as harness:
+    clock = VirtualClock()
+    target = PacedModel(TARGET, lambda rows, context: 2e-3, clock, load_s=0.0)
+    with (
+        clock,
+        Harness(target=target, draft=Slow(DRAFT, 3e-4, clock=clock), clock=clock) as harness,
+    ):
         outcome, metrics = harness.run(HOT, max_new_tokens=40)
         assert outcome == plain(HOT, max_new_tokens=40)
         assert metrics.overlapped_s > 0
@@ -343,8 +341,7 @@ def test_a_draft_with_another_vocabulary() -> None:
             return row[translation.to_target]
 
     for sampling in (SamplingParams(), HOT):
-        draft = Slow(Permuted(VOCAB), 3e-4)
-        with Harness(target=Slow(TARGET, 8e-3), draft=draft, translation=translation) as harness:
+        with in_virtual_time(8e-3, draft=Permuted(VOCAB), translation=translation) as harness:
             outcome, metrics = harness.run(sampling)
             assert outcome == plain(sampling)
             assert harness.ahead.failure is None
