@@ -17,6 +17,7 @@
 #   make android     build and check the APK of android_demo/ (Java, Maven, four Debian tools)
 #   make android-test  the tests of android_demo/: the Kotlin ones by Maven, those of the APK
 #   make android-aarch64  core's vectors and two texts on an emulated ARM processor (qemu-user-static)
+#   make avx2        the tests that depend on kernels, as on a processor without AVX-512 (gcc, objdump)
 #   make aarch64     edgedec on emulated ARM processors, Cortex-A72 and A76 (qemu-user; half an hour)
 #   make aarch64-quick  a few minutes of it, on a Cortex-A76
 #   make aarch64-records   what passes and kernels are like on both: docs/measurements/arm_*.jsonl
@@ -52,7 +53,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup gguf demo test test-changed check bench peers mutants format help-pages train-demo captures docs \
-  aarch64 aarch64-quick aarch64-records android android-aarch64 android-core android-test android-vectors clean
+  avx2 aarch64 aarch64-quick aarch64-records android android-aarch64 android-core android-test android-vectors clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -163,6 +164,11 @@ android-test: $(DEV)
 	@mvn --quiet --file android_demo/pom.xml $(MVN_ARGS) test
 	$(BIN)/python -B -m pytest -m android -p no:cacheprovider --basetemp=android_demo/build/tests \
 	  $(ANDROID_TEST_ARGS) tests/android
+
+# As `make avx2 CLASS=avx_vnni` on one with the VNNI instructions of 256 bits alone.
+CLASS ?= avx2
+avx2: $(DEV)
+	$(BIN)/python -m tools.processor_class $(CLASS)
 
 aarch64: $(DEV)
 	$(BIN)/python -m tools.aarch64 checks

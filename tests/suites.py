@@ -17,6 +17,17 @@ LEFT_OUT = (
     "tests/contract/test_traced.py",
     "tests/android/built/*",
 )
+# What the kernels of one class of processors may do otherwise: `make avx2` runs these.
+OF_KERNELS = (
+    "tests/unit/tools/test_processor_class.py",
+    "tests/unit/runtimes/test_onnx_padding.py",
+    "tests/unit/runtimes/test_openvino_choice.py",
+    "tests/unit/decoding/test_exact_text.py",
+    "tests/contract/test_onnx.py",
+    "tests/contract/test_openvino.py",
+    "tests/golden/test_quantized_graph.py",
+    "tests/cli/test_cli_verify_matrix.py",
+)
 # A changed file, and the tests to run; files of tests stand for themselves. Every row that fits
 # counts, and a file of a folder ROOM of the package has the tests of tests/unit/ROOM as well.
 TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
