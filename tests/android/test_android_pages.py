@@ -87,7 +87,8 @@ def counts(name: str) -> set[int]:
     if name == "manifests.json":
         return {len(found), sum(case["refused"] is not None for case in found)}
     if name == "texts.json":
-        return {len(found["cases"]), sum(len(case["ids"]) for case in found["cases"])}
+        each = len(found["cases"]) // len(found["classes"])
+        return {each, sum(len(case["ids"]) for case in found["cases"]), len(found["classes"])}
     return {len(part) for key, part in found.items() if key != "made_with"}
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 
 from tests.suites import OF_KERNELS
-from tools.processor_class.classes import CLASSES, ProcessorClass, features
-from tools.processor_class.masking import REPOSITORY, MissingError, environment
+from tools.processor_class.classes import CLASSES
+from tools.processor_class.masking import REPOSITORY, MissingError, seen_as
 
 
 def main(words: list[str] | None = None) -> int:
@@ -25,7 +24,7 @@ def main(words: list[str] | None = None) -> int:
     asked = parser.parse_args(words)
     wanted = CLASSES[asked.processor]
     try:
-        own = _environment(wanted)
+        own = seen_as(wanted)
     except MissingError as error:
         print(f"no processor of the class {wanted.name} here: {error}", file=sys.stderr)
         return 2
@@ -33,16 +32,6 @@ def main(words: list[str] | None = None) -> int:
     done = subprocess.run(command, env={**os.environ, **own}, cwd=REPOSITORY, check=False)
     # What a signal ended is no success, nor a class that is missing.
     return done.returncode if done.returncode in (0, 1) else 1
-
-
-def _environment(wanted: ProcessorClass) -> dict[str, str]:
-    """Return what a command needs in its environment; nothing on a processor of the class."""
-    here = features()
-    if platform.machine().lower() not in ("x86_64", "amd64") or not here:
-        raise MissingError(f"this is {platform.system()} on {platform.machine()}, not x86-64 Linux")
-    if missing := set(wanted.has) - set(here):
-        raise MissingError(f"this one lacks {', '.join(sorted(missing))}")
-    return environment(wanted) if set(wanted.lacks) & set(here) else {}
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ _BITS = {
     "avx_vnni_int16": (7, 1, EDX, 10), "avx10": (7, 1, EDX, 19),
     "sse4_2": (1, 0, ECX, 20),
 }  # fmt: skip
+_AVX512_CORE = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_AMX = tuple(name for name in _BITS if name.startswith("amx"))
 _VNNI = ("avx_vnni", "avx_ifma", "avx_vnni_int8", "avx_ne_convert", "avx_vnni_int16")
 
 
@@ -37,6 +39,10 @@ class ProcessorClass:
     name: str
     has: tuple[str, ...]
     lacks: tuple[str, ...]
+
+    def holds(self, features: Collection[str]) -> bool:
+        """Return whether a processor with these features is of this class."""
+        return set(self.has) <= set(features) and not set(self.lacks) & set(features)
 
     def hidden(self) -> str:
         """Return its ``EDGEDEC_CPUID_HIDDEN``, see cpuid.c."""
@@ -60,15 +66,26 @@ class ProcessorClass:
 
 
 _AVX512 = tuple(name for name in _BITS if name.startswith(("avx512", "avx10", "amx")))
-# Of AMD's Zen 1 to 3, and Intel's cores up to the tenth generation; then with VNNI, as Intel's
-# cores for laptops and desktops since the twelfth.
+# AMD's Zen 1 to 3 and Intel's up to the tenth generation; Intel's for laptops and desktops since
+# the twelfth; Intel's first with AVX-512; its servers since Cascade Lake, and AMD's since Zen 4.
 CLASSES = {
     one.name: one
     for one in (
         ProcessorClass("avx2", ("avx2", "fma"), (*_AVX512, *_VNNI)),
         ProcessorClass("avx_vnni", ("avx2", "fma", "avx_vnni"), _AVX512),
+        ProcessorClass(
+            "avx512",
+            ("avx2", "fma", *_AVX512_CORE),
+            tuple(name for name in (*_AVX512, *_VNNI) if name not in (*_AVX512_CORE, "avx512cd")),
+        ),
+        ProcessorClass("avx512_vnni", ("avx2", "fma", *_AVX512_CORE, "avx512_vnni"), _AMX),
     )
 }
+
+
+def class_of(features: Collection[str]) -> ProcessorClass | None:
+    """Return the class of a processor with these features, if it is of one."""
+    return next((one for one in CLASSES.values() if one.holds(features)), None)
 
 
 def features(cpuinfo: Path = Path("/proc/cpuinfo")) -> Collection[str]:

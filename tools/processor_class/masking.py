@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import struct
@@ -19,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
-from tools.processor_class.classes import ProcessorClass
+from tools.processor_class.classes import ProcessorClass, features
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORK = REPOSITORY / "build" / "processor_class"
@@ -36,15 +37,25 @@ class MissingError(Exception):
     """A program or a feature that cannot be had here; the message says which."""
 
 
-def environment(wanted: ProcessorClass, work: Path = WORK) -> dict[str, str]:
+def seen_as(wanted: ProcessorClass) -> dict[str, str]:
     """Return what to add to the environment of a program that shall see a class of processors.
 
-    The copies are made on first use, in about a minute, and kept under ``work``.
+    Nothing on a processor of that class. The copies are made on first use, in about a minute.
 
     Raises:
-        MissingError: a program is not installed, or a copy cannot be made.
+        MissingError: this processor has too little, or something is not installed.
 
     """
+    here = features()
+    if platform.machine().lower() not in ("x86_64", "amd64") or not here:
+        raise MissingError(f"this is {platform.system()} on {platform.machine()}, not x86-64 Linux")
+    if missing := set(wanted.has) - set(here):
+        raise MissingError(f"this one lacks {', '.join(sorted(missing))}")
+    return {} if wanted.holds(here) else masked(wanted, WORK)
+
+
+def masked(wanted: ProcessorClass, work: Path) -> dict[str, str]:
+    """Return ``seen_as`` of a class whose processors have less, with the copies in a folder."""
     for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
             raise MissingError(f"{program} is not installed: on Debian, apt install {package}")

@@ -1,28 +1,26 @@
-"""Whole texts of the pair that ships, with what else their tokens depend on.
+"""Whole texts of the pair that ships, for each class of processors that has kernels of its own.
 
-Kernels of another version of ONNX Runtime, or for another processor, round otherwise, and a text
-may differ from there on where two tokens are nearly tied. So these are only for a reader that has
-the same of both; the target is batch-invariant, so that no draft changes a text.
+Kernels of another version of ONNX Runtime, or for another class, round otherwise, and a text may
+differ from there on where two tokens are nearly tied. So a reader compares the texts of its class,
+if it has the same version; the target is batch-invariant, so that no draft changes a text.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import platform
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from edgedec import GenerateOptions, Pipeline
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.hardware.machine import cpu_fields, cpu_name
+from tools.processor_class.classes import CLASSES, class_of, features
+from tools.processor_class.masking import REPOSITORY, seen_as
 
-BUNDLE = Path(__file__).resolve().parents[2] / "models" / "demo" / "bundle"
-# What ONNX Runtime's kernels of products ask for.
-FEATURES = (
-    "avx", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
-    "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "bf16", "sve",
-)  # fmt: skip
+BUNDLE = REPOSITORY / "models" / "demo" / "bundle"
 _LONG = "".join(
     f"def step_{number}(value):\n    return value + {number}\n\n" for number in range(16)
 )
@@ -47,7 +45,19 @@ _DRAFTERS = ("model", "lookup")
 
 
 def make() -> dict[str, Any]:
-    """Return ``texts.json``, made with the ONNX Runtime that is installed."""
+    """Return ``texts.json``, made with the ONNX Runtime that is installed.
+
+    Raises:
+        MissingError: this processor has less than some class.
+
+    """
+    classes = {name: {"has": one.has, "lacks": one.lacks} for name, one in CLASSES.items()}
+    cases = [{"class": name, **case} for name in CLASSES for case in json.loads(_printed_as(name))]
+    return {"made_with": made_with(), "classes": classes, "cases": cases}
+
+
+def made_here() -> list[dict[str, Any]]:
+    """Return the cases as this processor's kernels have them."""
     cases = [
         {"prompt": prompt, "params": params, "max_new_tokens": _TOKENS, **generated}
         for (prompt, params), generated in zip(_asked(), _generated("none"), strict=True)
@@ -56,21 +66,29 @@ def make() -> dict[str, Any]:
         for case, drafted in zip(cases, _generated(drafter), strict=True):
             if drafted["ids"] != case["ids"]:
                 raise AssertionError(f"{drafter} gives another text after {case['prompt']!r}")
-    return {"made_with": made_with(), "cases": cases}
+    return cases
+
+
+def class_here() -> str | None:
+    """Return the name of this processor's class, if the file has its texts."""
+    found = class_of(features())
+    return found and found.name
 
 
 def made_with() -> dict[str, Any]:
-    """Return what a text depends on besides bundle, prompt and options."""
-    fields = cpu_fields()
-    flags = set((fields.get("flags") or fields.get("features") or "").split())
-    return {
-        "onnxruntime": importlib.metadata.version("onnxruntime"),
-        "machine": platform.machine(),
-        "processor": cpu_name(),
-        "features": [name for name in FEATURES if name in flags],
-        "threads": 1,
-        "batch_invariant": True,
-    }
+    """Return what a text depends on besides bundle, prompt, options and class."""
+    version = importlib.metadata.version("onnxruntime")
+    return {"onnxruntime": version, "threads": 1, "batch_invariant": True}
+
+
+def _printed_as(name: str) -> str:
+    """Return what this module prints on a processor of a class."""
+    environment = {**os.environ, **seen_as(CLASSES[name])}
+    words = [sys.executable, "-m", "tools.vectors.texts"]
+    done = subprocess.run(
+        words, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True
+    )
+    return done.stdout.decode("utf-8")
 
 
 def _asked() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -89,3 +107,7 @@ def _generated(drafter: str) -> Iterator[dict[str, Any]]:
             options = GenerateOptions(max_new_tokens=_TOKENS, sampling=SamplingParams(**params))
             result = pipeline.generate(prompt, options)
             yield {"ids": result.token_ids, "text": result.text}
+
+
+if __name__ == "__main__":
+    print(json.dumps(made_here()))

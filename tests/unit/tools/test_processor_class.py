@@ -13,7 +13,7 @@ import pytest
 
 from tools.processor_class import __main__ as program
 from tools.processor_class import masking
-from tools.processor_class.classes import CLASSES, ProcessorClass, features
+from tools.processor_class.classes import CLASSES, ProcessorClass, class_of, features
 
 ROOT = Path(__file__).resolve().parents[3]
 # Which every processor of these tests has: their program asks for it.
@@ -47,7 +47,7 @@ def asks(tmp_path: Path) -> Path:
 def masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a processor without SSE 4.2, without copies of runtimes."""
     monkeypatch.setattr(masking, "_copies", lambda work: work)
-    return os.environ | masking.environment(WITHOUT_SSE4_2, tmp_path / "work")
+    return os.environ | masking.masked(WITHOUT_SSE4_2, tmp_path / "work")
 
 
 def said(command: list[str | Path], environment: dict[str, str] | None = None) -> str:
@@ -85,6 +85,13 @@ def test_bits_are_those_of_the_features() -> None:
     assert both.hidden() == "7,0,0,10000,800,0;7,1,10,0,0,0"
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_processor_is_of_one_class(name: str) -> None:
+    assert class_of(CLASSES[name].has) == CLASSES[name]
+    assert class_of([*CLASSES[name].has, "amx_int8"]) is None
+    assert class_of(CLASSES[name].has[1:]) is None
+
+
 @pytest.mark.parametrize(
     ("machine", "here", "missing", "why"),
     [
@@ -109,7 +116,7 @@ def test_one_line_says_what_is_missing(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr(program, "features", lambda: here.split())
+    monkeypatch.setattr(masking, "features", lambda: here.split())
     monkeypatch.setattr(shutil, "which", lambda name: None if name == missing else f"/bin/{name}")
     assert program.main(["avx2", "--", "false"]) == 2
     assert capsys.readouterr().err == f"no processor of the class avx2 here: {why}\n"
@@ -120,8 +127,8 @@ def test_a_processor_of_the_class_runs_it_as_it_is(
     code: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(program, "features", lambda: ["avx2", "fma"])
-    monkeypatch.setattr(program, "environment", lambda *_: pytest.fail("nothing is hidden"))
+    monkeypatch.setattr(masking, "features", lambda: ["avx2", "fma"])
+    monkeypatch.setattr(masking, "masked", lambda *_: pytest.fail("nothing is hidden"))
     words = [sys.executable, "-c", f"raise SystemExit({code})"]
     assert program.main(["avx2", "--", *words]) == expected
 

@@ -8,6 +8,7 @@ import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.AfterAll
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Assumptions.assumeTrue
 import org.junit.jupiter.api.Test
@@ -75,7 +76,7 @@ class DemoTextsTest {
     }
 
     @Test
-    fun `texts are those of Python on the same processor and version`() {
+    fun `texts are those of Python with the same version and kernels`() {
         val file = File(vectors, "texts.json")
         assumeTrue(file.exists(), "vectors/texts.json is not there: write it by python -m tools.vectors --texts")
         val texts = vectorFile("texts.json")
@@ -83,9 +84,11 @@ class DemoTextsTest {
         val version = OrtEnvironment.getEnvironment().version
         val theirs = made.text("onnxruntime")
         assumeTrue(theirs == version, "the texts are of ONNX Runtime $theirs, this is $version")
-        val named = made.text("processor")
-        assumeTrue(named == processor(), "the texts are of a processor '$named', this is '${processor()}'")
-        for (case in texts.list("cases").map { it.jsonObject }) {
+        val found = classOf(features(), texts.getValue("classes").jsonObject)
+        assumeTrue(found != null, "no texts are of a processor with the features ${features()}")
+        val cases = texts.list("cases").map { it.jsonObject }.filter { it.text("class") == found }
+        assertTrue(cases.isNotEmpty(), found)
+        for (case in cases) {
             val params = case.getValue("params").jsonObject
             val seed = params["seed"]?.jsonPrimitive?.content?.toLong() ?: 0
             val changed = JsonObject(params - "seed")
@@ -100,6 +103,18 @@ class DemoTextsTest {
         }
     }
 
+    @Test
+    fun `a processor is of one class at most`() {
+        val classes = vectorFile("texts.json").getValue("classes").jsonObject
+        for ((name, found) in classes) {
+            val has = found.jsonObject.list("has").map { it.jsonPrimitive.content }.toSet()
+            assertEquals(name, classOf(has, classes))
+            assertNull(classOf(has + "amx_int8", classes))
+            assertNull(classOf(has - "avx2", classes))
+        }
+        assertNull(classOf(emptySet(), classes))
+    }
+
     private fun ids(request: Request): List<Int> {
         val found = ArrayList<Int>()
         opened.generate(request, Cancellation()) { tokens -> found += tokens.map { it.token } }
@@ -108,9 +123,17 @@ class DemoTextsTest {
 
     private fun figures(request: Request): Figures = opened.generate(request, Cancellation()) {}
 
-    /** The processor's name as Python's side finds it. */
-    private fun processor(): String = File("/proc/cpuinfo").takeIf { it.exists() }?.readLines().orEmpty()
-        .firstOrNull { it.startsWith("model name") }?.substringAfter(':')?.trim().orEmpty()
+    /** The processor's features, as Linux names them. */
+    private fun features(): Set<String> = File("/proc/cpuinfo").takeIf { it.exists() }?.readLines().orEmpty()
+        .firstOrNull { it.startsWith("flags") }?.substringAfter(':')?.trim()?.split(' ').orEmpty().toSet()
+
+    /** The name of the class whose processors have the same kernels, if the file has its texts. */
+    private fun classOf(features: Set<String>, classes: JsonObject): String? = classes.entries.firstOrNull {
+        val (has, lacks) = listOf("has", "lacks").map { part ->
+            it.value.jsonObject.list(part).map { name -> name.jsonPrimitive.content }
+        }
+        features.containsAll(has) && lacks.none(features::contains)
+    }?.key
 
     private companion object {
         val PROMPTS = listOf(
