@@ -15,6 +15,8 @@ from tests.suites import OF_KERNELS
 from tools.processor_class.classes import CLASSES
 from tools.processor_class.masking import REPOSITORY, MissingError, seen_as
 
+_PYTEST = ("-q", "-p", "no:cacheprovider", "-n", "auto", "--maxprocesses", "4")
+
 
 def main(words: list[str] | None = None) -> int:
     """Run what was asked for; return 0 or 1 by its exit code, 2 if the class cannot be had here."""
@@ -28,7 +30,7 @@ def main(words: list[str] | None = None) -> int:
     except MissingError as error:
         print(f"no processor of the class {wanted.name} here: {error}", file=sys.stderr)
         return 2
-    command = asked.command or [sys.executable, "-m", "pytest", "-q", *OF_KERNELS]
+    command = asked.command or [sys.executable, "-m", "pytest", *_PYTEST, *OF_KERNELS]
     done = subprocess.run(command, env={**os.environ, **own}, cwd=REPOSITORY, check=False)
     # What a signal ended is no success, nor a class that is missing.
     return done.returncode if done.returncode in (0, 1) else 1
