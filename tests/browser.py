@@ -13,6 +13,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from waiting import LIMIT_S
+
 
 class Browser:
     """One page.
@@ -75,7 +77,7 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 30) -> Any:
+    def wait(self, script: str, seconds: float = LIMIT_S) -> Any:
         end = monotonic() + seconds
         while not (found := self.run(script)):
             assert monotonic() < end, f"never true: {script}"
@@ -133,6 +135,6 @@ def browser(folder: Path) -> Iterator[Browser]:
         yield Browser(to_write, from_read)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(LIMIT_S)
         os.close(to_write)
         os.close(from_read)

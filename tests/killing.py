@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import LIMIT_S
 
-PATIENCE_S = 120.0
 PARTIAL = ".edgedec-"
 
 
@@ -35,7 +35,7 @@ def partials(folder: Path) -> list[Path]:
 
 def kill_when(process: subprocess.Popen[bytes], writing: Callable[[], bool]) -> None:
     """Kill a process while a condition holds; it is stopped first, so that it still does."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         if process.poll() is not None:
             _, errors = process.communicate()

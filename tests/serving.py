@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import openai
 from tiny_checkpoints import noisy_checkpoint
+from waiting import LIMIT_S
 
 TEMPLATE = (
     "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}"
@@ -65,7 +66,7 @@ class Server:
     def get(self, path: str, **options: Any) -> httpx.Response:
         import httpx
 
-        return httpx.get(self.url + path, timeout=30, **options)
+        return httpx.get(self.url + path, timeout=LIMIT_S, **options)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         import httpx
@@ -101,7 +102,7 @@ def serving(
         line = process.stdout.readline()
         found = re.search(r"http://\S+?:\d+", line)
         if found is None:
-            raise AssertionError(process.communicate(timeout=10))
+            raise AssertionError(process.communicate(timeout=LIMIT_S))
         server = Server(process, found[0], key)
         server.said = line
         yield server
@@ -109,7 +110,7 @@ def serving(
     finally:
         process.send_signal(signal.SIGINT)  # does nothing where the test has ended it
         try:
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise

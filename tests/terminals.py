@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from waiting import LIMIT_S
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
 INTERRUPT, END, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
-PATIENCE_S = 30.0
 
 
 class Terminal:
@@ -49,7 +50,7 @@ class Terminal:
             AssertionError: it does not come.
 
         """
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + LIMIT_S
         while True:
             shown = _ESCAPES.sub("", self.written)
             if found := re.compile(pattern).search(shown, self._seen):
@@ -59,7 +60,7 @@ class Terminal:
 
     def exit_code(self) -> int:
         """Wait for its end."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + LIMIT_S
         while self._more(end):
             pass
         _, status = os.waitpid(self._pid, 0)

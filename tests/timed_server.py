@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from waiting import until
+from waiting import LIMIT_S, until
 
 from edgedec.serve.protocol import limited
 
@@ -52,7 +52,7 @@ class Clock(asyncio.SelectorEventLoop):
 
         done = threading.Event()
         self.call_soon_threadsafe(advance)
-        assert done.wait(30)
+        assert done.wait(LIMIT_S)
 
 
 class Watched:

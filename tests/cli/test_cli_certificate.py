@@ -78,7 +78,11 @@ def read(tmp_path: Path) -> tuple[dict[str, Any], str]:
     return found, (out / "certificate.md").read_text("utf-8")
 
 
-def test_it_holds_and_says_for_what_and_what_was_run(ask, tmp_path: Path, bundle) -> None:
+@pytest.mark.parametrize("matrix", ["no_matrix", pytest.param("bundle", marks=pytest.mark.full)])
+def test_it_holds_and_says_for_what_and_what_was_run(
+    ask, tmp_path: Path, bundle, matrix: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(matrix)
     result = ask()
     assert result.exit_code == 0, result.output
     found, page = read(tmp_path)

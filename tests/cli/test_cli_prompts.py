@@ -5,10 +5,10 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from edgedec import errors
 from edgedec.batch.jobs import Job
@@ -259,9 +259,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(
     ask = ["generate", "--bundle", bundle, "--prompts", prompts, "--out", out,
            "--max-new-tokens", 600, "--logit-bias", "0=-100000", "--drafter", "none"]  # fmt: skip
     process = start(*ask)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
-        time.sleep(0.01)
+    until(lambda: out.exists() and out.stat().st_size)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from killing import PATIENCE_S, age, child, kill_when, partials
+from killing import age, child, kill_when, partials
 from small_disk import fill
+from waiting import until
 
 from edgedec.__main__ import main
 
@@ -40,10 +40,7 @@ def send(process: subprocess.Popen[bytes], line: str) -> None:
 
 
 def wait_for(file: Path) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not file.exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(file.exists)
 
 
 def test_killed_while_an_answer_is_saved(start: Start, bundle: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kinds import first
+from kinds import again
 from test_exported import VARIANTS
 from tiny_models import write_tiny_model
 
@@ -61,7 +61,7 @@ def shared(load: Load) -> Load:
     return functools.cache(load)
 
 
-@pytest.mark.parametrize("weights", first(["fp32", "int4", "int8"]))
+@pytest.mark.parametrize("weights", again(["fp32", "int4", "int8"]))
 class TestStreamed(SessionContract):
     @pytest.fixture
     def model(self, shared: Load, weights: str) -> OnnxModel:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from peak_memory import environment, measured
+from waiting import LIMIT_S
 
 from benchmarks.sections.untrusted import ATTACKS
 from edgedec._support.child import last_line, signal_name
@@ -378,7 +379,7 @@ def test_ctrl_c_ends_at_once_and_a_child_never_outlives_its_parent(
         time.sleep(0.01)
     process.send_signal(ending)
     try:
-        output, said = process.communicate(timeout=30)
+        output, said = process.communicate(timeout=LIMIT_S)
     finally:
         process.kill()
     if ending == signal.SIGINT:
@@ -392,7 +393,7 @@ def test_a_killed_parent_takes_its_idle_child_along(tmp_path: Path) -> None:
     assert process.stdout is not None
     pid = int(process.stdout.readline())
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=LIMIT_S)
     assert gone(pid)
 
 

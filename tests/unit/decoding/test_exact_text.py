@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import kinds
 import pytest
 import tiny_bundles
 from tiny_models import tiny_checkpoint
@@ -30,6 +31,7 @@ from edgedec.verify.ways import alike_for_all
 
 DEMO = Path(heldout.__file__).parent
 DRAFTERS = ("auto", "model", "lookup", "recycle", "text", "adaptive")
+OTHER_RULES = sorted(RULES.keys() - {"coupling", "match"})
 SAMPLINGS = {"greedy": {}, "seeded": {"temperature": 0.8, "seed": 3}}
 PROMPT = "import os\n\n\ndef read_lines(path):"
 
@@ -54,7 +56,7 @@ def text(bundle: Path, draft: str, sampling: str, **opened: Any) -> tuple[Text, 
         return found, stream.result.plan
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", kinds.in_full(reversed(SAMPLINGS)))
 def test_the_text_is_plain_decodings_by_default(bundle: Path, sampling: str) -> None:
     plain, plan = text(bundle, "none", sampling)
     assert plan["batch_invariant"] is True
@@ -102,7 +104,7 @@ def test_its_graph_computes_what_the_other_does(weights: str, kv: str, tmp_path:
     assert one.parity == other.parity
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", kinds.in_full(reversed(SAMPLINGS)))
 def test_a_large_target_writes_plain_decodings_text_by_default(
     sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +134,8 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-@pytest.mark.parametrize("rule", RULES)
+# Those that are padded and those that are not: one of each by default.
+@pytest.mark.parametrize("rule", kinds.in_full(["coupling", "match", *OTHER_RULES], kept=2))
 def test_a_large_targets_passes_are_padded_for_rules_that_ask_for_it(
     rule: str, large: None
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import in_full
 
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.ranking import Scored
@@ -19,6 +20,8 @@ from edgedec.decoding.sampling import Sampler, SamplingParams, filters, kept, ro
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 
+# Columns of a row: as many as the noise draws one by one, and more.
+SIZES = (4096, 20_000)
 FILTERS: list[dict[str, Any]] = [
     {"top_k": 1},
     {"top_k": 3},
@@ -186,7 +189,7 @@ def check_drawn(chosen: dict[str, Any], size: int, kind: Kind = KINDS[0]) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("size", [4096, 20_000])
+@pytest.mark.parametrize("size", in_full(SIZES))
 def test_draws_are_those_of_filtered_rows(size: int, kind: Kind) -> None:
     for chosen in FILTERS:
         check_drawn(chosen, size, kind)
@@ -204,7 +207,7 @@ def without(**filters_off: Any) -> Callable[..., bool]:
     return twin
 
 
-@pytest.mark.parametrize("size", [4096, 20_000])
+@pytest.mark.parametrize("size", in_full(SIZES))
 @pytest.mark.parametrize(
     ("chosen", "forgotten"),
     [
@@ -224,7 +227,7 @@ def test_a_forgotten_filter_is_noticed(
         check_drawn(chosen, size)
 
 
-@pytest.mark.parametrize("size", [4096, 20_000])
+@pytest.mark.parametrize("size", SIZES)
 def test_most_rows_are_not_filtered(size: int) -> None:
     count = 40
     logits = np.stack([like_a_language_models(place, size) for place in range(count)])

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import kinds
 import numpy as np
 import pytest
 import tiny_bundles
@@ -78,7 +79,7 @@ def test_it_reads_fewer_bytes_and_the_manifest_says_what_it_drafts(
     assert note == f"drafts {KEPT} of its {ALL} tokens, bytes and the first ones of its merges"
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "seed": 3}])
+@pytest.mark.parametrize("sampling", kinds.in_full([{"temperature": 0.8, "seed": 3}, {}]))
 def test_the_text_is_plain_decodings(trimmed: Path, sampling: dict[str, float]) -> None:
     texts = []
     for drafter in ("none", "model", "hybrid"):

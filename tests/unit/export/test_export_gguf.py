@@ -18,6 +18,7 @@ from tiny_models import (
     save_checkpoint,
     tiny_checkpoint,
 )
+from waiting import LIMIT_S
 
 import edgedec
 from edgedec._support.sandbox import Limits
@@ -416,7 +417,7 @@ def test_a_child_ends_with_its_parent(target, out):
         assert started.poll() is None
         time.sleep(0.05)
     started.stdin.close()
-    assert started.wait(20) == 0
+    assert started.wait(LIMIT_S) == 0
     started.stdout.close()
 
 

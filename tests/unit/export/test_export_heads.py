@@ -9,6 +9,7 @@ from pathlib import Path
 import demo_head
 import numpy as np
 import pytest
+from kinds import in_full
 from safetensors.numpy import load_file, save_file
 
 from edgedec import Pipeline
@@ -45,10 +46,12 @@ def exported(out: Path, head: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("wiring", "remedy"),
-    [
-        ({"norm_before_residual": True}, "norm_before_residual is false"),
-        ({"eagle_config": {IDS: [1, 2, 3]}}, r"one layer earlier .* \[0, 1, 2\]"),
-    ],
+    in_full(
+        [
+            ({"norm_before_residual": True}, "norm_before_residual is false"),
+            ({"eagle_config": {IDS: [1, 2, 3]}}, r"one layer earlier .* \[0, 1, 2\]"),
+        ]
+    ),
     ids=["another residual", "one layer later"],
 )
 def test_wrong_wiring_is_named(wiring: dict[str, object], remedy: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from running_threads import threads
+from waiting import LIMIT_S
 
 from edgedec.errors import Interrupted
 from edgedec.overlap.clock import Clock, Signal, WallClock
@@ -30,7 +31,7 @@ class Told:
         """Until all that was posted is done."""
         self.done.clear()
         self.worker.post(self.done.set)
-        assert self.done.wait(20)
+        assert self.done.wait(LIMIT_S)
 
     def close(self) -> None:
         self.worker.close(lambda: None)
@@ -113,7 +114,7 @@ def test_a_closed_worker_has_no_thread(clock: Clock) -> None:
     told.close()
     for thread in threading.enumerate():
         if thread.name == "worker":
-            thread.join(10)
+            thread.join(LIMIT_S)
     assert threads() <= before
 
 
@@ -122,11 +123,11 @@ def test_a_pass_is_interrupted_to_close() -> None:
 
     def idle() -> bool:
         running.set()
-        assert stop.wait(20)
+        assert stop.wait(LIMIT_S)
         raise Interrupted("interrupted")
 
     told = Told(WallClock(), idle)
-    assert running.wait(20)
+    assert running.wait(LIMIT_S)
     told.worker.close(stop.set)
     assert told.failed == []
 
@@ -174,13 +175,13 @@ def test_a_close_just_before_the_worker_clears_its_signal_is_heard() -> None:
     def close() -> None:
         clock.wake.was_set.clear()
         closing.start()
-        if clock.wake.was_set.wait(20):
+        if clock.wake.was_set.wait(LIMIT_S):
             asked.set()
 
     clock.wake.before = close
     worker.wake()
-    assert asked.wait(30)
-    closing.join(10)
+    assert asked.wait(LIMIT_S)
+    closing.join(LIMIT_S)
     ended = not closing.is_alive()
     worker.wake()  # lets the thread of a worker that lost the call end all the same
     assert ended, "the worker slept over its end"
@@ -194,6 +195,6 @@ def test_it_is_kept_on_its_cores() -> None:
     worker = Worker(clock, "worker", lambda: False, found.append, cores=(core,))
     worker.post(lambda: found.append(os.sched_getaffinity(0)))
     worker.post(done.set)
-    assert done.wait(20)
+    assert done.wait(LIMIT_S)
     worker.close(lambda: None)
     assert found == [{core}]

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from running_threads import threads
+from waiting import LIMIT_S
 
 from edgedec.errors import Interrupted, StateError
 from edgedec.overlap.clock import Clock, WallClock
@@ -32,7 +33,7 @@ def two_workers(clock: Clock) -> list[tuple[str, float]]:
     ]
     assert not ready.wait(0.05), "somebody was ready before the sleeps were over"
     log.append(("caller", round(clock.now(), 9)))
-    assert ready.wait(1)
+    assert ready.wait(LIMIT_S)
     clock.sleep(0.04)
     go.set()
     for task in tasks:

@@ -65,7 +65,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return demo_head.bundle(target=target, parity=False)
 
 
-@pytest.fixture(params=["noise", "foreign"])
+@pytest.fixture(params=kinds.in_full(["noise", "foreign"]))
 def bad(request: pytest.FixtureRequest) -> Path:
     found: Path = request.getfixturevalue(request.param)
     return found
@@ -137,7 +137,7 @@ def test_a_rule_that_believes_a_bad_head_is_noticed(
         assert all(found != expected[name] for name, found in texts(pipeline).items())
 
 
-@pytest.mark.parametrize("drafter", ["head", "head_tree", "headed"])
+@pytest.mark.parametrize("drafter", kinds.in_full(["head", "head_tree", "headed"]))
 @pytest.mark.parametrize("name", kinds.in_full(OVERFLOWS))
 def test_one_that_yields_nan_drafts_no_more_and_says_so(
     name: str, drafter: str, tmp_path: Path, expected: Texts, caplog: pytest.LogCaptureFixture

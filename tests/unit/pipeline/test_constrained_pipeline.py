@@ -10,6 +10,7 @@ import pytest
 
 from edgedec import Pipeline
 from edgedec.errors import InputError
+from edgedec.pipeline import Generation
 
 pytest.importorskip("llguidance")
 jsonschema = pytest.importorskip("jsonschema")
@@ -36,6 +37,7 @@ FORMS: list[dict[str, Any]] = [
     {"grammar": 'root ::= "[" item ("," item){0,3} "]"\nitem ::= [0-9]+ | "None"\n'},
     {"json_mode": True, "max_new_tokens": 24},
 ]
+ASKED = [{"max_new_tokens": 80, **form, **setting} for form in FORMS for setting in SETTINGS]
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +46,24 @@ def plain() -> Any:
         yield pipeline
 
 
+@pytest.fixture(scope="module")
+def expected(plain: Pipeline) -> list[Generation]:
+    """Plain texts of all forms and settings."""
+    return [plain.generate("value = ", **asked) for asked in ASKED]
+
+
 @pytest.mark.parametrize("draft", ["hybrid", "lookup", "recycle", "text", "adaptive"])
-def test_the_same_text_as_plain_decoding(draft: str, plain: Pipeline) -> None:
+def test_the_same_text_as_plain_decoding(draft: str, expected: list[Generation]) -> None:
     opened = {"drafter": draft, "batch_invariant": True, "draft_length": 4, "plan": "none"}
     forced = 0
     with Pipeline.open("demo", **opened) as pipeline:  # type: ignore[arg-type]
-        for form in FORMS:
-            for setting in SETTINGS:
-                asked = {"max_new_tokens": 80, **form, **setting}
-                expected = plain.generate("value = ", **asked)
-                found = pipeline.generate("value = ", **asked)
-                assert (found.text, found.token_ids) == (expected.text, expected.token_ids)
-                assert found.finish_reason == expected.finish_reason
-                for one, other in zip(found.events, expected.events, strict=True):
-                    assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
-                forced += found.metrics.forced_tokens
+        for asked, wanted in zip(ASKED, expected, strict=True):
+            found = pipeline.generate("value = ", **asked)
+            assert (found.text, found.token_ids) == (wanted.text, wanted.token_ids)
+            assert found.finish_reason == wanted.finish_reason
+            for one, other in zip(found.events, wanted.events, strict=True):
+                assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+            forced += found.metrics.forced_tokens
     assert forced
 
 

@@ -61,6 +61,7 @@ def test_the_export_measures_it_in_both_formats(both: Path) -> None:
     assert abs(figures["agreement_gguf"] - figures["agreement_1"]) < 0.02
 
 
+@pytest.mark.full
 def test_states_that_are_wrong_in_one_format_are_warned_of(
     both: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

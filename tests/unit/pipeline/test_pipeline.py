@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tiny_bundles
 from tiny_checkpoints import noisy_checkpoint
+from waiting import LIMIT_S
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding.emission import Emission
@@ -411,7 +412,7 @@ def test_a_stream_is_closed_from_another_thread(
     threading.Timer(0.05, go_on.set).start()
     stream.close()  # in the middle of a pass
     assert go_on.is_set(), "it did not wait for the pass"
-    thread.join(60)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert (got, raised, stream.result) == ([], [], None)
     assert list(stream) == []
@@ -428,7 +429,7 @@ def test_a_stream_is_closed_between_the_events_of_another_thread(
     first = next(stream)
     thread = threading.Thread(target=stream.close)
     thread.start()
-    thread.join(60)
+    thread.join(LIMIT_S)
     assert first.token == pipeline.generate(PROMPT, OPTIONS).token_ids[0]
     assert list(stream) == []
 
@@ -489,7 +490,7 @@ def test_a_stream_is_closed_by_a_signal_at_any_line(opened: Callable[..., Pipeli
                 ended.set()
 
         threading.Thread(target=read, daemon=True).start()
-        assert ended.wait(20), f"close() at line {place} waits for itself"
+        assert ended.wait(LIMIT_S), f"close() at line {place} waits for itself"
         assert stream.result is None
         assert len(pipeline.generate(PROMPT, OPTIONS).events) == 24
 
@@ -499,7 +500,7 @@ def test_two_threads_may_read_one_stream(opened: Callable[..., Pipeline]) -> Non
     stream = pipeline.stream(PROMPT, OPTIONS)
     readers = [read_apart(stream) for _ in range(2)]
     for thread, _, raised in readers:
-        thread.join(60)
+        thread.join(LIMIT_S)
         assert raised == []
     assert stream.result is not None
     assert sum(len(got) for _, got, _ in readers) == 24
@@ -529,7 +530,7 @@ def test_events_of_two_readers_stay_in_order(opened: Callable[..., Pipeline]) ->
     finally:
         sys.settrace(None)
     for other in others:
-        other.join(20)
+        other.join(LIMIT_S)
     assert stream.result is not None
     assert stream.result.token_ids == expected.token_ids
 

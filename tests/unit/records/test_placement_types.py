@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 
 import pytest
+from waiting import LIMIT_S
 
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import PlanError, ProfileError, RuntimeUnavailable
@@ -58,11 +59,11 @@ def test_a_wall_clock_runs_beside_the_caller_on_the_cores_it_was_given():
 
     def run() -> None:
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(LIMIT_S)
         found.append(os.sched_getaffinity(0))
 
     task = clock.start(run, name="test", cores=[one])
-    assert started.wait(10), "it does not run beside the caller"
+    assert started.wait(LIMIT_S), "it does not run beside the caller"
     assert not found
     go_on.set()
     task.join()

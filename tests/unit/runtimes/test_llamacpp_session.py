@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import LIMIT_S
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
@@ -557,7 +558,7 @@ def test_closed_while_another_thread_computes(build: Build) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     session.close()
-    thread.join(20)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert isinstance(ended[0], Interrupted | StateError)
 

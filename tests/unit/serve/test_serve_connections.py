@@ -18,7 +18,7 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 from serving import Server
 from test_serve_guard import BODY, LONG
 from timed_server import GET, LEFT, Clock, Watched, answering, watched
-from waiting import until
+from waiting import LIMIT_S, until
 
 
 @pytest.fixture
@@ -119,11 +119,11 @@ def test_a_client_that_takes_something_now_and_then_is_not(timed: Watched) -> No
             while timed.resumed == resumed:
                 assert sock.recv(65536)
         assert not LEFT.is_set()
-    assert LEFT.wait(30)
+    assert LEFT.wait(LIMIT_S)
 
 
 def answer(address: Any) -> bytes:
-    with socket.create_connection(address, timeout=30) as sock:
+    with socket.create_connection(address, timeout=LIMIT_S) as sock:
         sock.sendall(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         return whole(sock)
 
@@ -135,7 +135,9 @@ class TestTooMany:
         with answering(60, **limits) as address, ExitStack() as stack:
             silent = []
             for _ in range(20):
-                silent.append(stack.enter_context(socket.create_connection(address, timeout=30)))
+                silent.append(
+                    stack.enter_context(socket.create_connection(address, timeout=LIMIT_S))
+                )
                 silent[-1].sendall(data)
                 assert b"done" in answer(address)
             left = limits["most_of_one"] - 1
@@ -149,7 +151,9 @@ class TestTooMany:
         with answering(60, most=3, most_of_one=3) as address, ExitStack() as stack:
             served = []
             for _ in range(3):
-                served.append(stack.enter_context(socket.create_connection(address, timeout=30)))
+                served.append(
+                    stack.enter_context(socket.create_connection(address, timeout=LIMIT_S))
+                )
                 served[-1].sendall(GET.replace(b"/ ", b"/endless "))
                 assert served[-1].recv(100).startswith(b"HTTP/1.1 200")
             head, _, body = answer(address).partition(b"\r\n\r\n")
@@ -161,7 +165,7 @@ class TestTooMany:
 
 
 def test_a_refused_body_is_not_read_on() -> None:
-    with answering(60) as address, socket.create_connection(address, timeout=30) as sock:
+    with answering(60) as address, socket.create_connection(address, timeout=LIMIT_S) as sock:
         sock.sendall(GET[:-2] + b"Content-Length: 1000000000\r\n\r\n" + b"x" * 1000)
         assert whole(sock).endswith(b"done\r\n0\r\n\r\n")  # and the server's side is closed
         # What else comes is not taken for a request, and soon not taken at all.
@@ -177,7 +181,7 @@ def test_who_asks_for_a_close_and_sends_on_gets_the_answer(version: bytes) -> No
     head = GET.replace(b"1.1", version)[:-2] + b"Content-Length: 9000000\r\n"
     with answering(60, linger_s=60) as address:
         for _ in range(5):
-            with socket.create_connection(address, timeout=30) as sock:
+            with socket.create_connection(address, timeout=LIMIT_S) as sock:
                 sock.sendall(head + b"Connection: close\r\n\r\n")
                 for _ in range(9):
                     sock.sendall(b"x" * 1_000_000)
@@ -190,7 +194,7 @@ def test_who_asks_for_a_close_and_sends_on_gets_the_answer(version: bytes) -> No
 def test_who_asks_for_a_close_is_not_waited_for_long() -> None:
     with (
         answering(60, linger_s=0) as address,
-        socket.create_connection(address, timeout=30) as sock,
+        socket.create_connection(address, timeout=LIMIT_S) as sock,
     ):
         sock.sendall(GET[:-2] + b"Content-Length: 9\r\nConnection: close\r\n\r\n")
         whole(sock)
@@ -247,7 +251,7 @@ def test_a_signal_ends_everything_in_order(start: Callable[..., Any], signals: i
         queued = [pool.submit(server.post, "/v1/completions", BODY) for _ in range(2)]
         until(lambda: server.figure("edgedec_waiting_requests") == 2)
         host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as unfinished:
+        with socket.create_connection((host, int(port)), timeout=LIMIT_S) as unfinished:
             unfinished.sendall(
                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
                 b"Content-Type: application/json\r\n\r\n{"

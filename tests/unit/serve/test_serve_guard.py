@@ -17,7 +17,7 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 
 import openai
 from serving import Server
-from waiting import until
+from waiting import LIMIT_S, until
 
 from edgedec.decoding.sampling import SamplingParams
 
@@ -108,7 +108,9 @@ def _post(server: Server, data: bytes, kind: str = "application/json") -> Any:
     import httpx
 
     headers = {"Content-Type": kind}
-    return httpx.post(server.url + "/v1/completions", content=data, headers=headers, timeout=30)
+    return httpx.post(
+        server.url + "/v1/completions", content=data, headers=headers, timeout=LIMIT_S
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
@@ -66,10 +66,9 @@ def texts_alone(bundle: Path) -> list[str]:
 
 
 def rest(server: Server) -> None:
-    end = time.monotonic() + 30
-    while server.figure("edgedec_running_requests") + server.figure("edgedec_waiting_requests"):
-        assert time.monotonic() < end, "texts go on without clients"
-        time.sleep(0.1)
+    """Wait until no text goes on without its client."""
+    figures = ("edgedec_running_requests", "edgedec_waiting_requests")
+    until(lambda: not any(map(server.figure, figures)))
 
 
 def load(server: Server, count: int) -> list[tuple[str, str]]:

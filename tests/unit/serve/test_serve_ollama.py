@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import LIMIT_S
 
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
@@ -240,6 +241,6 @@ def test_names_count_where_they_are_to(start: Callable[..., Any], bundle: Path) 
 def test_what_it_does_not_have(server: Server, method: str, path: str, message: str) -> None:
     import httpx
 
-    answer = httpx.request(method, server.url + path, timeout=30)
+    answer = httpx.request(method, server.url + path, timeout=LIMIT_S)
     assert answer.status_code == 404
     assert message in answer.json()["error"]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from waiting import LIMIT_S
 
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 
@@ -100,7 +101,7 @@ class TestReading:
         def held(text: Any, **options: Any) -> Any:
             if len(text) > SHORT:
                 begun.set()
-                assert gate.wait(30)
+                assert gate.wait(LIMIT_S)
             return loads(text, **options)
 
         monkeypatch.setattr(body.json, "loads", held)
@@ -170,7 +171,7 @@ class TestReading:
             def held(text: Any, **options: Any) -> Any:
                 sizes.append(len(text) // 1000)
                 begun.set()
-                assert gate.wait(30)
+                assert gate.wait(LIMIT_S)
                 return loads(text, **options)
 
             async def main() -> None:
@@ -249,7 +250,7 @@ class TestReading:
 
         def job() -> bool:
             begun.set()
-            return gate.wait(30)
+            return gate.wait(LIMIT_S)
 
         async def main() -> None:
             lane = Lane("test")
