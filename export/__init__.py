@@ -50,9 +50,11 @@ def source_files(folder: Path) -> list[Path]:
     with explained_imports():
         from edgedec.export import tokenizer
         from edgedec.export.checkpoint import Checkpoint
-    tensors = Checkpoint.open(folder).tensors.files
-    tokenizer.check(folder)  # before the weights are hashed, which takes minutes
-    names = {"config.json", "generation_config.json", *tokenizer.FILES, *tensors}
+    checkpoint = Checkpoint.open(folder)
+    tokenizer.check(checkpoint.texts)  # before the weights are hashed, which takes minutes
+    if checkpoint.texts != folder:  # everything is in the files of the weights
+        return checkpoint.files
+    names = {"config.json", "generation_config.json", *tokenizer.FILES, *checkpoint.tensors.files}
     return [folder / name for name in sorted(names) if (folder / name).is_file()]
 
 
