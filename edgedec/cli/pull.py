@@ -12,6 +12,11 @@ from edgedec.cli import _library, _options
 @click.command()
 @click.argument("model", type=_library.MODEL)
 @_options.options([*_library.FORM, _library.NAME])
+@click.option(
+    "--format",
+    type=click.Choice(["onnx"]),
+    help="onnx: make a bundle of a GGUF file, too; default: a GGUF file stays one.",
+)
 @_options.as_json
 def command(model: str, as_json: bool, **chosen: Any) -> None:
     """Add MODEL to the library, to use it by its name.
@@ -34,6 +39,7 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     edgedec pull ./Qwen3-0.6B --name small
     edgedec pull ./Qwen3-0.6B --calibrated
     edgedec pull ./Qwen3-0.6B --weights int8
+    edgedec pull ./model-q8_0.gguf --format onnx --weights int8
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.errors import InputError

@@ -84,7 +84,7 @@ def command(
     _sampling.note_system(model, system)
     target = _library.located(model, wish).path
     wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
-    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish.form)
+    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish)
     opening = _options.open_options(chosen, target)
     completes = model == DEMO and system is None
     if text is None:

@@ -64,7 +64,7 @@ def of_checkpoint(
 
     Args:
         library: where it is kept.
-        folder: a Hugging Face folder.
+        folder: a Hugging Face folder, or a GGUF file.
         form: how weights are stored; None takes a form that was made before, the calibrated one
             first, else int4, or a finer one for a model that fails parity in int4.
         listener: receives progress.
@@ -137,7 +137,10 @@ class _New:
 
 
 def _usual_name(origin: Origin) -> str:
-    return origin.where if origin.revision else Path(origin.where).name
+    if origin.revision:
+        return origin.where
+    source = Path(origin.where)
+    return source.stem if is_gguf(source) else source.name
 
 
 def _check_free(library: Library, name: str, origin: Origin) -> None:
