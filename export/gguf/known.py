@@ -15,7 +15,7 @@ from edgedec.export.gguf.architectures import (
     refuse,
     usual_scale,
 )
-from edgedec.export.gguf.naming import Layout
+from edgedec.export.gguf.naming import FUSED_QKV, Layout
 from edgedec.export.gguf.sections import PATTERN, SIDE_BY_SIDE, WIDTH_SCALE, caps, scales, windows
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
@@ -125,7 +125,6 @@ _GEMMA3 = Architecture(
     sections=(WIDTH_SCALE, windows(6, 10_000.0), caps("logit_cap")),
 )
 _QWEN2 = (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER)
-_FUSED_QKV = Layout({"blk.{layer}.attn_qkv": ("q", "k", "v")})
 
 _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
     "llama": (_LLAMA,),
@@ -217,7 +216,7 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             biases=ALL_BIASES,
             narrow=True,
             learned=True,
-            layout=_FUSED_QKV,
+            layout=Layout(FUSED_QKV),
             note=_gelu_note,
         ),
     ),
@@ -230,7 +229,7 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             gated=False,
             biases=ALL_BIASES,
             narrow=True,
-            layout=Layout(_FUSED_QKV.fused, own_head=True),
+            layout=Layout(FUSED_QKV, own_head=True),
             sections=(SIDE_BY_SIDE,),
             constants=_zero_biases,
             note=_gelu_note,

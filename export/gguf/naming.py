@@ -105,6 +105,8 @@ class Layout:
 
 
 LLAMA_LAYOUT = Layout()
+QKV_STEM = "blk.{layer}.attn_qkv"
+FUSED_QKV: Mapping[str, tuple[str, ...]] = MappingProxyType({QKV_STEM: ("q", "k", "v")})
 
 
 def _place(

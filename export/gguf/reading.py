@@ -15,7 +15,7 @@ from edgedec.export.gguf.architectures import Architecture, usual_scale
 from edgedec.export.gguf.file import ModelFile
 from edgedec.export.gguf.known import known_as
 from edgedec.export.gguf.metadata import model_keys, rope_of
-from edgedec.export.gguf.naming import LLAMA_LAYOUT, TensorPlace
+from edgedec.export.gguf.naming import FUSED_QKV, LLAMA_LAYOUT, QKV_STEM, TensorPlace
 from edgedec.export.gguf.sections import SIZES, Traits
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
@@ -39,7 +39,7 @@ def decoder_of(file: ModelFile) -> tuple[DecoderSpec, Architecture]:
     if found is None:
         name = one_line(file.header.architecture)
         raise file.unknown(f"its architecture {name!r} cannot be read back")
-    model_type, architecture = found
+    model_type, architecture = found[0], _as_stored(file, found[1])
     spec = _spec(file, architecture, model_type)
     _check_sizes(file, spec)
     if lacking := architecture.lacking(spec):
@@ -47,6 +47,15 @@ def decoder_of(file: ModelFile) -> tuple[DecoderSpec, Architecture]:
     _check_keys(file, spec, architecture)
     _check_tensors(file, spec, architecture)
     return spec, architecture
+
+
+def _as_stored(file: ModelFile, architecture: Architecture) -> Architecture:
+    """Return an architecture with query, key and value in one tensor, if the file has them so."""
+    fused = architecture.layout.fused
+    if QKV_STEM in fused or f"{QKV_STEM.format(layer=0)}.weight" not in file.tensors:
+        return architecture
+    layout = dataclasses.replace(architecture.layout, fused={**FUSED_QKV, **fused})
+    return dataclasses.replace(architecture, layout=layout)
 
 
 def _spec(file: ModelFile, architecture: Architecture, model_type: str) -> DecoderSpec:
