@@ -211,7 +211,9 @@ def _jobs(
     given = [("--weights", options.weights)]
     if source.role == "draft":
         given.insert(0, ("--draft-weights", options.draft_weights))
-    jobs = []
+    jobs: list[ExportJob] = []
+    rounded = source.checkpoint.rounded
+    known = f"its weights were {rounded} already: what is exported cannot be better"
     for name in options.formats:
         chosen = [formats.weights_of(name, text, option, options.formats) for option, text in given]
         default = formats.exporter(name).DEFAULT_WEIGHTS
@@ -227,6 +229,7 @@ def _jobs(
             tokens=tokens,
             options=options,
             taps=taps if source.role == "target" else (),
+            notes=(known,) if rounded and not jobs else (),
         )
         jobs.append(job)
     return jobs

@@ -44,6 +44,7 @@ class Checkpoint:
         spec: the decoder it describes.
         tensors: its weights, as a TensorReader.
         texts: the folder with its tokenizer and chat template; a folder's own.
+        rounded: the type of weights that are quantised already; empty for others.
 
     """
 
@@ -53,6 +54,7 @@ class Checkpoint:
     spec: DecoderSpec
     tensors: SourceTensors
     texts: Path
+    rounded: str = ""
 
     @classmethod
     def open(

@@ -22,7 +22,8 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     """Add MODEL to the library, to use it by its name.
 
     MODEL is a name on a hub, such as org/name, org/name@revision or, for one of a repository's GGUF
-    files, org/name:Q4_K_M; or a Hugging Face folder. From a hub's repository only the necessary
+    files, org/name:Q4_K_M; or a Hugging Face folder; or, with
+    --format onnx, a GGUF file. From a hub's repository only the necessary
     files are downloaded (extra `hub`): configuration, tokenizer, and safetensors or one GGUF model,
     nothing that could be executed. The revision's commit, the licence and each file's sha256 are
     printed and recorded, and files that do not match the hub's hash are removed. An interrupted

@@ -62,6 +62,11 @@ class TensorInfo:
         """Number of its parameters."""
         return math.prod(self.shape)
 
+    @property
+    def rows(self) -> int:
+        """Number of its rows; those of stacked matrices are counted together."""
+        return self.parameters // self.shape[0]
+
 
 @dataclass(frozen=True)
 class GgufHeader:

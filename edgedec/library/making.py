@@ -207,6 +207,9 @@ def _made(new: _New, form: Form) -> Model:
                 ),
                 listener.progress,
             )
+            if is_gguf(new.folder):
+                for note in report.models[0].notes:
+                    listener.say(note)
             listener.say(f"made in {report.seconds:.1f} s: {library.folder / 'models' / id}")
             return library.publish(staging, id, _record(staging, id, form, new))
 

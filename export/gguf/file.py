@@ -17,6 +17,9 @@ from edgedec.export.tensors import FloatArray
 from edgedec.gguf.header import GgufHeader, TensorInfo
 from edgedec.gguf.parts import decodable_parts
 
+# Types of blocks of 32 that are whole numbers times a scale, and the bits that these numbers need.
+# A block begins with its scale in half precision.
+BLOCKS_OF_32 = {"Q4_0": 4, "IQ4_NL": 8, "Q5_0": 8, "Q8_0": 8}
 # Beyond any known decoder; refused before such sizes are multiplied.
 _LARGEST = 2**31 - 1
 
@@ -102,8 +105,7 @@ class ModelFile:
         Rows are those of the last two axes: matrices of a stack lie one under the other.
         """
         tensor = self._tensor(name)
-        rows = tensor.parameters // tensor.shape[0]
-        size = tensor.bytes // rows
+        size = tensor.bytes // tensor.rows
         where = self._where[name]
         try:
             with open_regular(where) as file:
@@ -120,10 +122,25 @@ class ModelFile:
         found: FloatArray = _numbers(self.raw(name, start, stop), self._tensor(name).type)
         return found
 
+    def numbers(self, name: str, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
+        """Return rows of a tensor of ``BLOCKS_OF_32`` as whole numbers and scales of blocks.
+
+        Returns:
+            ``[rows, columns]`` and ``[rows, blocks]``, both float32.
+
+        """
+        tensor = self._tensor(name)
+        size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[tensor.type]][1]
+        blocks = self.raw(name, start, stop).reshape(-1, size).copy()
+        scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
+        blocks[:, :2] = np.array([1], "<f2").view(np.uint8)
+        whole = _numbers(blocks, tensor.type)
+        return whole.reshape(stop - start, -1), scales.reshape(stop - start, -1)
+
     def read(self, name: str) -> FloatArray:
         """Return a whole tensor as float32."""
         tensor = self._tensor(name)
-        rows = self.rows(name, 0, tensor.parameters // tensor.shape[0])
+        rows = self.rows(name, 0, tensor.rows)
         return rows.reshape(self.shape(name))
 
     def check_types(self) -> None:

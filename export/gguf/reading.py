@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from edgedec._support.fields import one_line
 from edgedec.export.checkpoint import check_finite
 from edgedec.export.gguf.architectures import Architecture, usual_scale
-from edgedec.export.gguf.file import ModelFile
+from edgedec.export.gguf.file import BLOCKS_OF_32, ModelFile
 from edgedec.export.gguf.known import known_as
 from edgedec.export.gguf.metadata import model_keys, rope_of
 from edgedec.export.gguf.naming import FUSED_QKV, LLAMA_LAYOUT, QKV_STEM, TensorPlace
@@ -59,6 +59,8 @@ def _as_stored(file: ModelFile, architecture: Architecture) -> Architecture:
 
 
 def _spec(file: ModelFile, architecture: Architecture, model_type: str) -> DecoderSpec:
+    if architecture.experts is None and file.count("expert_count", 0):
+        raise file.unknown(f"a {architecture.name} with a mixture of experts is unknown here")
     norm = Norm(0.0, architecture.norm, architecture.placement, bias=_has(file, "final_norm_bias"))
     read: Traits = {"norm": norm, "scales": Scales(), "residual": architecture.residuals[0]}
     read |= SIZES.traits(file, read)
@@ -93,13 +95,12 @@ def _rotation(file: ModelFile, read: Traits, architecture: Architecture) -> Trai
 def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Traits:
     """Return what a file's tensors say by being there, or by their shape."""
     rows = file.shape("token_embd.weight")[0]
-    head = _has(file, "head")
     found: Traits = {
         "vocab_size": rows,
         "vocab_used": rows,
         "activation": architecture.activations[0],
         "gated": architecture.gated,
-        "tied": not head or (architecture.layout.own_head and _same_head(file)),
+        "tied": not _has(file, "head") or _same_head(file),
         "qkv_bias": _has(file, "q_bias", architecture),
         "out_bias": _has(file, "o_bias", architecture),
         "mlp_bias": _has(file, "up_bias", architecture),
@@ -127,11 +128,11 @@ def _qk_norm(file: ModelFile, architecture: Architecture) -> QkNorm:
 
 
 def _same_head(file: ModelFile) -> bool:
-    """Return whether a head that llama.cpp requires is a copy of the embedding."""
+    """Return whether the head is a copy of the embedding, as llama.cpp requires for some."""
     head, embedding = (file.tensors[f"{name}.weight"] for name in ("output", "token_embd"))
     if (head.shape, head.type) != (embedding.shape, embedding.type):
         return False
-    rows = head.parameters // head.shape[0]
+    rows = head.rows
     step = max(_COMPARED_BYTES * rows // head.bytes, 1)
     return all(
         np.array_equal(
@@ -179,6 +180,7 @@ def _check_tensors(file: ModelFile, spec: DecoderSpec, architecture: Architectur
     file.check_types()
     constants = architecture.constants(spec)
     left = set(file.tensors) - set(constants) - set(architecture.rope_factors)
+    left -= {"output.weight"} if spec.tied else set()
     for place in architecture.layout.places(spec):
         if file.shape(place.name) != place.shape:
             raise file.wrong(
@@ -218,23 +220,46 @@ class GgufTensors:
         return self._shapes[name]
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        shape = self.shape(name)
-        stop = min(stop, shape[0])
-        role, stored, first = self._at[name]
+        def read(stored: str, first: int, last: int) -> tuple[FloatArray, ...]:
+            if len(self.shape(name)) == 1:
+                return (self.file.read(stored).reshape(-1)[first:last],)
+            return (self.file.rows(stored, first, last),)
+
+        (found,) = self._in_order(name, start, stop, read)
+        check_finite(name, found)
+        return found
+
+    def fits(self, name: str, bits: int, block_size: int) -> bool:
+        """See ``HoldsBlocks``."""
+        needed = BLOCKS_OF_32.get(self.file.tensors[self._at[name][1]].type)
+        return needed is not None and needed <= bits and block_size == 32
+
+    def numbers(self, name: str, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
+        """See ``HoldsBlocks``."""
+        whole, scales = self._in_order(name, start, stop, self.file.numbers)
+        check_finite(name, scales)
+        return whole, scales
+
+    def _in_order(
+        self,
+        name: str,
+        start: int,
+        stop: int,
+        read: Callable[[str, int, int], tuple[FloatArray, ...]],
+    ) -> tuple[FloatArray, ...]:
+        """Return rows as a checkpoint orders them, of arrays of rows of the file."""
+        role, stored, before = self._at[name]
         order = self._architecture.order(self._spec, role)
-        size = len(order)
-        low, high = start - start % size, min(stop + -stop % size, shape[0])
-        if len(shape) == 1:
-            whole = self.file.read(stored).reshape(-1)[first : first + shape[0]]
-            part = whole[low:high]
-        else:
-            part = self.file.rows(stored, first + low, first + high)
-        if size > 1:
+        size, rows = len(order), self.shape(name)[0]
+        stop = min(stop, rows)
+        # Whole heads, since rows of one are exchanged.
+        first, last = start - start % size, min(stop + -stop % size, rows)
+        back = np.argsort(order)
+        found = []
+        for part in read(stored, before + first, before + last):
             heads = part.reshape(-1, size, *part.shape[1:])
-            part = heads[:, np.argsort(order)].reshape(part.shape)
-        part = part[start - low : stop - low]
-        check_finite(name, part)
-        return part
+            found.append(heads[:, back].reshape(part.shape)[start - first : stop - first])
+        return tuple(found)
 
 
 def _origins(

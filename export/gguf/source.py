@@ -25,6 +25,7 @@ from edgedec.text.tokenizer import CONFIG, TEMPLATE, TOKENIZER
 
 # What converters call a row of the embedding that is no token.
 _PADDING = re.compile(r"\[PAD\d+\]")
+_WHOLE = frozenset({"F32", "F16", "BF16"})
 _PER_TOKEN = ("tokens", "token_type", "scores")
 
 
@@ -49,17 +50,15 @@ def open_file(path: Path) -> Checkpoint:
     config: dict[str, Any] = {"model_type": spec.architecture}
     if licence := header.text("general.license"):
         config["license"] = licence
-    generation: dict[str, Any] = dict(stated_sampling(header.metadata))
-    if "temperature" in generation:
-        generation["do_sample"] = generation["temperature"] > 0
     ends = [end for end in end_ids(header) if end < spec.vocab_used]
     return Checkpoint(
         path=path,
         config=config,
-        generation=generation | {"eos_token_id": ends},
+        generation={**stated_sampling(header.metadata), "eos_token_id": ends},
         spec=spec,
         tensors=tensors,
         texts=texts,
+        rounded="" if tensors.dtypes <= _WHOLE else header.quantisation,
     )
 
 

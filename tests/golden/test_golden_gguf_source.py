@@ -23,7 +23,15 @@ from edgedec.models.registry import spec_for
 
 CLOSE = 1e-4
 # What a file does not say, and what it says in another form; see ``rotations``.
-ELSEWHERE = {"architecture", "vocab_used", "ropes", "scales", "sources", "prefixes", "position_rows"}  # noqa: E501
+ELSEWHERE = {
+    "architecture",
+    "vocab_used",
+    "ropes",
+    "scales",
+    "sources",
+    "prefixes",
+    "position_rows",
+}
 
 
 def is_written(name):
