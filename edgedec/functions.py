@@ -84,10 +84,20 @@ class PlanOptions(TypedDict, total=False):
     remember: bool
 
 
+_PULL: dict[str, Any] = {"weights": None, "calibrated": False, "format": None, "name": None}
 _PLAN: dict[str, Any] = {
     **defaults_of(Workload), "memory": None, "prompts": None, "rpc": None, "rpc_trust": False,
     "refresh": False, "out": None, "remember": True,
 }  # fmt: skip
+
+
+class PullOptions(TypedDict, total=False):
+    """Options of ``pull``, by the names of ``edgedec pull``."""
+
+    weights: str | None
+    calibrated: bool
+    format: str | None
+    name: str | None
 
 
 @lists(ConvertOptions, defaults_of(ExportOptions) | {"format": "onnx"})
@@ -101,7 +111,7 @@ def convert(
     """Make a bundle from a checkpoint and, if it is given, a draft's, as ``edgedec export`` does.
 
     Args:
-        target: a Hugging Face folder.
+        target: a Hugging Face folder, or a GGUF file.
         out: the bundle's folder, which appears when the bundle is complete.
         progress: called with each stage's name, work done, and its total.
         options: those of ``edgedec.export.ExportOptions``. ``format`` is one or several, as
@@ -133,29 +143,31 @@ def convert(
     return export_bundle(asked, progress)
 
 
+@lists(PullOptions, _PULL)
 def pull(
     model: str | Path,
     *,
-    weights: str | None = None,
-    calibrated: bool = False,
-    name: str | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
     library: Library | None = None,
+    **options: Unpack[PullOptions],
 ) -> Model:
     """Add a model to the library, as ``edgedec pull`` does, and return it; see its ``path``.
 
     Args:
-        model: a name on a hub, such as ``org/name``, or the folder of a checkpoint.
-        weights: how a checkpoint's weights are stored: ``int4``, ``int8``, ``fp16`` or ``fp32``;
-            None is int4, or finer for a model that diverges too far from its source in int4.
-        calibrated: calibrate the rounding of int4 weights, which takes minutes.
-        name: what to call it in the library; None is the hub's name, or the folder's.
+        model: a name on a hub, such as ``org/name``, the folder of a checkpoint, or a GGUF file
+            for which ``format`` is given.
         progress: called with each file's or stage's name, work done, and the total.
         say: called with sentences on what is fetched and made.
         library: where it is kept; None is the user's own.
+        options: ``weights`` is how a checkpoint's weights are stored, ``int4``, ``int8``, ``fp16``
+            or ``fp32``; None is int4, or finer for a model that diverges too far from its source
+            in int4. ``calibrated`` calibrates the rounding of int4 weights, which takes minutes.
+            ``format="onnx"`` makes a bundle of a GGUF file, too; None leaves it a GGUF file.
+            ``name`` is what to call it in the library; None is the hub's name, or the folder's.
 
     Raises:
+        TypeError: an option is unknown.
         InputError: no such model, it cannot be fetched, or it needs no library.
         BundleError, ExportError: it is damaged, or cannot be made into a bundle.
         RuntimeUnavailable: the extra ``hub`` or ``export`` is not installed.
@@ -164,7 +176,10 @@ def pull(
     from edgedec.library.locate import Wish, locate
     from edgedec.library.making import Listener
 
-    wish = Wish(_form(weights, calibrated=calibrated), name, refresh=True)
+    check_names(options, list(PullOptions.__annotations__))
+    given = _PULL | dict(options)
+    form = _form(given["weights"], calibrated=given["calibrated"])
+    wish = Wish(form, given["name"], refresh=True, format=given["format"])
     listener = Listener(say, progress, progress)
     found = locate(str(model), library or Library(), listener, wish).model
     if found is None:

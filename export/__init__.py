@@ -17,6 +17,7 @@ __all__ = [
     "ModelReport",
     "Progress",
     "export_bundle",
+    "reads_back",
     "source_files",
 ]
 
@@ -40,7 +41,7 @@ def export_bundle(options: ExportOptions, progress: Progress | None = None) -> E
 
 
 def source_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint that an export depends on, sorted by name.
+    """Return the files of a checkpoint, or of a GGUF model, that an export depends on, sorted.
 
     Raises:
         ExportError: the folder is not a checkpoint that can be exported.
@@ -50,10 +51,19 @@ def source_files(folder: Path) -> list[Path]:
     with explained_imports():
         from edgedec.export import tokenizer
         from edgedec.export.checkpoint import Checkpoint
-    tensors = Checkpoint.open(folder).tensors.files
-    tokenizer.check(folder)  # before the weights are hashed, which takes minutes
-    names = {"config.json", "generation_config.json", *tokenizer.FILES, *tensors}
+    checkpoint = Checkpoint.open(folder)
+    tokenizer.check(checkpoint.texts)  # before the weights are hashed, which takes minutes
+    if checkpoint.texts != folder:  # everything is in the files of the weights
+        return checkpoint.files
+    names = {"config.json", "generation_config.json", *tokenizer.FILES, *checkpoint.tensors.files}
     return [folder / name for name in sorted(names) if (folder / name).is_file()]
+
+
+def reads_back(architecture: str) -> bool:
+    """Return whether a GGUF file of this architecture can be the source of an export."""
+    with explained_imports():
+        from edgedec.export.gguf.known import known_as
+    return known_as(architecture) is not None
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
             head = draft_vocab.of_head(head, sources[0], int(options.draft_vocab), texts)
         options = _check_texts(options, texts)
         for source in sources:
-            _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
+            _copy_tokenizer(source.checkpoint.texts, folder / source.tokenizer)
         chat_pieces.write_pieces(folder / sources[0].tokenizer)  # of the target, which is asked
         reports = tuple(
             _export(source, weighed(job, sources, texts, folder, progress), folder, progress)
@@ -146,10 +146,10 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
             f"--static-context {options.static_context}: expected 1 to {limit}, what"
             f" {target.name} was trained for"
         )
-    sources = [GivenModel("target", target, TokenizerContent(target.path), "tokenizer")]
+    sources = [GivenModel("target", target, TokenizerContent(target.texts), "tokenizer")]
     if options.draft is not None:
         draft = _open(options, options.draft)
-        content = TokenizerContent(draft.path)
+        content = TokenizerContent(draft.texts)
         differs = sources[0].content.difference(content)
         folder = "draft-tokenizer" if differs else "tokenizer"
         note = f"another tokenizer, which lowers acceptance: {differs}" if differs else ""
@@ -207,11 +207,13 @@ def _jobs(
     columns = max(
         other.checkpoint.spec.vocab_size for other in sources if other.tokenizer == source.tokenizer
     )
-    tokens = tuple(sample_tokens(options, source.checkpoint.path)[: spec.max_context])
+    tokens = tuple(sample_tokens(options, source.checkpoint.texts)[: spec.max_context])
     given = [("--weights", options.weights)]
     if source.role == "draft":
         given.insert(0, ("--draft-weights", options.draft_weights))
-    jobs = []
+    jobs: list[ExportJob] = []
+    rounded = source.checkpoint.rounded
+    known = f"its weights were {rounded} already: what is exported cannot be better"
     for name in options.formats:
         chosen = [formats.weights_of(name, text, option, options.formats) for option, text in given]
         default = formats.exporter(name).DEFAULT_WEIGHTS
@@ -227,6 +229,7 @@ def _jobs(
             tokens=tokens,
             options=options,
             taps=taps if source.role == "target" else (),
+            notes=(known,) if rounded and not jobs else (),
         )
         jobs.append(job)
     return jobs

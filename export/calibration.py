@@ -56,7 +56,7 @@ def texts(job: ExportJob, folder: Path, progress: Progress) -> Texts:
     file = job.options.calibration_text
     if file is None:
         return _self_written(job, folder, progress)
-    tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(file))[:TOKENS]
+    tokens = Tokenizer.load(job.checkpoint.texts).encode(read_text(file))[:TOKENS]
     if len(tokens) < _LEAST:
         raise InputError(f"{file} gives {len(tokens)} tokens to calibrate on, expected {_LEAST}")
     if (kinds := len(set(tokens))) < _LEAST_KINDS:
@@ -98,7 +98,7 @@ def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
 
 def _first(job: ExportJob) -> list[int]:
     """Return the first tokens of a text: the tokenizer's own, else the token that ends texts."""
-    begun = Tokenizer.load(job.checkpoint.path).encode("")
+    begun = Tokenizer.load(job.checkpoint.texts).encode("")
     return begun or [(job.checkpoint.eos_ids or (0,))[0]]
 
 

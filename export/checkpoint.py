@@ -9,17 +9,23 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from edgedec._support.files import open_regular
-from edgedec._support.model_path import how_to_fetch, is_hub_name, part_of_model
+from edgedec._support.model_path import (
+    gguf_of,
+    how_to_fetch,
+    is_gguf,
+    is_hub_name,
+    part_of_model,
+)
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export import links
 from edgedec.export.safetensors import SafetensorsFile
-from edgedec.export.tensors import CanonicalTensors, FloatArray
+from edgedec.export.tensors import CanonicalTensors, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import is_head
 from edgedec.models.registry import spec_for
@@ -29,14 +35,16 @@ MAX_JSON_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder with a decoder's configuration, weights and tokenizer.
+    """A decoder's configuration, weights and tokenizer: a Hugging Face folder, or a GGUF file.
 
     Attributes:
-        path: the folder.
+        path: the folder or the file.
         config: its ``config.json``.
         generation: its ``generation_config.json``, empty when there is none.
         spec: the decoder it describes.
         tensors: its weights, as a TensorReader.
+        texts: the folder with its tokenizer and chat template; a folder's own.
+        rounded: the type of weights that are quantised already; empty for others.
 
     """
 
@@ -44,7 +52,9 @@ class Checkpoint:
     config: Mapping[str, Any]
     generation: Mapping[str, Any]
     spec: DecoderSpec
-    tensors: CheckpointTensors
+    tensors: SourceTensors
+    texts: Path
+    rounded: str = ""
 
     @classmethod
     def open(
@@ -53,7 +63,7 @@ class Checkpoint:
         """Read the configuration and the headers; no weights yet.
 
         Args:
-            path: the folder.
+            path: the folder or the file; a folder with nothing but one GGUF file is that file.
             outline: returns the sizes of a decoder without a spec, whose tensors will not be
                 read; None if a spec is required.
 
@@ -63,6 +73,10 @@ class Checkpoint:
 
         """
         path = Path(path)
+        if (file := gguf_of(path)) is not None:
+            from edgedec.export.gguf.source import open_file
+
+            return open_file(file)
         if is_hub_name(str(path)):
             raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
         if part := part_of_model(path):
@@ -94,12 +108,23 @@ class Checkpoint:
             generation=read_json(generation) if generation.exists() else {},
             spec=spec,
             tensors=tensors,
+            texts=path,
         )
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """The name of the folder, or of the file without its ending."""
+        if is_gguf(self.path):
+            return self.path.stem
         return Path(os.path.abspath(self.path)).name  # noqa: PTH100 - a link keeps its name
+
+    @property
+    def files(self) -> list[Path]:
+        """Files that the model is made from, sorted by name."""
+        if is_gguf(self.path):
+            return [self.path.with_name(name) for name in sorted(self.tensors.files)]
+        names = {"config.json", "tokenizer.json", *self.tensors.files}
+        return [self.path / name for name in sorted(names)]
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -148,6 +173,19 @@ def _refuse_others(path: Path) -> None:
         )
 
 
+class SourceTensors(TensorReader, Protocol):
+    """The canonical tensors of a model that is exported.
+
+    Attributes:
+        files: names of the files that hold them.
+        dtypes: types of the stored matrices, as their format calls them.
+
+    """
+
+    files: frozenset[str]
+    dtypes: frozenset[str]
+
+
 class CheckpointTensors:
     """The canonical tensors of a spec, from one safetensors file or from shards.
 
@@ -172,13 +210,18 @@ class CheckpointTensors:
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
         values = self._canonical.rows(name, start, stop)
-        # A sum is finite only if all its terms are, and needs no array of booleans. It may overflow
-        # although every term is finite; only then is each term checked.
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not math.isfinite(float(values.sum()))
-        if suspicious and not np.isfinite(values).all():
-            raise CheckpointError(f"{name} contains NaN or infinite weights and is not exported")
+        check_finite(name, values)
         return values
+
+
+def check_finite(name: str, values: FloatArray) -> None:
+    """Raise CheckpointError for weights that are no numbers."""
+    # A sum is finite only if all its terms are, and needs no array of booleans. It may overflow
+    # although every term is finite; only then is each term checked.
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not math.isfinite(float(values.sum()))
+    if suspicious and not np.isfinite(values).all():
+        raise CheckpointError(f"{name} contains NaN or infinite weights and is not exported")
 
 
 class UnreadTensors(CheckpointTensors):

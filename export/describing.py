@@ -115,10 +115,9 @@ def _variant(report: ModelReport) -> dict[str, Any]:
 
 def _source(source: GivenModel) -> Mapping[str, Any]:
     checkpoint = source.checkpoint
-    files = sorted({"config.json", "tokenizer.json", *checkpoint.tensors.files})
     return {
         "name": checkpoint.name,
-        "sha256": {name: sha256_of(checkpoint.path / name) for name in files},
+        "sha256": {file.name: sha256_of(file) for file in checkpoint.files},
     }
 
 

@@ -76,7 +76,7 @@ def ranking(sources: Sequence[GivenModel], source: GivenModel, texts: Texts = ()
 
 def _always(source: GivenModel, tokens: dict[int, str]) -> set[int]:
     """Return the tokens of the chat template, of single bytes, and of single digits."""
-    tokenizer = Tokenizer.load(source.checkpoint.path)
+    tokenizer = Tokenizer.load(source.checkpoint.texts)
     template = tokenizer.chat_template
     shown = "" if template is None else template.source
     names = {token: tokens.get(token) for token in tokenizer.special_ids}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.options import ExportOptions
-from edgedec.export.tensors import PaddedTensors, TensorReader
+from edgedec.export.tensors import PaddedTensors, TensorReader, blocks_of
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.models.decoder import DecoderSpec
 
@@ -65,6 +66,21 @@ class ExportJob:
         wide = dataclasses.replace(self.spec, vocab_size=self.columns)
         rows = {wide.name(role): self.columns for role in ("embed", "head")}
         return wide, PaddedTensors(self.tensors, rows)
+
+    @property
+    def held(self) -> bool:
+        """Whether most matrices are copied, since the source has them in the blocks of int4."""
+        if self.weights != "int4" or self.options.block_size not in (None, _PLAIN_BLOCK):
+            return False
+        head = {self.spec.name("embed"), self.spec.name("head")}
+        sizes = {
+            name: math.prod(shape)
+            for name, shape in self.spec.tensors().items()
+            if len(shape) > 1 and name not in head
+        }
+        there = (blocks_of(self.tensors, name, 4, _PLAIN_BLOCK) for name in sizes)
+        copied = sum(size for size, block in zip(sizes.values(), there, strict=True) if block)
+        return 2 * copied > sum(sizes.values())
 
     @property
     def block_size(self) -> int:

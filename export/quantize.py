@@ -16,7 +16,14 @@ import numpy.typing as npt
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.parallel import ahead
-from edgedec.export.tensors import FloatArray, TensorReader, chunks
+from edgedec.export.tensors import (
+    CHUNK_NUMBERS,
+    FloatArray,
+    HoldsBlocks,
+    TensorReader,
+    blocks_of,
+    chunks,
+)
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -189,11 +196,31 @@ class Rounding(Protocol):
 
 
 class PlainRounding:
-    """Rounds to nearest: each block by itself, with the scale of least squared error."""
+    """Rounds to nearest: each block by itself, with the scale of least squared error.
+
+    Blocks of a quantised source that fit are copied, not rounded again.
+    """
 
     def blocks(
         self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
     ) -> Iterator[Blocks]:
-        return ahead(lambda part: quantize(part, bits, block_size), chunks(tensors, names))
+        for name in names:
+            held = blocks_of(tensors, name, bits, block_size)
+            if held is not None:
+                yield from _copied(held, name, bits, block_size)
+            else:
+                parts = chunks(tensors, [name])
+                yield from ahead(lambda part: quantize(part, bits, block_size), parts)
 
     head = blocks
+
+
+def _copied(tensors: HoldsBlocks, name: str, bits: int, block_size: int) -> Iterator[Blocks]:
+    """Yield a matrix's blocks as its source holds them, in as many parts as rounding has."""
+    rows, columns = tensors.shape(name)
+    step = max(CHUNK_NUMBERS // columns, 1)
+    for start in range(0, rows, step):
+        q, scales = tensors.numbers(name, start, min(start + step, rows))
+        packed = pack(q.reshape(-1, block_size).T, bits).reshape(*scales.shape, -1)
+        dense = dequantize(packed, scales, bits, columns)
+        yield Blocks(packed, scales, 0.0, float(np.vdot(dense, dense)))

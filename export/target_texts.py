@@ -46,7 +46,7 @@ class TargetTexts:
             self._found = calibration.texts(self._job, self._folder, self._progress)
         own = self._found
         if source.tokenizer != self._target.tokenizer:
-            paths = self._target.checkpoint.path, source.checkpoint.path
+            paths = self._target.checkpoint.texts, source.checkpoint.texts
             own = calibration.retokenized(own, *paths)
         longest = source.checkpoint.spec.within(self._job.options.max_context).max_context
         return tuple(text[:longest] for text in own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +123,13 @@ class PaddedTensors:
         whole[: len(part)] = part
         return whole
 
+    def fits(self, name: str, bits: int, block_size: int) -> bool:
+        same = self.shape(name) == self._inner.shape(name)
+        return same and blocks_of(self._inner, name, bits, block_size) is not None
+
+    def numbers(self, name: str, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
+        return cast(HoldsBlocks, self._inner).numbers(name, start, stop)
+
 
 class ChosenRows:
     """Another reader with one matrix more, or another one: some rows of a stored matrix.
@@ -187,6 +194,26 @@ class ScaledTensors:
         return part
 
 
+class HoldsBlocks(TensorReader, Protocol):
+    """A reader whose matrices may be stored as whole numbers in blocks, each with a scale."""
+
+    def fits(self, name: str, bits: int, block_size: int) -> bool:
+        """Return whether a matrix is ``scale * q``, with q of so many bits, in such blocks."""
+        ...
+
+    def numbers(self, name: str, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
+        """Return rows as q ``[rows, columns]`` and scales ``[rows, blocks]``, both float32."""
+        ...
+
+
+def blocks_of(tensors: TensorReader, name: str, bits: int, block_size: int) -> HoldsBlocks | None:
+    """Return a reader as one of blocks if it holds such ones of a matrix, and None if not."""
+    fits = getattr(tensors, "fits", None)
+    if fits is None or not fits(name, bits, block_size):
+        return None
+    return cast(HoldsBlocks, tensors)
+
+
 class CountedTensors:
     """Another reader that reports how many values were read so far."""
 
@@ -202,3 +229,12 @@ class CountedTensors:
         self._done += part.size
         self._on_read(self._done)
         return part
+
+    def fits(self, name: str, bits: int, block_size: int) -> bool:
+        return blocks_of(self._inner, name, bits, block_size) is not None
+
+    def numbers(self, name: str, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
+        found = cast(HoldsBlocks, self._inner).numbers(name, start, stop)
+        self._done += found[0].size
+        self._on_read(self._done)
+        return found

@@ -140,6 +140,8 @@ edgedec export lora --out new
 edgedec export checkpoint
 edgedec export checkpoint --out new --format onnx,pdf
 edgedec export checkpoint --out new --exporter optimum --format gguf
+edgedec export downloads/model.gguf --out new
+edgedec export downloads/model.gguf --out new --exporter optimum
 edgedec heads nosuchmodel
 edgedec inspect notes.txt
 edgedec inspect cut

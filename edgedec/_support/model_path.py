@@ -50,6 +50,16 @@ def is_gguf(path: str | Path) -> bool:
     return Path(path).suffix.lower() == GGUF
 
 
+def gguf_of(path: Path) -> Path | None:
+    """Return the GGUF file that a path means: itself, or the one in a folder of nothing else."""
+    if is_gguf(path):
+        return path
+    if not path.is_dir() or any((path / name).exists() for name in _HOLDS):
+        return None
+    files = gguf_files(path)
+    return files[0] if len(files) == 1 else None
+
+
 def names_model(word: str) -> bool:
     """Return whether a word means a model rather than a text.
 

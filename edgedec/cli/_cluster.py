@@ -29,7 +29,7 @@ def run(bundle: str, prompts: Path, out: Path, chosen: dict[str, Any], address: 
 
     check(address)
     jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
-    target = _library.path(bundle)
+    target = _library.path(bundle, chosen["format"])
     opening = _options.open_options(chosen, target)
     own = of_answers(find_pair(target, opening).target.generation)
     answering = _sampling.generate_options(chosen, own)

@@ -138,21 +138,29 @@ def located(word: str | Path, wish: Wish | None = None) -> Located:
         return locate(str(word), _library(), on_event, wish or ANY)
 
 
-def path(word: str | Path) -> str:
-    """Return the path of the model that a word names, as ``located`` finds it."""
-    from edgedec._support.model_path import ready
+def path(word: str | Path, format: str | None = None) -> str:
+    """Return the path of the model that a word names, as ``located`` finds it.
+
+    ``format`` is the value of --format, for which a GGUF file may be made into a bundle.
+    """
+    from edgedec._support.model_path import is_gguf, ready
+    from edgedec.library.locate import ONNX, Wish
 
     there = ready(word)
-    return str(located(word).path if there is None else there)
+    if there is not None and not (format == ONNX and is_gguf(there)):
+        return str(there)
+    return str(located(word, Wish(format=format)).path)
 
 
-def draft_path(word: str | Path | None, target: str | Path) -> Path | None:
+def draft_path(
+    word: str | Path | None, target: str | Path, format: str | None = None
+) -> Path | None:
     """Return the path of a draft model, which is given like a target; warns if it is the target."""
     from edgedec._support.model_path import OWN_DRAFT
 
     if word is None:
         return None
-    found = Path(path(word))
+    found = Path(path(word, format))
     same = found.exists() and Path(target).exists() and found.samefile(target)
     if same or str(found) == str(target):
         note(f"warning: {OWN_DRAFT}")
@@ -194,13 +202,11 @@ def draft_for(target: str | Path) -> Model | None:
     return found
 
 
-def draft(
-    value: str, drafter: str | None, target: str | Path, form: Form | None
-) -> str | Path | None:
+def draft(value: str, drafter: str | None, target: str | Path, wish: Wish) -> str | Path | None:
     """Return a draft model's path, as ``_options.open_options`` takes it, or a drafter's name.
 
     ``value`` is a model as for MODEL; ``auto`` finds a draft for the target, unless ``drafter``
-    needs none.
+    needs none. It gets the form and the format of ``wish``.
     """
     from edgedec.decoding import drafting
 
@@ -215,7 +221,7 @@ def draft(
         raise click.BadParameter(f"no drafter {value!r}: did you mean {near[0]}?")
     from edgedec.library.locate import Wish
 
-    return Path(located(value, Wish(form)).path)
+    return Path(located(value, Wish(wish.form, format=wish.format)).path)
 
 
 def wish(chosen: dict[str, Any], *, refresh: bool = False) -> Wish:
@@ -223,4 +229,4 @@ def wish(chosen: dict[str, Any], *, refresh: bool = False) -> Wish:
     from edgedec.library.locate import Wish
 
     wanted = form(chosen.pop("weights"), chosen.pop("calibrated"))
-    return Wish(wanted, chosen.pop("name"), refresh=refresh)
+    return Wish(wanted, chosen.pop("name"), refresh=refresh, format=chosen["format"])

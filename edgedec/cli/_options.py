@@ -109,7 +109,8 @@ DETAILS = click.option("-v", "--verbose", "verbosity", count=True,
 
 LOAD = [
     click.option("--format", type=_values.formats("auto"), default="auto", show_default=True,
-                 help="Format of the model files; auto takes the fastest one that can run here."),
+                 help="Format of the model files; auto takes the fastest one that can run here. "
+                 "onnx makes a GGUF file into a bundle in the library first, once."),
     click.option("--device", metavar="NAME",
                  help="A device listed by `edgedec devices`, for both models; openvino is for the "
                  "target only. By default, without a plan or a memory limit, an ONNX target of "
@@ -277,7 +278,7 @@ def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
         raise click.UsageError(
             f"the drafter {drafter} takes no draft model: leave {' and '.join(unused)} out"
         )
-    return options.changed(draft=_library.draft_path(options.draft, target))
+    return options.changed(draft=_library.draft_path(options.draft, target, options.format))
 
 
 def load_options(chosen: dict[str, Any], **more: Any) -> OpenOptions:

@@ -95,8 +95,8 @@ def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
-    bundle = _library.path(bundle)
-    draft = _library.draft_path(chosen["draft_model"], bundle)
+    bundle = _library.path(bundle, chosen["format"])
+    draft = _library.draft_path(chosen["draft_model"], bundle, chosen["format"])
     common = _options.load_options(chosen, draft=draft, plan="none")
     turns = prompts is not None and has_turns(prompts)
     sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])

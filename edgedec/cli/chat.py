@@ -74,7 +74,7 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     """  # fmt: skip
     _sampling.generate_options(chosen)  # wrong ones are reported before a model is loaded
     _sampling.note_system(bundle, system)
-    path = _library.path(bundle)
+    path = _library.path(bundle, chosen["format"])
     converse(bundle, path, _options.open_options(chosen, path), chosen, system, session)
 
 

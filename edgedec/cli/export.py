@@ -200,13 +200,16 @@ def command(
 ) -> None:
     """Make a bundle from a target and a draft.
 
-    TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (see `edgedec doctor`), for
+    TARGET and DRAFT are Hugging Face folders, or GGUF files of the families of docs/models.md: then
+    weights are those of the file, and blocks of q4_0 stay as they are in int4, those of q8_0, q5_0
+    and iq4_nl in int8. Needs the extra `export` (see `edgedec doctor`), for
     gguf also the extra `gguf`. Only --exporter optimum needs torch (extra `optimum`).
 
     \b
     edgedec export ./Qwen3-0.6B --out ./qwen
     edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --kv int8
     edgedec export ./model --out ./int8 --weights int8 --parity-text sample.txt
+    edgedec export ./model-q4_0.gguf --out ./b
     edgedec export ./model --out ./b --format onnx,gguf --weights gguf=q4_k_m
     edgedec export ./Llama-3-8B --out ./mac --format coreml --max-context 4096
     edgedec export ./model --out ./npu --static-rows 1,4,8 --static-context 2048

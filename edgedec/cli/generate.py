@@ -183,7 +183,7 @@ def _run_one(
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
 
-    target = _library.path(bundle)
+    target = _library.path(bundle, chosen["format"])
     opening = _options.open_options(chosen, target)
     check_prompt(target, opening, asked)
     with Pipeline.open(target, opening) as pipeline:

@@ -12,6 +12,7 @@ from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle, Role
+    from edgedec.gguf import GgufHeader
 
 
 @click.command(cls=_help.GroupedCommand)
@@ -88,7 +89,20 @@ def _gguf(path: str, as_json: bool) -> None:
     if as_json:
         _output.print_json(facts(header))
     else:
-        _output.table([*describe(header), *_sampling(stated_sampling(header.metadata))])
+        sampling = _sampling(stated_sampling(header.metadata))
+        _output.table([*describe(header), *sampling, *_as_source(header)])
+
+
+def _as_source(header: GgufHeader) -> list[tuple[str, str]]:
+    """Return a row that says whether a GGUF file can be exported; none without that extra."""
+    from edgedec.errors import RuntimeUnavailable
+    from edgedec.export import reads_back
+
+    try:
+        known = reads_back(header.architecture)
+    except RuntimeUnavailable:
+        return []
+    return [("export", "to onnx and coreml" if known else "not of this architecture")]
 
 
 def _print(bundle: Bundle, quick: bool) -> None:

@@ -12,12 +12,18 @@ from edgedec.cli import _library, _options
 @click.command()
 @click.argument("model", type=_library.MODEL)
 @_options.options([*_library.FORM, _library.NAME])
+@click.option(
+    "--format",
+    type=click.Choice(["onnx"]),
+    help="onnx: make a bundle of a GGUF file, too; default: a GGUF file stays one.",
+)
 @_options.as_json
 def command(model: str, as_json: bool, **chosen: Any) -> None:
     """Add MODEL to the library, to use it by its name.
 
     MODEL is a name on a hub, such as org/name, org/name@revision or, for one of a repository's GGUF
-    files, org/name:Q4_K_M; or a Hugging Face folder. From a hub's repository only the necessary
+    files, org/name:Q4_K_M; or a Hugging Face folder; or, with
+    --format onnx, a GGUF file. From a hub's repository only the necessary
     files are downloaded (extra `hub`): configuration, tokenizer, and safetensors or one GGUF model,
     nothing that could be executed. The revision's commit, the licence and each file's sha256 are
     printed and recorded, and files that do not match the hub's hash are removed. An interrupted
@@ -34,6 +40,7 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     edgedec pull ./Qwen3-0.6B --name small
     edgedec pull ./Qwen3-0.6B --calibrated
     edgedec pull ./Qwen3-0.6B --weights int8
+    edgedec pull ./model-q8_0.gguf --format onnx --weights int8
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.errors import InputError

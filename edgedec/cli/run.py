@@ -54,8 +54,9 @@ def command(
 
     MODEL, in this and every command, is a bundle's folder; a Hugging Face folder, which is first
     converted to a bundle in the library, once (int4, rounded to nearest, in seconds; --calibrated
-    is closer to the checkpoint and takes minutes); a GGUF file, or a folder with one; the name of a
-    model in the library; a name on a hub, such as org/name, which is first downloaded as by
+    is closer to the checkpoint and takes minutes); a GGUF file, or a folder with one, which runs in
+    llama.cpp as it is, or with --format onnx is converted likewise; the name of a model in the
+    library; a name on a hub, such as org/name, which is first downloaded as by
     `edgedec pull`; or demo.
 
     A model with a chat template answers PROMPT as a message; others, and all with --raw, continue
@@ -72,6 +73,7 @@ def command(
     edgedec run ./Qwen3-8B "Why is the sky blue?" --draft ./Qwen3-0.6B
     edgedec run Qwen/Qwen3-0.6B "Why is the sky blue?"
     edgedec run large.gguf "Once upon a time" --raw
+    edgedec run large.gguf "Why is the sky blue?" --format onnx --weights int8
     edgedec run ./Qwen3-0.6B "Name a colour." --regex "red|green|blue"
     edgedec run ./Qwen3-0.6B
     cat script.py | edgedec run demo
@@ -84,7 +86,7 @@ def command(
     _sampling.note_system(model, system)
     target = _library.located(model, wish).path
     wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
-    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish.form)
+    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish)
     opening = _options.open_options(chosen, target)
     completes = model == DEMO and system is None
     if text is None:

@@ -106,12 +106,13 @@ def command(
     edgedec serve demo --host 0.0.0.0 --api-key-file key.txt
     """  # fmt: skip
     run = _server()
+    from edgedec.library.locate import Wish
     from edgedec.pipeline import Pipeline
     from edgedec.serve.settings import Limits, Settings
 
     key = run.read_key(api_key_file)
     run.check_exposed(host, key)
-    found = _library.located(bundle)
+    found = _library.located(bundle, Wish(format=chosen["format"]))
     known = _names(bundle, found.model)
     settings = Settings(
         name=name or known[0],

@@ -106,12 +106,14 @@ def command(
 
         sizes = CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS
         count, chosen = _own_sizes("--certificate", _SET_BY_CERTIFICATE, sizes, count, chosen)
-        _certificate.issue(_library.path(bundle), prompts, count, certificate, as_json, chosen)
+        path = _library.path(bundle, chosen["format"])
+        _certificate.issue(path, prompts, count, certificate, as_json, chosen)
         return
     if matrix:
         sizes = MATRIX_PROMPTS, MATRIX_TOKENS
         count, chosen = _own_sizes("--matrix", _SET_BY_MATRIX, sizes, count, chosen)
-    found = _verified(_library.path(bundle), _prompts.named(prompts, count), matrix, chosen)
+    path = _library.path(bundle, chosen["format"])
+    found = _verified(path, _prompts.named(prompts, count), matrix, chosen)
     source = _prompts.described(prompts, count)
     if as_json:
         from edgedec.cli import _output

@@ -12,7 +12,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class TensorInfo:
         shape: row length first, as ggml counts.
         type: ``F32``, ``Q4_K`` and so on.
         bytes: size of its data.
+        start: of its data, from the beginning of the file.
 
     """
 
@@ -54,11 +55,17 @@ class TensorInfo:
     shape: tuple[int, ...]
     type: str
     bytes: int
+    start: int = field(default=0, compare=False)
 
     @property
     def parameters(self) -> int:
         """Number of its parameters."""
         return math.prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """Number of its rows; those of stacked matrices are counted together."""
+        return self.parameters // self.shape[0]
 
 
 @dataclass(frozen=True)
@@ -235,7 +242,6 @@ def _tensors(source: ByteSource, count: int, alignment: int) -> tuple[TensorInfo
         tensor = _tensor(source)
         if tensor.name in found:
             raise source.wrong(f"two tensors are named {one_line(tensor.name)!r}: it is damaged")
-        found[tensor.name] = tensor
         # As in llama.cpp, which only takes consecutive tensors, so none can overlap.
         offset = source.u64(f"the tensor {one_line(tensor.name)!r}")
         if offset != end:
@@ -243,17 +249,19 @@ def _tensors(source: ByteSource, count: int, alignment: int) -> tuple[TensorInfo
                 f"the tensor {one_line(tensor.name)!r} begins at {offset}, expected {end}: "
                 "the file is damaged"
             )
+        found[tensor.name] = replace(tensor, start=offset)
         end += _aligned(tensor.bytes, alignment)
         last = offset + tensor.bytes
+    data = _aligned(source.position, alignment)
     if found:
-        needed = _aligned(source.position, alignment) + last
+        needed = data + last
         missing = needed - (source.position + source.left)
         if missing > 0:
             raise source.wrong(
                 f"it is cut short: {missing} of {needed} bytes are missing, download or copy it "
                 "again"
             )
-    return tuple(found.values())
+    return tuple(replace(tensor, start=data + tensor.start) for tensor in found.values())
 
 
 def _tensor(source: ByteSource) -> TensorInfo:

@@ -147,6 +147,16 @@ def _retype(tokens: list[str], types: Any) -> None:
         types[ids["</s>"]] = NORMAL
 
 
+def end_ids(header: GgufHeader) -> list[int]:
+    """Return the tokens that end a text: those that a file names so, and those known by name."""
+    tokens = _tokens(header)
+    named = [header.number(f"tokenizer.ggml.{name}_token_id", -1) for name in ("eos", "eot", "eom")]
+    types = _types(header, len(tokens))
+    _retype(tokens, types)
+    known = [id for id, token in enumerate(tokens) if token in END_NAMES and types[id] == CONTROL]
+    return [id for id in dict.fromkeys([*named, *known]) if 0 <= id < len(tokens)]
+
+
 def wrong(header: GgufHeader, message: str) -> BundleError:
     """Return an error about a file's tokenizer."""
     return BundleError(f"{one_line(str(header.path))}: the tokenizer: {message}")

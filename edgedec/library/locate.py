@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgedec.export import Progress
     from edgedec.library.making import Listener
 
+ONNX = "onnx"
 _log = logging.getLogger("edgedec")
 
 
@@ -47,6 +48,7 @@ class Wish:
         name: that the model has in the library; None is its usual one.
         refresh: ask the hub also for what is in the library.
         download: fetch from the hub what is not in the library.
+        format: of the files that are opened; ``onnx`` makes a bundle of a GGUF file, too.
 
     """
 
@@ -54,6 +56,7 @@ class Wish:
     name: str | None = None
     refresh: bool = False
     download: bool = True
+    format: str | None = None
 
 
 ANY = Wish()
@@ -74,7 +77,17 @@ def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) ->
         ExportError, RuntimeUnavailable: it cannot be made into a bundle.
 
     """
+    if wish.format == ONNX:
+        plain = replace(wish, form=None, name=None)
+        found = _find(hub_name(word), library, listener, plain)
+        if is_gguf(found.path):
+            return _converted(Path(found.path), library, listener, wish)
     found = _find(hub_name(word), library, listener, wish)
+    if wish.form is not None and is_gguf(found.path):
+        raise InputError(
+            f"{word} is a GGUF file, whose weights are used as they are: --format {ONNX} makes a"
+            " bundle of it with these, or leave --weights and --calibrated out"
+        )
     if wish.name is not None and found.model is None:
         raise InputError(
             f"{word} is used where it is, and is not in the library: leave --name {wish.name} out"
@@ -101,7 +114,11 @@ def _find(word: str, library: Library, listener: Listener, wish: Wish) -> Locate
 
 
 def path_of(
-    word: str | os.PathLike[str], *, progress: Progress | None = None, download: bool = False
+    word: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+    download: bool = False,
+    format: str | None = None,
 ) -> str | Path:
     """Return the path of the model that a word means, as Python's functions take it.
 
@@ -109,6 +126,7 @@ def path_of(
         word: see ``locate``.
         progress: called while a checkpoint is converted, or a model downloaded.
         download: fetch from the hub what is not in the library.
+        format: see ``Wish``.
 
     Raises:
         InputError, BundleError, ExportError, RuntimeUnavailable: as ``locate`` raises them.
@@ -117,7 +135,7 @@ def path_of(
     from edgedec.library.making import Listener
 
     listener = Listener(_log.info, progress, progress)
-    return locate(os.fspath(word), Library(), listener, Wish(download=download)).path
+    return locate(os.fspath(word), Library(), listener, Wish(download=download, format=format)).path
 
 
 def _converted(folder: Path, library: Library, listener: Listener, wish: Wish) -> Located:
@@ -146,7 +164,7 @@ def _again(found: Model, library: Library, listener: Listener, wish: Wish) -> Lo
     if found.record.origin.revision is not None and (reference := parse(where)):
         return _fetched(reference, library, listener, wish)
     source = Path(where)
-    if not source.is_dir():
+    if not source.exists():
         raise InputError(
             f"{found.name} is in the library as {found.record.form}, and its source {where} is"
             f" not there to make it {wish.form} from"

@@ -64,7 +64,7 @@ def of_checkpoint(
 
     Args:
         library: where it is kept.
-        folder: a Hugging Face folder.
+        folder: a Hugging Face folder, or a GGUF file.
         form: how weights are stored; None takes a form that was made before, the calibrated one
             first, else int4, or a finer one for a model that fails parity in int4.
         listener: receives progress.
@@ -137,7 +137,10 @@ class _New:
 
 
 def _usual_name(origin: Origin) -> str:
-    return origin.where if origin.revision else Path(origin.where).name
+    if origin.revision:
+        return origin.where
+    source = Path(origin.where)
+    return source.stem if is_gguf(source) else source.name
 
 
 def _check_free(library: Library, name: str, origin: Origin) -> None:
@@ -204,6 +207,9 @@ def _made(new: _New, form: Form) -> Model:
                 ),
                 listener.progress,
             )
+            if is_gguf(new.folder):
+                for note in report.models[0].notes:
+                    listener.say(note)
             listener.say(f"made in {report.seconds:.1f} s: {library.folder / 'models' / id}")
             return library.publish(staging, id, _record(staging, id, form, new))
 

@@ -214,7 +214,8 @@ def _open(
         format = choose(role, ("gguf",))
         if format != "gguf":
             raise InputError(
-                f"{path} is a GGUF file, --format {format} is for bundles: leave it out"
+                f"{path} is a GGUF file, --format {format} is for bundles: leave it out, or"
+                " --format onnx makes one of it"
             )
         return None, _gguf(Path(path), role), None
     bundle = _bundle(path)

@@ -100,8 +100,8 @@ class Pipeline(Decoder):
                 " threads=2"
             )
         check_opens(changes)
-        find = Find(progress, download=download)
         options = options.changed(**changes)
+        find = Find(progress, download=download, format=options.format)
         options = options.changed(draft=find.draft(options.draft))
         return cls(configurations(find.path(bundle), options, plan_to_follow))
 

@@ -90,7 +90,7 @@ def reads_texts(job: ExportJob) -> bool:
     """Return whether a job needs calibration texts, for its weights or its activations."""
     module = exporter(job.format)
     measured: Callable[[ExportOptions], bool] | None = getattr(module, "measures", None)
-    in_weights = job.weights in getattr(module, "CALIBRATED", ())
+    in_weights = job.weights in getattr(module, "CALIBRATED", ()) and not job.held
     return in_weights or (measured is not None and measured(job.options))
 
 

@@ -102,7 +102,7 @@ def _weighing_tokens(job: ExportJob) -> list[int]:
     text = job.options.imatrix_text
     if text is None:
         return [token for written in job.texts for token in written][:_WEIGHING_TOKENS]
-    tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(text))[:_WEIGHING_TOKENS]
+    tokens = Tokenizer.load(job.checkpoint.texts).encode(read_text(text))[:_WEIGHING_TOKENS]
     if len(tokens) < _WEIGHING_LEAST:
         raise InputError(
             f"{text} has {len(tokens)} tokens for the importance matrix, expected"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgedec._support.model_path import gguf_of
 from edgedec.decoding.session import Session
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
@@ -30,6 +31,12 @@ _ROWS = 64
 
 def check(options: ExportOptions) -> None:
     """See ``Exporter``."""
+    for source in filter(None, (options.target, options.draft)):
+        if gguf_of(source):
+            raise InputError(
+                f"{source} is a GGUF file, and the format optimum is made of Hugging Face folders"
+                " only: leave --exporter optimum out"
+            )
     if options.kv != "fp32" and options.formats == ("optimum",):
         raise InputError(f"--kv {options.kv}: the format optimum keeps keys and values in fp32")
     optimum.check_installed()

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout
+from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout, turning
+from edgedec.export.gguf.sections import Section
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.traits import Activation, NormKind, Placement, QkNorm, Residual, Scales
 
-Value = str | int | float | bool | list[int]
-Keys = Mapping[str, Value]
 ALL_BIASES = frozenset({"q", "k", "v", "o", "gate", "up", "down"})
 QKV = frozenset({"q", "k", "v"})
 
@@ -48,7 +47,7 @@ class Architecture:
         layout: its arrangement of tensors.
         scales: fields of Scales that it applies, from its keys or implicitly.
         attention: its own factor on products of query and key.
-        keys: additional metadata, without the prefix of the architecture's name.
+        sections: of its metadata, in addition to those that every architecture has.
         constants: tensors that it requires and the decoder does not have, by name in the file.
         note: how it differs slightly from the source; empty if it does not.
 
@@ -74,7 +73,7 @@ class Architecture:
     layout: Layout = LLAMA_LAYOUT
     scales: frozenset[str] = frozenset()
     attention: Callable[[DecoderSpec], float] = usual_scale
-    keys: Callable[[DecoderSpec], Keys] = lambda spec: {}
+    sections: tuple[Section, ...] = ()
     constants: Callable[[DecoderSpec], Mapping[str, FloatArray]] = lambda spec: {}
     note: Callable[[DecoderSpec], str] = lambda spec: ""
 
@@ -89,6 +88,12 @@ class Architecture:
             return 1.0
         ratio = spec.attention_scale / self.attention(spec)
         return 1.0 if math.isclose(ratio, 1.0, rel_tol=1e-9) else ratio
+
+    def order(self, spec: DecoderSpec, role: str) -> list[int]:
+        """Return the order of rows within a head of queries or keys; otherwise one row."""
+        if self.interleaved and role.removesuffix("_bias") in ("q", "k"):
+            return turning(spec.head_dim, spec.rotary_dim)
+        return [0]
 
     def _lacks(self, spec: DecoderSpec) -> Iterator[str]:
         if spec.norm.kind != self.norm or spec.norm.placement != self.placement:

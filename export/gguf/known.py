@@ -12,17 +12,13 @@ from edgedec.export.gguf.architectures import (
     ALL_BIASES,
     QKV,
     Architecture,
-    Keys,
-    Value,
     refuse,
     usual_scale,
 )
-from edgedec.export.gguf.naming import Layout
+from edgedec.export.gguf.naming import FUSED_QKV, Layout
+from edgedec.export.gguf.sections import PATTERN, SIDE_BY_SIDE, WIDTH_SCALE, caps, scales, windows
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
-
-# A cap too large to have an effect in float32, for architectures that always cap.
-_NO_CAP = float(1 << 24)
 
 
 def architecture_for(spec: DecoderSpec) -> Architecture:
@@ -42,48 +38,13 @@ def architecture_for(spec: DecoderSpec) -> Architecture:
     raise refuse(spec, name, lacking[name])
 
 
-def _scale_keys(*names: str) -> Callable[[DecoderSpec], Keys]:
-    """Return a function that returns Granite's keys for some of a decoder's scales."""
-
-    def keys(spec: DecoderSpec) -> Keys:
-        values: dict[str, tuple[str, float]] = {
-            "embed": ("embedding_scale", spec.scales.embed),
-            "residual": ("residual_scale", spec.scales.residual),
-            "attention": ("attention.scale", spec.attention_scale),
-            "logits": ("logit_scale", 1 / spec.scales.logits),  # llama.cpp divides by it
-        }
-        return {values[name][0]: values[name][1] for name in names}
-
-    return keys
-
-
-def _window_keys(spec: DecoderSpec) -> dict[str, Value]:
-    """Return the metadata of sliding windows and of their rotary embedding."""
-    window = max(spec.windows)
-    if not window:
-        return {}
-    keys: dict[str, Value] = {
-        "attention.sliding_window": window,
-        "attention.sliding_window_pattern": [int(bool(w)) for w in spec.windows],
-    }
-    for rope, size in zip(spec.ropes, spec.windows, strict=True):
-        if rope and size:
-            keys["rope.freq_base_swa"] = float(rope.theta)
-    return keys
-
-
-def _gemma2_keys(spec: DecoderSpec) -> Keys:
-    # llama.cpp requires a window: without one, it is as long as the context.
-    windows = _window_keys(spec) or {"attention.sliding_window": spec.max_context}
-    return windows | {
-        "attn_logit_softcapping": spec.scales.attention_cap or _NO_CAP,
-        "final_logit_softcapping": spec.scales.logit_cap or _NO_CAP,
-    }
-
-
-def _gemma3_keys(spec: DecoderSpec) -> Keys:
-    cap = spec.scales.logit_cap
-    return _window_keys(spec) | ({"final_logit_softcapping": cap} if cap else {})
+def known_as(name: str) -> tuple[str, Architecture] | None:
+    """Return an architecture by llama.cpp's name, and the first model type that it computes."""
+    for model_type, candidates in _KNOWN.items():
+        for candidate in candidates:
+            if candidate.name == name:
+                return model_type, candidate
+    return None
 
 
 def _gemma_scale(largest: int) -> Callable[[DecoderSpec], float]:
@@ -95,18 +56,6 @@ def _gemma_scale(largest: int) -> Callable[[DecoderSpec], float]:
         return usual_scale(spec)
 
     return scale
-
-
-def _pattern_keys(spec: DecoderSpec) -> Keys:
-    """Return the keys of windows and rotation by layer."""
-    # llama.cpp requires a window: without one, it is as long as the context.
-    windows = spec.windows if any(spec.windows) else (spec.max_context, *spec.windows[1:])
-    keys: dict[str, Value] = {
-        "attention.sliding_window": max(windows),
-        "attention.sliding_window_pattern": [int(bool(window)) for window in windows],
-        "attention.rope_pattern": [int(rope is not None) for rope in spec.ropes],
-    }
-    return keys | dict(_scale_keys("embed", "residual", "attention", "logits")(spec))
 
 
 def _no_sinks(spec: DecoderSpec) -> dict[str, FloatArray]:
@@ -136,6 +85,7 @@ def _gelu_note(spec: DecoderSpec) -> str:
 
 
 _FREQUENCIES = ("rope_freqs.weight",)
+_GRANITE_SCALES = scales("embed", "residual", "attention", "logits")
 _LLAMA = Architecture(
     "llama",
     biases=ALL_BIASES,
@@ -148,7 +98,7 @@ _GRANITE = Architecture(
     interleaved=True,
     rope_factors=_FREQUENCIES,
     scales=frozenset({"embed", "residual", "attention", "logits"}),
-    keys=_scale_keys("embed", "residual", "attention", "logits"),
+    sections=(_GRANITE_SCALES,),
 )
 # Granite's kind with windows and with layers that do not rotate; new in llama.cpp.
 _BY_LAYER = Architecture(
@@ -159,7 +109,7 @@ _BY_LAYER = Architecture(
     windows=True,
     skips=None,
     scales=_GRANITE.scales,
-    keys=_pattern_keys,
+    sections=(PATTERN, _GRANITE_SCALES),
     constants=_no_sinks,
     note=lambda spec: "as llama.cpp's architecture granite_swa, which older versions do not have",
 )
@@ -172,10 +122,9 @@ _GEMMA3 = Architecture(
     windows=True,
     scales=frozenset({"embed", "logit_cap"}),
     attention=_gemma_scale(62),
-    keys=_gemma3_keys,
+    sections=(WIDTH_SCALE, windows(6, 10_000.0), caps("logit_cap")),
 )
 _QWEN2 = (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER)
-_FUSED_QKV = Layout({"blk.{layer}.attn_qkv": ("q", "k", "v")})
 
 _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
     "llama": (_LLAMA,),
@@ -205,11 +154,15 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             scales=frozenset({"embed", "attention_cap", "logit_cap"}),
             attention=_gemma_scale(46),
             tied=True,
-            keys=_gemma2_keys,
+            sections=(
+                WIDTH_SCALE,
+                windows(2, needed=True),
+                caps("attention_cap", "logit_cap", needed=True),
+            ),
         ),
     ),
-    "gemma3": (_GEMMA3,),
     "gemma3_text": (_GEMMA3,),
+    "gemma3": (_GEMMA3,),
     "phi3": (
         Architecture(
             "phi3",
@@ -240,7 +193,7 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             narrow=True,
             windows=True,
             layout=Layout(own_head=True),
-            keys=_window_keys,
+            sections=(windows(4),),
         ),
     ),
     "granite": (_GRANITE,),
@@ -251,7 +204,7 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             interleaved=True,
             rope_factors=_FREQUENCIES,
             scales=frozenset({"embed", "residual", "logits"}),
-            keys=_scale_keys("embed", "residual", "logits"),
+            sections=(scales("embed", "residual", "logits"),),
         ),
     ),
     "gpt2": (
@@ -263,7 +216,7 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             biases=ALL_BIASES,
             narrow=True,
             learned=True,
-            layout=_FUSED_QKV,
+            layout=Layout(FUSED_QKV),
             note=_gelu_note,
         ),
     ),
@@ -276,8 +229,8 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             gated=False,
             biases=ALL_BIASES,
             narrow=True,
-            layout=Layout(_FUSED_QKV.fused, own_head=True),
-            keys=lambda spec: {"use_parallel_residual": spec.residual == "parallel"},
+            layout=Layout(FUSED_QKV, own_head=True),
+            sections=(SIDE_BY_SIDE,),
             constants=_zero_biases,
             note=_gelu_note,
         ),

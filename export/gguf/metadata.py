@@ -1,5 +1,7 @@
 """The keys of a GGUF that describe the decoder, and the tensors of its rotary embedding.
 
+The rotation is here in both directions; other keys are so in ``sections``.
+
 The tokenizer's keys are in ``tokenizer``.
 """
 
@@ -11,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from edgedec._support.fields import one_line
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.gguf.architectures import Architecture, Value
+from edgedec.export.gguf.architectures import Architecture
+from edgedec.export.gguf.file import ModelFile
+from edgedec.export.gguf.sections import SIZES, Value
 from edgedec.export.tensors import FloatArray
 from edgedec.gguf.sampling import KEYS
 from edgedec.models.decoder import DecoderSpec
@@ -25,21 +30,9 @@ _BY_KEYS = ("default", "dynamic", "linear")
 
 def model_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, Value]:
     """Return sizes, norms, rotation and the architecture's keys, prefixed with its name."""
-    epsilon = "layer_norm_epsilon" if spec.norm.kind == "layer" else "layer_norm_rms_epsilon"
-    keys: dict[str, Value] = {
-        "vocab_size": spec.vocab_size,
-        "context_length": spec.max_context,
-        "embedding_length": spec.hidden,
-        "block_count": spec.layers,
-        "feed_forward_length": spec.ffn,
-        "attention.head_count": spec.heads,
-        "attention.head_count_kv": spec.kv_heads,
-        "attention.key_length": spec.head_dim,
-        "attention.value_length": spec.head_dim,
-        f"attention.{epsilon}": float(spec.norm.epsilon),
-        **rope_keys(spec, architecture),
-        **architecture.keys(spec),
-    }
+    keys: dict[str, Value] = {**SIZES.keys(spec), **rope_keys(spec, architecture)}
+    for section in architecture.sections:
+        keys |= section.keys(spec)
     if spec.experts is not None:
         keys["expert_count"] = spec.experts.count
         keys["expert_used_count"] = spec.experts.used
@@ -115,11 +108,72 @@ def _by_tensor(rope: Rope) -> bool:
 def _yarn_keys(rope: Rope) -> dict[str, float | int | str]:
     scaling = rope.scaling
     factor = scaling["factor"]
-    # llama.cpp applies this factor by itself; the key multiplies it.
-    usual = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
     return {
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": factor,
         "rope.scaling.original_context_length": int(scaling["original_max_position_embeddings"]),
-        "rope.scaling.attn_factor": scaling["attention_factor"] / usual,
+        "rope.scaling.attn_factor": scaling["attention_factor"] / _usual(factor),
     }
+
+
+def _usual(factor: float) -> float:
+    """Return the factor that llama.cpp applies by itself; the key multiplies it."""
+    return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+
+def rope_of(file: ModelFile, head_dim: int, architecture: Architecture) -> tuple[int, Rope]:
+    """Return how many channels of a head are rotated, and the rotation.
+
+    Raises:
+        UnsupportedArchitecture: it has no such form here.
+
+    """
+    dim = file.count("rope.dimension_count", head_dim)
+    theta = file.number("rope.freq_base", 10_000.0)
+    kind = file.value("rope.scaling.type") or "none"
+    linear = file.number("rope.scale_linear", 1.0)
+    factor = file.number("rope.scaling.factor", linear)
+    if any(name in file.tensors for name in architecture.rope_factors):
+        if kind == "yarn" or (kind == "linear" and factor != 1):
+            raise file.unknown(f"its rotation has both {kind} scaling and factors")
+        return dim, _by_factors(file, theta, architecture)
+    if kind == "yarn":
+        return dim, _yarn_of(file, theta, factor)
+    if kind not in ("none", "linear") or factor <= 0:
+        raise file.unknown(f"its rotation's scaling {one_line(str(kind))} is unknown here")
+    if file.number("rope.scaling.attn_factor", 1.0) != 1:
+        raise file.unknown("its rotation has a factor on sines and cosines")
+    return dim, Rope(theta) if factor == 1 else Rope(theta, "linear", {"factor": factor})
+
+
+def _by_factors(file: ModelFile, theta: float, architecture: Architecture) -> Rope:
+    long, short = (file.read(architecture.rope_factors[at]).ravel().tolist() for at in (0, -1))
+    if not all(0 < factor < math.inf for factor in (*long, *short)):
+        raise file.wrong("a factor of its rotation is not above 0: it is damaged")
+    context = file.count("context_length")
+    scaling = {
+        "original_max_position_embeddings": float(
+            file.count("rope.scaling.original_context_length", context)
+        ),
+        "attention_factor": file.number("rope.scaling.attn_factor", 1.0),
+    }
+    return Rope(theta, "longrope", scaling, tuple(short), tuple(long))
+
+
+def _yarn_of(file: ModelFile, theta: float, factor: float) -> Rope:
+    if theta <= 1 or factor <= 0:
+        raise file.wrong("its rotation's base or factor is out of range: it is damaged")
+    if file.number("rope.scaling.yarn_log_multiplier", 0.0):
+        raise file.unknown("its rotation has a logarithmic factor")
+    original = file.count("rope.scaling.original_context_length", file.count("context_length"))
+    scaling = {
+        "factor": factor,
+        "original_max_position_embeddings": float(original),
+        "beta_fast": file.number("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": file.number("rope.scaling.yarn_beta_slow", 1.0),
+        "attention_factor": file.number("rope.scaling.attn_factor", 1.0) * _usual(factor),
+    }
+    return Rope(theta, "yarn", scaling)

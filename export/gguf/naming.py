@@ -78,6 +78,12 @@ class Layout:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_head: bool = False
 
+    def stored(self, role: str, layer: int) -> str:
+        """Return the name in the file of the tensor that holds a role, by itself or with others."""
+        plain = role.removesuffix("_bias")
+        stem = next((stem for stem, roles in self.fused.items() if plain in roles), NAMES[plain])
+        return stem.format(layer=layer) + (".weight" if plain == role else ".bias")
+
     def places(self, spec: DecoderSpec) -> Iterator[TensorPlace]:
         """Yield every tensor of a decoder, embedding first."""
         shapes = spec.tensors()
@@ -99,6 +105,8 @@ class Layout:
 
 
 LLAMA_LAYOUT = Layout()
+QKV_STEM = "blk.{layer}.attn_qkv"
+FUSED_QKV: Mapping[str, tuple[str, ...]] = MappingProxyType({QKV_STEM: ("q", "k", "v")})
 
 
 def _place(

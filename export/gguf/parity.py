@@ -90,7 +90,7 @@ def _agreement(job: ExportJob, texts: list[str], found: list[list[int]]) -> floa
     llama.cpp approximates some rules, which matters in rare scripts. Lines of plain ASCII must be
     encoded identically.
     """
-    tokenizer = Tokenizer.load(job.checkpoint.path)
+    tokenizer = Tokenizer.load(job.checkpoint.texts)
     same = []
     for text, ids in zip(texts, found, strict=True):
         same.append(ids == tokenizer.encode(text, add_special_tokens=False))

@@ -26,7 +26,7 @@ _NEVER = -1e4
 
 def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int) -> dict[str, Any]:
     """Return all ``tokenizer.*`` keys for ``rows`` of vocabulary; ExportError if GGUF has none."""
-    raw = read_json(checkpoint.path / "tokenizer.json")
+    raw = read_json(checkpoint.texts / "tokenizer.json")
     model = content.model
     if model.get("type", "BPE") != "BPE":
         raise ExportError(
@@ -38,7 +38,7 @@ def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int)
     if model.get("byte_fallback"):
         keys = _pieces(raw, model, tokens)
     else:
-        keys = _byte_level(checkpoint.path, model)
+        keys = _byte_level(checkpoint.texts, model)
     keys["tokenizer.ggml.tokens"] = tokens
     keys["tokenizer.ggml.token_type"] = _kinds(content, tokens, added, model)
     return keys | _specials(checkpoint)
@@ -129,7 +129,7 @@ def _adds_space(raw: dict[str, Any]) -> bool:
 
 def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the special tokens, whether they are added to a text, and the chat template."""
-    tokenizer = Tokenizer.load(checkpoint.path)
+    tokenizer = Tokenizer.load(checkpoint.texts)
     before, after = _around(tokenizer)
     ends = dict.fromkeys((*after[:1], *checkpoint.eos_ids))
     if tokenizer.eos_id is not None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from edgedec.errors import ExportError
 from edgedec.export.gguf.architectures import Architecture
 from edgedec.export.gguf.metadata import rope_factors
-from edgedec.export.gguf.naming import TensorPlace, turning
+from edgedec.export.gguf.naming import TensorPlace
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
@@ -130,7 +130,7 @@ class _Stream:
     def _chunks(self) -> Iterator[FloatArray]:
         left = math.prod(self.shape)
         for role, name in self._place.parts:
-            order = self._order(role)
+            order = self._architecture.order(self._spec, role)
             factor = np.float32(self._architecture.factor(self._spec, role))
             rows, *others = self._tensors.shape(name)
             columns = int(np.prod(others))
@@ -143,9 +143,3 @@ class _Stream:
                     heads = part.reshape(-1, len(order), *part.shape[1:])
                     part = heads[:, order].reshape(part.shape)
                 yield part if factor == 1 else part * factor
-
-    def _order(self, role: str) -> list[int]:
-        """Return the order of rows within a head of queries or keys; otherwise one row."""
-        if self._architecture.interleaved and role.removesuffix("_bias") in ("q", "k"):
-            return turning(self._spec.head_dim, self._spec.rotary_dim)
-        return [0]

@@ -123,8 +123,10 @@ def test_each_draft_may_be_of_each_kind(run, table, opened, command: str, kind: 
         found: list[Path | None] = []
         real = _library.draft_path
 
-        def followed(word: str | Path | None, target: str | Path) -> Path | None:
-            found.append(real(word, target))
+        def followed(
+            word: str | Path | None, target: str | Path, format: str | None = None
+        ) -> Path | None:
+            found.append(real(word, target, format))
             return found[-1]
 
         patch.setattr(_library, "draft_path", followed)

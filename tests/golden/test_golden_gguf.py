@@ -6,12 +6,13 @@ from test_golden import CASES, Case
 from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.gguf import known, writing
+from edgedec.export.gguf import architectures, known
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import model_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.reference import Reference
-from edgedec.models.registry import architectures, spec_for
+from edgedec.models.registry import architectures as model_types
+from edgedec.models.registry import spec_for
 
 # It imports llama_cpp, which is an extra.
 evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")
@@ -71,7 +72,7 @@ def test_f32(name, tmp_path):
 
 def test_every_architecture_has_an_entry():
     """One that llama.cpp does not know would stand here by name."""
-    assert set(known._KNOWN) == set(architectures())
+    assert set(known._KNOWN) == set(model_types())
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -172,6 +173,7 @@ def test_a_wrong_key_is_seen(name, keys, tmp_path):
 
 
 def test_rows_in_the_wrong_order_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "turning", lambda head_dim, rotary_dim: list(range(head_dim)))
+    as_they_are = lambda head_dim, rotary_dim: list(range(head_dim))  # noqa: E731
+    monkeypatch.setattr(architectures, "turning", as_they_are)
     case = Case("llama")
     assert case.off(llama_logits(case, tmp_path)) > 100 * TOLERANCE

@@ -1,0 +1,228 @@
+"""The keys that describe a decoder, without the architecture's prefix, in both directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgedec.export.gguf.file import ModelFile
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.rope import Rope
+from edgedec.models.traits import Norm, Scales
+
+Value = str | int | float | bool | list[int]
+Keys = Mapping[str, Value]
+# Fields of DecoderSpec, by name.
+Traits = dict[str, Any]
+
+# A cap too large to have an effect in float32, for architectures that always cap.
+_NO_CAP = float(1 << 24)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Some facts of a decoder.
+
+    Attributes:
+        keys: returns them as a file's keys.
+        traits: returns the same facts from a file's keys, given those that were read before.
+
+    """
+
+    keys: Callable[[DecoderSpec], Keys]
+    traits: Callable[[ModelFile, Traits], Traits]
+
+
+# -- sizes ----------------------------------------------------------------------------------------
+
+
+def _size_keys(spec: DecoderSpec) -> Keys:
+    return {
+        "vocab_size": spec.vocab_size,
+        "context_length": spec.max_context,
+        "embedding_length": spec.hidden,
+        "block_count": spec.layers,
+        "feed_forward_length": spec.ffn,
+        "attention.head_count": spec.heads,
+        "attention.head_count_kv": spec.kv_heads,
+        "attention.key_length": spec.head_dim,
+        "attention.value_length": spec.head_dim,
+        _EPSILON[spec.norm.kind]: float(spec.norm.epsilon),
+    }
+
+
+_EPSILON = {"layer": "attention.layer_norm_epsilon", "rms": "attention.layer_norm_rms_epsilon"}
+
+
+def _sizes(file: ModelFile, read: Traits) -> Traits:
+    hidden, heads = file.count("embedding_length"), file.count("attention.head_count")
+    norm: Norm = read["norm"]
+    if not hidden or not heads:
+        raise file.wrong("it has no channels or no heads: it is damaged")
+    return {
+        "hidden": hidden,
+        "layers": file.count("block_count"),
+        "heads": heads,
+        "kv_heads": file.count("attention.head_count_kv", heads),
+        "head_dim": file.count("attention.key_length", hidden // heads),
+        "ffn": file.count("feed_forward_length"),
+        "max_context": file.count("context_length"),
+        "norm": dataclasses.replace(norm, epsilon=file.number(_EPSILON[norm.kind])),
+    }
+
+
+SIZES = Section(_size_keys, _sizes)
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+def window_keys(spec: DecoderSpec) -> dict[str, Value]:
+    """Return the metadata of sliding windows and of their rotary embedding."""
+    window = max(spec.windows)
+    if not window:
+        return {}
+    keys: dict[str, Value] = {
+        "attention.sliding_window": window,
+        "attention.sliding_window_pattern": [int(bool(w)) for w in spec.windows],
+    }
+    for rope, size in zip(spec.ropes, spec.windows, strict=True):
+        if rope and size:
+            keys["rope.freq_base_swa"] = float(rope.theta)
+    return keys
+
+
+def windows(every: int, near_theta: float | None = None, *, needed: bool = False) -> Section:
+    """Return the section of sliding windows.
+
+    Args:
+        every: without a pattern in the file, every so many layers one sees all.
+        near_theta: base of windowed layers' rotation where the file states none; None is that of
+            the others.
+        needed: llama.cpp wants a window: without one, it is as long as the context.
+
+    """
+
+    def keys(spec: DecoderSpec) -> Keys:
+        always: Keys = {"attention.sliding_window": spec.max_context} if needed else {}
+        return window_keys(spec) or always
+
+    def traits(file: ModelFile, read: Traits) -> Traits:
+        size, layers = file.count("attention.sliding_window", 0), read["layers"]
+        if not 0 < size < read["max_context"]:
+            return {}
+        slides = _pattern(file, "attention.sliding_window_pattern", layers, every)
+        theta = file.number("rope.freq_base_swa", near_theta or 0.0)
+        near = Rope(theta) if theta else None
+        return {
+            "windows": tuple(size if slide else 0 for slide in slides),
+            "ropes": tuple(
+                near if slide and near and rope else rope
+                for slide, rope in zip(slides, read["ropes"], strict=True)
+            ),
+        }
+
+    return Section(keys, traits)
+
+
+def _pattern(file: ModelFile, key: str, layers: int, every: int) -> list[bool]:
+    """Return a flag for each layer, from a list or from a period."""
+    found = file.header.metadata.get(f"{file.header.architecture}.{key}", every)
+    if isinstance(found, int) and not isinstance(found, bool):
+        return [found == 0 or layer % found < found - 1 for layer in range(layers)]
+    flags = found.tolist() if hasattr(found, "tolist") else []
+    if len(flags) != layers:
+        raise file.wrong(f"{key} has {len(flags)} values for {layers} layers")
+    return [bool(flag) for flag in flags]
+
+
+def _pattern_keys(spec: DecoderSpec) -> Keys:
+    # llama.cpp requires a window: without one, it is as long as the context.
+    sizes = spec.windows if any(spec.windows) else (spec.max_context, *spec.windows[1:])
+    return {
+        "attention.sliding_window": max(sizes),
+        "attention.sliding_window_pattern": [int(bool(size)) for size in sizes],
+        "attention.rope_pattern": [int(rope is not None) for rope in spec.ropes],
+    }
+
+
+def _by_layer(file: ModelFile, read: Traits) -> Traits:
+    layers = read["layers"]
+    rotated = _pattern(file, "attention.rope_pattern", layers, 0)
+    ropes = [rope if turns else None for rope, turns in zip(read["ropes"], rotated, strict=True)]
+    found = {"ropes": tuple(ropes)}
+    return found | windows(0).traits(file, read | found)
+
+
+PATTERN = Section(_pattern_keys, _by_layer)
+
+
+# -- scales and caps ------------------------------------------------------------------------------
+
+
+def scales(*names: str) -> Section:
+    """Return the section of Granite's keys for some of a decoder's scales."""
+
+    def keys(spec: DecoderSpec) -> Keys:
+        values = {
+            "embed": spec.scales.embed,
+            "residual": spec.scales.residual,
+            "attention": spec.attention_scale,
+            "logits": 1 / spec.scales.logits,  # llama.cpp divides by it
+        }
+        return {_SCALES[name]: values[name] for name in names}
+
+    def traits(file: ModelFile, read: Traits) -> Traits:
+        found = {name: file.number(_SCALES[name]) for name in names}
+        if not all(found.values()):
+            raise file.wrong("one of its scales is 0: it is damaged")
+        if "logits" in found:
+            found["logits"] = 1 / found["logits"]
+        return {"scales": dataclasses.replace(read["scales"], **found)}
+
+    return Section(keys, traits)
+
+
+_SCALES = {
+    "embed": "embedding_scale",
+    "residual": "residual_scale",
+    "attention": "attention.scale",
+    "logits": "logit_scale",
+}
+
+
+def caps(*names: str, needed: bool = False) -> Section:
+    """Return the section of soft caps; ``needed``: llama.cpp always caps."""
+
+    def keys(spec: DecoderSpec) -> Keys:
+        found = {_CAPS[name]: getattr(spec.scales, name) for name in names}
+        return {key: cap or _NO_CAP for key, cap in found.items() if cap or needed}
+
+    def traits(file: ModelFile, read: Traits) -> Traits:
+        found = {name: file.number(_CAPS[name], 0.0) for name in names}
+        kept = {name: 0.0 if cap >= _NO_CAP else cap for name, cap in found.items()}
+        return {"scales": dataclasses.replace(read["scales"], **kept)}
+
+    return Section(keys, traits)
+
+
+_CAPS = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+
+
+def _root_of_width(file: ModelFile, read: Traits) -> Traits:
+    found: Scales = read["scales"]
+    return {"scales": dataclasses.replace(found, embed=read["hidden"] ** 0.5)}
+
+
+# Gemma multiplies embeddings so without a key.
+WIDTH_SCALE = Section(lambda spec: {}, _root_of_width)
+
+# Of GPT-NeoX.
+SIDE_BY_SIDE = Section(
+    lambda spec: {"use_parallel_residual": spec.residual == "parallel"},
+    lambda file, read: {
+        "residual": "sequential" if file.value("use_parallel_residual") is False else "parallel"
+    },
+)
