@@ -20,6 +20,8 @@ from edgedec.gguf.parts import decodable_parts
 # Types of blocks of 32 that are whole numbers times a scale, and the bits that these numbers need.
 # A block begins with its scale in half precision.
 BLOCKS_OF_32 = {"Q4_0": 4, "IQ4_NL": 8, "Q5_0": 8, "Q8_0": 8}
+# Of a list that should be one number.
+_SHOWN = 16
 # Beyond any known decoder; refused before such sizes are multiplied.
 _LARGEST = 2**31 - 1
 
@@ -68,10 +70,11 @@ class ModelFile:
     def value(self, key: str) -> Any:
         """Return a key's value; an array of equal numbers, one for each layer, is that number."""
         found = self.header.metadata.get(f"{self.header.architecture}.{key}")
-        if isinstance(found, np.ndarray):
-            listed = found.tolist()
-            return listed[0] if listed and len(set(listed)) == 1 else listed
-        return found
+        if not isinstance(found, np.ndarray):
+            return found
+        if len(found) and (found == found[0]).all():
+            return found[0].item()
+        return found[:_SHOWN].tolist()
 
     def count(self, key: str, default: int | None = None) -> int:
         """Return a size; without a default, a missing one raises CheckpointError."""
@@ -80,6 +83,13 @@ class ModelFile:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
             raise self.wrong(f"{key} is {one_line(str(value))}, expected a size")
+        return value
+
+    def above_zero(self, key: str, default: float | None = None) -> float:
+        """Return a number above 0; see ``number``."""
+        value = self.number(key, default)
+        if value <= 0:
+            raise self.wrong(f"{key} is {value}, expected a number above 0")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:

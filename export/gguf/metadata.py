@@ -132,25 +132,28 @@ def rope_of(file: ModelFile, head_dim: int, architecture: Architecture) -> tuple
 
     """
     dim = file.count("rope.dimension_count", head_dim)
-    theta = file.number("rope.freq_base", 10_000.0)
+    theta = file.above_zero("rope.freq_base", 10_000.0)
     kind = file.value("rope.scaling.type") or "none"
     linear = file.number("rope.scale_linear", 1.0)
-    factor = file.number("rope.scaling.factor", linear)
+    factor = file.above_zero("rope.scaling.factor", linear)
     if any(name in file.tensors for name in architecture.rope_factors):
         if kind == "yarn" or (kind == "linear" and factor != 1):
             raise file.unknown(f"its rotation has both {kind} scaling and factors")
-        return dim, _by_factors(file, theta, architecture)
+        return dim, _by_factors(file, theta, dim // 2, architecture)
     if kind == "yarn":
         return dim, _yarn_of(file, theta, factor)
-    if kind not in ("none", "linear") or factor <= 0:
+    if kind not in ("none", "linear"):
         raise file.unknown(f"its rotation's scaling {one_line(str(kind))} is unknown here")
     if file.number("rope.scaling.attn_factor", 1.0) != 1:
         raise file.unknown("its rotation has a factor on sines and cosines")
     return dim, Rope(theta) if factor == 1 else Rope(theta, "linear", {"factor": factor})
 
 
-def _by_factors(file: ModelFile, theta: float, architecture: Architecture) -> Rope:
-    long, short = (file.read(architecture.rope_factors[at]).ravel().tolist() for at in (0, -1))
+def _by_factors(file: ModelFile, theta: float, pairs: int, architecture: Architecture) -> Rope:
+    for name in architecture.rope_factors:
+        if file.shape(name) != (pairs,):
+            raise file.wrong(f"{name} is {list(file.shape(name))}, expected [{pairs}]")
+    long, short = (file.read(architecture.rope_factors[at]).tolist() for at in (0, -1))
     if not all(0 < factor < math.inf for factor in (*long, *short)):
         raise file.wrong("a factor of its rotation is not above 0: it is damaged")
     context = file.count("context_length")
@@ -158,22 +161,24 @@ def _by_factors(file: ModelFile, theta: float, architecture: Architecture) -> Ro
         "original_max_position_embeddings": float(
             file.count("rope.scaling.original_context_length", context)
         ),
-        "attention_factor": file.number("rope.scaling.attn_factor", 1.0),
+        "attention_factor": file.above_zero("rope.scaling.attn_factor", 1.0),
     }
     return Rope(theta, "longrope", scaling, tuple(short), tuple(long))
 
 
 def _yarn_of(file: ModelFile, theta: float, factor: float) -> Rope:
-    if theta <= 1 or factor <= 0:
-        raise file.wrong("its rotation's base or factor is out of range: it is damaged")
+    if theta <= 1:
+        raise file.wrong(f"its rotation's base is {theta}, expected more than 1")
     if file.number("rope.scaling.yarn_log_multiplier", 0.0):
         raise file.unknown("its rotation has a logarithmic factor")
     original = file.count("rope.scaling.original_context_length", file.count("context_length"))
+    if not original:
+        raise file.wrong("the context it was first trained for is 0: it is damaged")
     scaling = {
         "factor": factor,
         "original_max_position_embeddings": float(original),
-        "beta_fast": file.number("rope.scaling.yarn_beta_fast", 32.0),
-        "beta_slow": file.number("rope.scaling.yarn_beta_slow", 1.0),
+        "beta_fast": file.above_zero("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": file.above_zero("rope.scaling.yarn_beta_slow", 1.0),
         "attention_factor": file.number("rope.scaling.attn_factor", 1.0) * _usual(factor),
     }
     return Rope(theta, "yarn", scaling)

@@ -92,16 +92,16 @@ class Layout:
             for layer in range(spec.layers if "{layer}" in template else 1):
                 name = template.format(layer=layer)
                 if name in shapes and role.removesuffix("_bias") not in joined:
-                    yield _place(role, NAMES, spec, layer)
+                    yield _place((role,), NAMES, spec, layer, shapes)
         for stem, roles in self.fused.items():
             for ending in ("", "_bias"):
                 members = tuple(f"{role}{ending}" for role in roles)
                 if CANONICAL[members[0]].format(layer=0) not in shapes:
                     continue
                 for layer in range(spec.layers):
-                    yield _place(members, {roles[0]: stem}, spec, layer)
+                    yield _place(members, {roles[0]: stem}, spec, layer, shapes)
         if self.own_head and spec.tied:
-            yield _place("head", NAMES, spec, 0)
+            yield _place(("head",), NAMES, spec, 0, shapes)
 
 
 LLAMA_LAYOUT = Layout()
@@ -110,12 +110,15 @@ FUSED_QKV: Mapping[str, tuple[str, ...]] = MappingProxyType({QKV_STEM: ("q", "k"
 
 
 def _place(
-    roles: str | tuple[str, ...], names: Mapping[str, str], spec: DecoderSpec, layer: int
+    members: tuple[str, ...],
+    names: Mapping[str, str],
+    spec: DecoderSpec,
+    layer: int,
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> TensorPlace:
-    members = (roles,) if isinstance(roles, str) else roles
     parts = tuple((role, spec.name(role, layer)) for role in members)
-    shapes = [spec.tensors()[name] for _, name in parts]
-    shape: tuple[int, ...] = (sum(s[0] for s in shapes), *shapes[0][1:])
+    own = [shapes[name] for _, name in parts]
+    shape: tuple[int, ...] = (sum(s[0] for s in own), *own[0][1:])
     if members[0] == "positions":  # llama.cpp requires one for each token of the context
         shape = (min(shape[0], spec.max_context), shape[1])
     if members[0] in ("q_norm", "k_norm") and spec.qk_norm == "heads":

@@ -64,8 +64,10 @@ def _spec(file: ModelFile, architecture: Architecture, model_type: str) -> Decod
     norm = Norm(0.0, architecture.norm, architecture.placement, bias=_has(file, "final_norm_bias"))
     read: Traits = {"norm": norm, "scales": Scales(), "residual": architecture.residuals[0]}
     read |= SIZES.traits(file, read)
-    if not 0 < read["layers"] <= _MOST_LAYERS:
-        raise file.wrong(f"it has {read['layers']} layers, expected 1 to {_MOST_LAYERS}")
+    if not 0 < read["layers"] <= len(file.tensors):
+        raise file.wrong(
+            f"it says that it has {read['layers']} layers, and has {len(file.tensors)} tensors"
+        )
     read |= _rotation(file, read, architecture) | _of_tensors(file, read, architecture)
     for section in architecture.sections:
         read |= section.traits(file, read)
@@ -76,9 +78,6 @@ def _spec(file: ModelFile, architecture: Architecture, model_type: str) -> Decod
     if own == usual_scale(spec):
         return spec
     return dataclasses.replace(spec, scales=dataclasses.replace(spec.scales, attention=own))
-
-
-_MOST_LAYERS = 10_000
 
 
 def _rotation(file: ModelFile, read: Traits, architecture: Architecture) -> Traits:

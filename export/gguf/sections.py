@@ -59,8 +59,12 @@ _EPSILON = {"layer": "attention.layer_norm_epsilon", "rms": "attention.layer_nor
 def _sizes(file: ModelFile, read: Traits) -> Traits:
     hidden, heads = file.count("embedding_length"), file.count("attention.head_count")
     norm: Norm = read["norm"]
-    if not hidden or not heads:
-        raise file.wrong("it has no channels or no heads: it is damaged")
+    epsilon = file.above_zero(_EPSILON[norm.kind])
+    if not hidden or not heads or epsilon >= 1:
+        raise file.wrong(
+            f"it has {hidden} channels, {heads} heads and norms with an epsilon of {epsilon}: it is"
+            " damaged"
+        )
     return {
         "hidden": hidden,
         "layers": file.count("block_count"),
@@ -69,7 +73,7 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
         "head_dim": file.count("attention.key_length", hidden // heads),
         "ffn": file.count("feed_forward_length"),
         "max_context": file.count("context_length"),
-        "norm": dataclasses.replace(norm, epsilon=file.number(_EPSILON[norm.kind])),
+        "norm": dataclasses.replace(norm, epsilon=epsilon),
     }
 
 
@@ -114,8 +118,8 @@ def windows(every: int, near_theta: float | None = None, *, needed: bool = False
         if not 0 < size < read["max_context"]:
             return {}
         slides = _pattern(file, "attention.sliding_window_pattern", layers, every)
-        theta = file.number("rope.freq_base_swa", near_theta or 0.0)
-        near = Rope(theta) if theta else None
+        stated = file.value("rope.freq_base_swa") is not None or near_theta
+        near = Rope(file.above_zero("rope.freq_base_swa", near_theta)) if stated else None
         return {
             "windows": tuple(size if slide else 0 for slide in slides),
             "ropes": tuple(
@@ -175,9 +179,7 @@ def scales(*names: str) -> Section:
         return {_SCALES[name]: values[name] for name in names}
 
     def traits(file: ModelFile, read: Traits) -> Traits:
-        found = {name: file.number(_SCALES[name]) for name in names}
-        if not all(found.values()):
-            raise file.wrong("one of its scales is 0: it is damaged")
+        found = {name: file.above_zero(_SCALES[name]) for name in names}
         if "logits" in found:
             found["logits"] = 1 / found["logits"]
         return {"scales": dataclasses.replace(read["scales"], **found)}
@@ -201,7 +203,7 @@ def caps(*names: str, needed: bool = False) -> Section:
         return {key: cap or _NO_CAP for key, cap in found.items() if cap or needed}
 
     def traits(file: ModelFile, read: Traits) -> Traits:
-        found = {name: file.number(_CAPS[name], 0.0) for name in names}
+        found = {name: max(file.number(_CAPS[name], 0.0), 0.0) for name in names}
         kept = {name: 0.0 if cap >= _NO_CAP else cap for name, cap in found.items()}
         return {"scales": dataclasses.replace(read["scales"], **kept)}
 
