@@ -216,6 +216,7 @@ def command(
     edgedec export ./model --out ./htp --weights int8 --static-activations int16
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
+    from edgedec._support.model_path import is_gguf
     from edgedec.cli import _output
     from edgedec.export.options import rounding
     from edgedec.functions import convert
@@ -223,7 +224,9 @@ def command(
     format = _format(format_names, exporter)
     calibration = _calibration(calibrated, calibration)
     what = f"making {chosen['target']} into a bundle"
-    if "4" in (chosen["weights"] or "4") and format != "optimum":
+    # Weights of a GGUF file may be in the blocks of int4 already, which the report says.
+    rounds = format != "optimum" and not is_gguf(chosen["target"])
+    if "4" in (chosen["weights"] or "4") and rounds:
         what += f": {rounding(calibration)}"
     with _terminal.ended_by_sigterm(), _progress.stages() as listen:
         progress = _progress.announced(what, listen)
