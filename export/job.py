@@ -82,6 +82,10 @@ class ExportJob:
         copied = sum(size for size, block in zip(sizes.values(), there, strict=True) if block)
         return 2 * copied > sum(sizes.values())
 
+    def holds(self, role: str, bits: int) -> bool:
+        """Return whether the source has a matrix in blocks of so many bits as an export's."""
+        return blocks_of(self.tensors, self.spec.name(role), bits, _PLAIN_BLOCK) is not None
+
     @property
     def block_size(self) -> int:
         """Number of quantised weights of an ONNX graph that share a scale.

@@ -110,6 +110,8 @@ def onnx_options(job: ExportJob) -> GraphOptions:
         weights=job.weights,
         kv=job.options.kv,
         block_size=job.block_size,
+        # A file in int4 whose head has more bits shows that it needs them.
+        head_bits=8 if job.held and not job.holds("head", 4) else None,
         max_context=job.options.max_context,
         # The text depends on the target only.
         own_rows=job.options.batch_invariant and job.role == "target",

@@ -146,8 +146,8 @@ def test_a_choice_that_would_be_ignored_is_refused(
     run: Run, one_line: Callable[..., str], files: dict[str, Path]
 ) -> None:
     ask = ("generate", "a", "--max-new-tokens", 2, "--target", files["target"])
-    line = one_line(run(*ask, "--format", "onnx"))
-    assert "is a GGUF file, --format onnx is for bundles: leave it out" in line
+    line = one_line(run(*ask, "--format", "coreml"))
+    assert "is a GGUF file, --format coreml is for bundles: leave it out" in line
     line = one_line(run(*ask, "--draft", files["draft"], "--drafter", "lookup"))
     assert "the drafter lookup takes no draft model: leave --draft MODEL out" in line
     line = one_line(run(*ask, "--drafter", "none", "--draft-gpu-layers", 0))

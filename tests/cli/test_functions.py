@@ -129,7 +129,7 @@ class TestConvert:
 class TestPull:
     def test_names_are_those_of_the_command(self) -> None:
         listed = set(inspect.signature(edgedec.pull).parameters)
-        assert listed - {"progress", "say", "library"} == parameters("pull")
+        assert listed - {"progress", "say", "library", "options"} == parameters("pull")
 
     def test_a_checkpoint_is_added_once(self, checkpoints: Path, tmp_path: Path) -> None:
         library, said, progress = Library(tmp_path / "library"), list[str](), Progress()
