@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
-import shutil
 from pathlib import Path
 from time import perf_counter
 
@@ -19,7 +17,6 @@ from edgedec.export import (
     draft_vocab,
     formats,
     head_export,
-    links,
     sample,
 )
 from edgedec.export import tokenizer as tok
@@ -65,7 +62,8 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
             head = draft_vocab.of_head(head, sources[0], int(options.draft_vocab), texts)
         options = _check_texts(options, texts)
         for source in sources:
-            _copy_tokenizer(source.checkpoint.texts, folder / source.tokenizer)
+            if not (folder / source.tokenizer).exists():  # the pair shares it
+                tok.write(source.checkpoint.texts, folder / source.tokenizer)
         chat_pieces.write_pieces(folder / sources[0].tokenizer)  # of the target, which is asked
         reports = tuple(
             _export(source, weighed(job, sources, texts, folder, progress), folder, progress)
@@ -285,13 +283,3 @@ def _export(source: GivenModel, job: ExportJob, bundle: Path, progress: Progress
         parity=figures,
         draft_vocab=len(job.drafted) or None,
     )
-
-
-def _copy_tokenizer(source: Path, folder: Path) -> None:
-    if folder.exists():  # the pair shares it
-        return
-    folder.mkdir()
-    for name in tok.FILES:
-        if os.path.lexists(source / name):
-            with links.open_own(source, name) as stream, (folder / name).open("xb") as copy:
-                shutil.copyfileobj(stream, copy)

@@ -138,12 +138,13 @@ class Routes:
         body, counting = Body(fields), self.served.counting
         body.get("model")
         text, talk = body.text("prompt"), body.get("messages")
+        tools, ending = body.rows("tools"), messages.ending(body)
         body.end()
         if (text is None) == (talk is None):
             raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
         if text is not None:
             return counting.encode(text), body.ignored
-        return counting.encode_chat(messages.read(talk)), body.ignored
+        return counting.encode_chat(messages.read(talk), tools, **ending), body.ignored
 
     # -- texts -----------------------------------------------------------------------------------
 

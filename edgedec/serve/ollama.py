@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
-from edgedec.serve import absent, described, parsing
+from edgedec.serve import absent, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Router
@@ -109,11 +109,12 @@ class _About:
     def _abilities(self) -> dict[str, bool | None]:
         """Return what the model can do; None where its template failed to tell this time."""
         prompts = self._served.prompts
+        template = prompts.template
         return {
             "completion": True,
             "insert": prompts.infills,
-            "tools": described.possible(prompts),
-            "thinking": prompts.template is not None and prompts.template.switches_thinking,
+            "tools": template is not None and template.takes_tools,
+            "thinking": template is not None and template.switches_thinking,
         }
 
     def _check(self, fields: dict[str, Any]) -> None:

@@ -28,9 +28,7 @@ HARMLESS = frozenset({
 
 # Accepted at this value alone, at which they change nothing.
 NEUTRAL: dict[str, Any] = {
-    "add_generation_prompt": True,
     "best_of": 1,
-    "continue_final_message": False,
     "dry_multiplier": 0,
     "dynatemp_range": 0,
     "functions": [],

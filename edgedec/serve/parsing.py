@@ -9,7 +9,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
-from edgedec.serve import constraint, described, messages, thinking
+from edgedec.serve import constraint, messages, thinking
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
 from edgedec.serve.prompts import Prompts
@@ -98,7 +98,8 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     longer = body.whole("max_completion_tokens", 1, _MOST_TOKENS)
     if longer is not None:
         given["max_new_tokens"] = longer
-    talk = messages.read(body.get("messages"))
+    talk, ending = messages.read(body.get("messages")), messages.ending(body)
+    variables |= messages.documents(body)
     tools = Tools.read(body)
     if tools is not None and tools.grammar is not None:
         given["grammar"] = tools.grammar
@@ -109,7 +110,9 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     parsed = _parsed(body, tools, wanted, chat=True)
     body.end()
     variables |= prompts.variables(options)
-    prompt = described.encode(talk, tools, prompts, variables)
+    listed = tools.given if tools else None
+    prompt = prompts.encode_chat(talk, listed, variables, **ending)
+    parsed.ignored.extend(prompts.left_out(talk, listed))
     _works(parsed, [prompt], options, choices, limits)
     return parsed
 

@@ -11,9 +11,8 @@ from typing import Any
 from edgedec.grammar.llg import JSON_STYLE
 from edgedec.serve.body import Body
 from edgedec.serve.errors import refused
+from edgedec.text.described import CLOSE, OPEN
 
-# The format in which Hermes, Qwen and many others are trained to write a call.
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _MOST = 128
 
 
