@@ -11,6 +11,7 @@ from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
 from edgedec.serve import constraint, messages, thinking
 from edgedec.serve.body import Body
+from edgedec.serve.calls import NAMES
 from edgedec.serve.errors import ApiError, refused
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
@@ -103,6 +104,8 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     tools = Tools.read(body)
     if tools is not None and tools.grammar is not None:
         given["grammar"] = tools.grammar
+    if tools is not None:
+        given["shown_tokens"] = NAMES
     options = _made(
         {"max_new_tokens": _MOST_TOKENS, **given, "logprobs": (top or 0) if wanted else None}
     )

@@ -10,12 +10,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError
 from edgedec.text import tokenizer_check, tokenizer_files
-from edgedec.text.detokenize import Scheme, TextStream
+from edgedec.text.detokenize import Scheme, TextStream, byte_spelled
 from edgedec.text.tokenizer_check import one_line_errors
 from edgedec.text.tokenizer_files import CONFIG, MAX_CONFIG_BYTES, TEMPLATE, TOKENIZER, token_text
 
@@ -58,12 +59,22 @@ class Tokenizer:
         decoder = backend.decoder
         self.scheme = Scheme.read(None if decoder is None else json.loads(decoder.__getstate__()))
         self.vocab_size: int = 1 + max(backend.get_vocab(with_added_tokens=True).values())
-        special = {i: t for i, t in backend.get_added_tokens_decoder().items() if t.special}
+        added = backend.get_added_tokens_decoder()
+        special = {i: t for i, t in added.items() if t.special}
+        # Text as it is, also where its letters are those that a byte-level vocabulary gives bytes.
+        literal = {
+            i: t.content for i, t in added.items() if self.scheme.byte_level and not t.special
+        }
+        self._literal = {
+            id: byte_spelled(text)
+            for id, text in literal.items()
+            if self.scheme.bytes_of(text) != text.encode("utf-8", "replace")
+        }
         self.special_ids = frozenset(special)
         self.special_names = frozenset(token.content for token in special.values())
         self.bos_token = token_text(config.get("bos_token"))
         self.eos_token = token_text(config.get("eos_token"))
-        self._written: dict[int, str] = {}
+        self._written: dict[int, str] = dict(self._literal)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -234,18 +245,29 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids``; special tokens and ids that are not tokens are skipped."""
+        ids = list(ids)
+        if not self._literal.keys().isdisjoint(ids):  # the library takes them for bytes
+            stream = self.stream()
+            return "".join(map(stream.push, ids)) + stream.flush()
         with one_line_errors("the tokenizer cannot decode these tokens"):
-            text: str = self.backend.decode(list(ids), skip_special_tokens=True)
+            text: str = self.backend.decode(ids, skip_special_tokens=True)
         return text
 
-    def stream(self, prompt: Sequence[int] = ()) -> TextStream:
+    def stream(
+        self, prompt: Sequence[int] = (), shown: Mapping[int, str] = MappingProxyType({})
+    ) -> TextStream:
         """Return a new incremental detokeniser for the text after ``prompt``.
 
         After a prompt with any text the first word keeps the space that the beginning of a
         text would lose.
+
+        Args:
+            prompt: tokens before the text.
+            shown: texts of special tokens, which otherwise have none.
+
         """
         continued = any(self.written(token) for token in prompt)
-        return TextStream(self.written, self.scheme.joiner(continued=continued))
+        return TextStream(self.written, self.scheme.joiner(continued=continued), shown)
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a token as the vocabulary writes it."""
@@ -253,7 +275,10 @@ class Tokenizer:
         return found
 
     def written(self, token: int) -> str:
-        """Return a token as the vocabulary writes it; empty if decoding skips it."""
+        """Return a token as the vocabulary writes it; empty if decoding skips it.
+
+        An added token of a byte-level vocabulary, which is its own text, is spelled as one.
+        """
         found = self._written.get(token)
         if found is None:
             found = "" if token in self.special_ids else self.backend.id_to_token(token) or ""
@@ -277,7 +302,7 @@ class Tokenizer:
         hidden = self.special_ids | {self.bos_id, self.eos_id}
         found: list[bytes | None] = [None] * count
         for token in range(min(count, self.vocab_size)):
-            written = None if token in hidden else self.backend.id_to_token(token)
+            written = None if token in hidden else self.written(token)
             if written:
                 found[token] = self.scheme.bytes_of(written)
         return found
