@@ -65,7 +65,6 @@ _INSTEAD = {
     "max_new_tokens": "send max_tokens",
     "n_predict": "send max_tokens",
     "num_predict": "send max_tokens",
-    "repeat_penalty": "send repetition_penalty",
     "stop_sequences": "send stop",
     "reasoning": "send reasoning_effort",
     "think": "send enable_thinking",

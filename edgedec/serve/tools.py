@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgedec.grammar.llg import JSON_STYLE
+from edgedec.grammar.spec import without_unknown_formats
 from edgedec.serve.body import Body
 from edgedec.serve.errors import refused
 
@@ -81,7 +82,8 @@ def call_of(schemas: Mapping[str, Any]) -> str:
             raise refused("tools", "parameters as a JSON schema", schema)
         begin = json.dumps('{"name": ' + json.dumps(name) + ', "arguments": ', ensure_ascii=False)
         rules.append(f'call_{place}: {begin} arguments_{place} "}}"')
-        schema = {"type": "object", "x-guidance": JSON_STYLE, **(schema or {})}
+        own = without_unknown_formats(schema or {})
+        schema = {"type": "object", "x-guidance": JSON_STYLE, **own}
         # Two colons and an equals sign would make it another notation.
         rules.append(f"arguments_{place}: %json " + json.dumps(schema).replace("::=", ":\\u003a="))
     return "\n".join(rules) + "\n"

@@ -70,6 +70,7 @@ class ChatTemplate:
         self._declared = False
         if TOOL_USE in self._named:
             self._named[TOOL_USE]._declared = True
+        self._absent: dict[str, None] = dict.fromkeys(("tools", "documents"))
         self._depends: dict[str, bool] = {}
         self._forms: dict[bool, Form] = {}
         self._left_out: dict[Any, tuple[Form, list[str]]] = {}
@@ -126,12 +127,26 @@ class ChatTemplate:
         """Return the template's form, without looking at calls where there are none."""
         calling = bool(tools) or any(one["role"] == "tool" or "tool_calls" in one for one in talk)
         if False not in self._forms:
-            self._forms[False] = template_form.plain_form(self._tried)
+            self._forms[False] = self._plain_form()
         if calling and True not in self._forms:
             self._forms[True] = template_form.calling_form(
                 self._tried, self._forms[False], declared=self._declared
             )
         return self._forms[calling]
+
+    def _plain_form(self) -> Form:
+        """Return the form of texts, and learn how tools that are not there are given.
+
+        Transformers gives None, and others leave the variable out; templates expect either.
+        """
+        found = template_form.plain_form(self._tried)
+        if not template_form.arrives(self._tried, found):
+            self._absent = {}
+            other = template_form.plain_form(self._tried)
+            if template_form.arrives(self._tried, other):
+                return other
+            self._absent = dict.fromkeys(("tools", "documents"))
+        return found
 
     def _tried(self, messages: Sequence[dict[str, Any]], tools: Any) -> str:
         try:
@@ -173,9 +188,10 @@ class ChatTemplate:
                 (one, template_form.left_out(self._tried, one, talk, tools=bool(tools)))
                 for one in tried[: 1 + any(one["role"] == "system" for one in talk)]
             ]
+            taken = [(one, lost) for one, lost in found if lost is not None]
             if len(self._left_out) >= _SHAPES:
                 self._left_out.clear()
-            self._left_out[shape] = min(found, key=lambda one: len(one[1]))
+            self._left_out[shape] = min(taken, key=lambda one: len(one[1]), default=(form, []))
         return self._left_out[shape]
 
     # -- a conversation ----------------------------------------------------------------------------
@@ -242,10 +258,10 @@ class ChatTemplate:
     ) -> str:
         """Return what the template makes of these, as they are."""
         given = {
-            "documents": None,
+            **self._absent,
             **(variables or {}),
             "messages": list(messages),
-            "tools": list(tools) if tools else None,
+            **({"tools": list(tools)} if tools else {}),
             "add_generation_prompt": ending,
             **self._tokens,
         }

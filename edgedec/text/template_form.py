@@ -223,6 +223,11 @@ def _calling() -> list[Message]:
     ]
 
 
+def arrives(ask: Ask, form: Form) -> bool:
+    """Return whether a user's message does."""
+    return _arrives(ask, form, _talk("user"))
+
+
 def _arrives(ask: Ask, form: Form, talk: Sequence[Message]) -> bool:
     text = ask(*form.shaped(talk, None)).lower()
     return all(one["content"] in text for one in talk)
@@ -238,8 +243,10 @@ def shape_of(talk: Sequence[Message]) -> tuple[Any, ...]:
     )
 
 
-def left_out(ask: Ask, form: Form, talk: Sequence[Message], *, tools: bool) -> list[str]:
+def left_out(ask: Ask, form: Form, talk: Sequence[Message], *, tools: bool) -> list[str] | None:
     """Return the parts of a conversation that do not arrive, as the API names them.
+
+    None if the template refuses it.
 
     Args:
         ask: renders.
@@ -264,6 +271,4 @@ def left_out(ask: Ask, form: Form, talk: Sequence[Message], *, tools: bool) -> l
     if tools and form.tools and not form.declared and talk[-1]["role"] == "user":
         marks["tools"] = _NAME
     text = ask(*form.shaped(marked, [_TOOL] if tools else None)).lower()
-    if not text:  # its refusal of the words themselves is another matter
-        return []
-    return [name for name, mark in marks.items() if mark.lower() not in text]
+    return None if not text else [name for name, mark in marks.items() if mark.lower() not in text]
