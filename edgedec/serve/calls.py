@@ -61,7 +61,7 @@ class Calls:
     def push(self, text: str) -> str:
         """Take text; return what cannot be part of a call."""
         self._held += text
-        if self._begun and not any(char in text for char in "]}<"):
+        if self._begun and not any(char in text for char in "]}<>"):
             return ""
         shown = self._read(final=False)
         if self._begun:
