@@ -147,7 +147,7 @@ class Routes:
             raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
         if text is not None:
             return counting.encode(text), body.ignored
-        return counting.encode_chat(messages.read(talk), tools, **ending), body.ignored
+        return counting.encode_chat(messages.read(talk), tools, None, **ending), body.ignored
 
     # -- texts -----------------------------------------------------------------------------------
 

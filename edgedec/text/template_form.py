@@ -26,7 +26,6 @@ VARIABLE, IN_SYSTEM = "variable", "system"
 OBJECT, TEXT = "object", "text"
 NOTHING: tuple[dict[str, Any], ...] = ({"content": ""}, {"content": None}, {})
 
-_ROLES = ("user", "system", "assistant", "tool")
 _NAME, _KEY, _VALUE, _RESULT = "Zq_function", "zq_key", "Zq_value", "Zq_result"
 _TOOL: Message = {
     "type": "function",
@@ -154,13 +153,12 @@ def _without_system(talk: Sequence[Message]) -> list[Message]:
 def plain_form(ask: Ask) -> Form:
     """Return how a template takes texts: its system messages, and content as text or as parts."""
     form = Form(system=False)
-    for role in ("user", "assistant"):
-        talk = _talk("user", "assistant", "user") if role == "assistant" else _talk("user")
-        if not _arrives(ask, form, talk):
-            parts = dataclasses.replace(form, parts=form.parts | {role})
-            form = parts if _arrives(ask, parts, talk) else form
-    for parts in (form.parts, form.parts | {"system"}):
-        own = dataclasses.replace(form, system=True, parts=parts)
+    for role, talk in (("user", _talk("user")), ("assistant", _talk("user", "assistant", "user"))):
+        in_parts = dataclasses.replace(form, parts=form.parts | {role})
+        if not _arrives(ask, form, talk) and _arrives(ask, in_parts, talk):
+            form = in_parts
+    for more in ((), ("system",)):
+        own = dataclasses.replace(form, system=True, parts=form.parts.union(more))
         if _arrives(ask, own, _talk("system", "user")):
             return own
     return form
