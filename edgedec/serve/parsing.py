@@ -116,6 +116,12 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     choices = body.whole("n", 1, limits.choices) or 1
     parsed = _parsed(body, tools, wanted, chat=True)
     body.end()
+    template = prompts.template
+    if "documents" in variables and template is not None and not template.reads_documents:
+        raise ApiError(
+            400, "documents: the model's chat template does not read them: send them in a message",
+            param="documents",
+        )  # fmt: skip
     variables |= prompts.variables(options)
     listed = tools.given if tools else None
     prompt = prompts.encode_chat(talk, listed, variables, **ending)

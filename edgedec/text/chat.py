@@ -101,6 +101,12 @@ class ChatTemplate:
         tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
         return self._differs("tools", {}, {"tools": [tool]})
 
+    @property
+    def reads_documents(self) -> bool | None:
+        """As ``switches_thinking``, for documents to answer from."""
+        documents = {"documents": [{"title": "A", "text": "B"}]}
+        return self._differs("documents", {}, {"variables": documents})
+
     def _differs(self, what: str, *options: dict[str, Any]) -> bool | None:
         if what not in self._depends:
             try:

@@ -43,6 +43,11 @@ TALK = [
 ]
 
 
+OBJECT = "<C>{{ f.name }}{{ f.arguments | tojson }}"
+IN_JSON = '<C>time_in{"city": "Oslo"}'
+REFUSES = "{% if THIS %}{{ raise_exception('x') }}{% endif %}"
+
+
 def parts(role: str) -> str:
     """A template that reads the contents of one role as parts alone."""
     return (
@@ -123,24 +128,21 @@ def test_tools_that_no_form_carries_are_described() -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        ("<C>{{ f.name }}{{ f.arguments | tojson }}", '<C>time_in{"city": "Oslo"}'),
+        (OBJECT, IN_JSON),
         # DeepSeek joins texts; others print what they get (mlx-lm 1065).
-        ("<C>{{ f.name + f.arguments }}", '<C>time_in{"city": "Oslo"}'),
-        ("<C>{{ f.name }}{{ f.arguments }}", '<C>time_in{"city": "Oslo"}'),
+        ("<C>{{ f.name + f.arguments }}", IN_JSON),
+        ("<C>{{ f.name }}{{ f.arguments }}", IN_JSON),
         # Qwen3-Coder: each argument by itself.
         ("<C>{{ f.name }}{% for k, v in f.arguments | items %}<{{ k }}={{ v }}>{% endfor %}",
          "<C>time_in<city=Oslo>"),
         # Either, as the template says.
         ("<C>{{ f.name }}{{ f.arguments if f.arguments is string else f.arguments | tojson }}",
-         '<C>time_in{"city": "Oslo"}'),
-        ("{% if m.content is not none %}{{ raise_exception('x') }}{% endif %}"
-         "<C>{{ f.name }}{{ f.arguments | tojson }}", '<C>time_in{"city": "Oslo"}'),
-        ("{% if 'content' in m %}{{ raise_exception('x') }}{% endif %}"
-         "<C>{{ f.name }}{{ f.arguments | tojson }}", '<C>time_in{"city": "Oslo"}'),
+         IN_JSON),
+        (REFUSES.replace("THIS", "m.content is not none") + OBJECT, IN_JSON),
+        (REFUSES.replace("THIS", "'content' in m") + OBJECT, IN_JSON),
         # Mistral: ids of nine letters and digits.
-        ("{% if c.id | length != 9 %}{{ raise_exception('x') }}{% endif %}"
-         "<C>{{ c.id }}{{ f.name }}{{ f.arguments | tojson }}",
-         '<C>call00001time_in{"city": "Oslo"}'),
+        (REFUSES.replace("THIS", "c.id | length != 9") + "{{ c.id }}" + OBJECT,
+         "call00001" + IN_JSON),
     ],
 )  # fmt: skip
 def test_calls(call: str, text: str) -> None:
@@ -203,8 +205,10 @@ def test_text_beside_a_call_is_named_and_no_reason_to_refuse() -> None:
     assert ChatTemplate(kept).left_out(talk) == []
 
 
-CLOSED = LOOP + "<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}" \
-    "{% if add_generation_prompt %}<assistant>{% endif %}"  # fmt: skip
+CLOSED = (
+    LOOP + "<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
 
 
 @pytest.mark.parametrize(

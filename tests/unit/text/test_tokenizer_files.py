@@ -189,7 +189,7 @@ def test_what_is_damaged_is_refused(tmp_path: Path, files: dict[str, Any], says:
         TokenizerContent(tmp_path)
 
 
-# -- added tokens are text --------------------------------------------------------------------------
+# -- added tokens are text ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content", ["ø", "ö", "«", "ł", "Ġ", "éé", "Ø x", "思", "\u0120a"])
