@@ -182,8 +182,7 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
         former = ours.text("draft", drafting.names())  # its former name
         given["drafter"] = ours.text("drafter", drafting.names()) or former
         given["draft_length"] = ours.whole("draft_length", 0, 64)
-        think_tokens = ours.whole("think_tokens", -1, _MOST_TOKENS)
-        given["think_tokens"] = None if think_tokens == -1 else think_tokens
+        given["think_tokens"] = ours.whole("think_tokens", 0, _MOST_TOKENS)
     chosen = {name: value for name, value in given.items() if value is not None}
     drawn = {name: value for name, value in sampling.items() if value is not None}
     default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)

@@ -7,7 +7,7 @@ the first conversation and stays for the next turns.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from edgedec._support.sandbox import Limits, Refused, Sandbox, Stopped
@@ -71,7 +71,7 @@ class ChatTemplate:
         if TOOL_USE in self._named:
             self._named[TOOL_USE]._declared = True
         self._absent: dict[str, None] = dict.fromkeys(("tools", "documents"))
-        self._depends: dict[str, bool] = {}
+        self._switches: bool | None = None
         self._forms: dict[bool, Form] = {}
         self._left_out: dict[Any, tuple[Form, list[str]]] = {}
 
@@ -83,46 +83,65 @@ class ChatTemplate:
 
         None if it was stopped before that was known; it is rendered again when next asked.
         """
-        return self._differs("thinking", *({"variables": thinking(one)} for one in (True, False)))
+        if self._switches is None:
+            on_and_off = ({"variables": thinking(one)} for one in (True, False))
+            self._switches = self._differs(self.render, *on_and_off)
+        return self._switches
 
     @property
     def reads_effort(self) -> bool | None:
         """As ``switches_thinking``, for how much to think."""
-        return self._differs(EFFORT, *({"variables": {EFFORT: one}} for one in ("low", "high")))
+        return self._differs(
+            self.render, *({"variables": {EFFORT: one}} for one in ("low", "high"))
+        )
 
     @property
     def dated(self) -> bool | None:
         """As ``switches_thinking``, for the day on which it is rendered."""
-        return self._differs("day", {"now": 1e9}, {"now": 1.6e9})
+        return self._differs(self._conversation, {"now": 1e9}, {"now": 1.6e9})
 
     @property
     def takes_tools(self) -> bool | None:
         """As ``switches_thinking``: whether tools reach the model, listed or described."""
         tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
-        return self._differs("tools", {}, {"tools": [tool]})
+        return self._differs(self.render, {}, {"tools": [tool]})
 
     @property
     def reads_documents(self) -> bool | None:
         """As ``switches_thinking``, for documents to answer from."""
         documents = {"documents": [{"title": "A", "text": "B"}]}
-        return self._differs("documents", {}, {"variables": documents})
+        return self._differs(self.render, {}, {"variables": documents})
 
-    def _differs(self, what: str, *options: dict[str, Any]) -> bool | None:
-        if what not in self._depends:
-            try:
-                texts = {self._asked(_QUESTION, **one) for one in options}
-            except InputError:  # its own answer to these messages, which stays the same
-                texts = set()
-            except EdgedecError:
-                return None
-            self._depends[what] = len(texts) > 1
-        return self._depends[what]
+    def _differs(self, render: Callable[..., str], *options: dict[str, Any]) -> bool | None:
+        try:
+            return len({render(_QUESTION, **one) for one in options}) > 1
+        except InputError:  # its own answer to these messages, which stays the same
+            return False
+        except EdgedecError:
+            return None
 
-    def _asked(
-        self, messages: Sequence[dict[str, Any]], *, tools: Any = None, **options: Any
-    ) -> str:
-        one = self._for(tools, options.get("variables"))
-        return one._rendered(*one._form(messages, tools).shaped(messages, tools), **options)
+    def marks(self, opening: str, closing: str) -> bool:
+        """Return whether the template writes marks of thinking, or takes out what they mark.
+
+        Raises:
+            BundleError: it was stopped before that was known.
+
+        """
+        answer = {"role": "assistant", "content": f"zqthought{closing}zqanswer"}
+        known = {"role": "assistant", "content": "zqanswer", "reasoning_content": "zqthought"}
+        tried = [(_QUESTION, thinking(one)) for one in (True, False)]
+        tried += [([*_QUESTION, known], {}), ([*_QUESTION, known, *_QUESTION], {})]
+        texts = [self._text_or_nothing(talk, variables) for talk, variables in tried]
+        if any(mark in text for text in texts for mark in (opening, closing)):
+            return True
+        text = self._text_or_nothing([*_QUESTION, answer, *_QUESTION], {})
+        return "zqanswer" in text and "zqthought" not in text
+
+    def _text_or_nothing(self, talk: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+        try:
+            return self._conversation(talk, None, variables)
+        except InputError:
+            return ""
 
     def _for(self, tools: Any, variables: Mapping[str, Any] | None) -> ChatTemplate:
         """Return the model's template for a conversation with these."""
@@ -246,12 +265,18 @@ class ChatTemplate:
         return text if rest.startswith(" ") else text.rstrip()
 
     def _conversation(
-        self, talk: list[dict[str, Any]], tools: Any, variables: Any, *, ending: bool
+        self,
+        talk: list[dict[str, Any]],
+        tools: Any = None,
+        variables: Any = None,
+        *,
+        ending: bool = True,
+        now: float | None = None,
     ) -> str:
         one = self._for(tools, variables)
         form, _ = one._tried_forms(talk, tools)
         shaped, listed = form.shaped([_both_names(message) for message in talk], tools)
-        return one._rendered(shaped, listed, ending=ending, variables=variables)
+        return one._rendered(shaped, listed, ending=ending, variables=variables, now=now)
 
     def _rendered(
         self,

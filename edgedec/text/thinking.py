@@ -175,7 +175,7 @@ def _found(tokenizer: Tokenizer) -> Marks | None:
         return None
     names = START_MARK, CHANNEL, MESSAGE, END
     ids = {tokenizer.token_id(name): name for name in names}
-    if CHANNEL in template.source and None not in ids:
+    if None not in ids and template.marks(CHANNEL, END):
         known = {token: name for token, name in ids.items() if token is not None}
         gap = tokenizer.encode(_FINAL, add_special_tokens=False)
         by_name = {name: token for token, name in known.items()}
@@ -187,7 +187,7 @@ def _found(tokenizer: Tokenizer) -> Marks | None:
             gap = written[written.index(last) + 1 :] if last in written else []
             named = {first: opens, last: closes}
             return Tags(named, first, False, (last,), tuple(gap), opens, closes)
-        if opens in template.source or closes in template.source:
+        if template.marks(opens, closes):
             close = tokenizer.encode(closes, add_special_tokens=False)
             return Tags({}, None, False, tuple(close), (), opens, closes)
     return None

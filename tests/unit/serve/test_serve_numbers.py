@@ -82,7 +82,6 @@ CASES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("completion", {"stop": ""}, "stop", ()),
     ("completion", {"stop": ["", "a"]}, "stop", ("a",)),
     ("completion", {"logit_bias": []}, "logit_bias", {}),
-    ("completion", {"edgedec": {"think_tokens": -1}}, "think_tokens", None),
     ("chat", {"continue_final_message": True}, "max_new_tokens", UNLIMITED),
     ("chat", {"add_generation_prompt": True}, "max_new_tokens", UNLIMITED),
     ("generate", {"options": {"typical_p": 0.7, "tfs_z": 0.5, "num_gpu": -1}}, "top_k", 0),

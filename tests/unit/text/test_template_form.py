@@ -275,3 +275,21 @@ def test_what_a_template_depends_on_is_tried() -> None:
         assert template.reads_effort is depends
         assert template.dated is depends
         assert template.switches_thinking is depends
+
+
+@pytest.mark.parametrize(
+    ("source", "marks"),
+    [
+        (PLAIN + "{# <think> </think> #}", False),
+        ("{% set unused = '</think>' %}" + PLAIN, False),
+        (PLAIN + "{% if add_generation_prompt %}<A><think>{% endif %}", True),
+        (PLAIN + "{% if enable_thinking is false %}<think></think>{% endif %}", True),
+        (PLAIN.replace("m.content", "m.content.split('</' + 'think>')[-1]"), True),
+        (LOOP + "<{{ m.role }}>{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
+         "{% endif %}{{ m.content }}{% endfor %}", True),
+        (refusing("m.role == 'assistant'") + PLAIN, False),
+        (refusing("true"), False),
+    ],
+)  # fmt: skip
+def test_marks_of_thinking_are_those_that_it_writes_or_takes_out(source: str, marks: bool) -> None:
+    assert ChatTemplate(source).marks("<think>", "</think>") is marks
