@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
-import shutil
 from pathlib import Path
 from time import perf_counter
 
@@ -19,7 +17,6 @@ from edgedec.export import (
     draft_vocab,
     formats,
     head_export,
-    links,
     sample,
 )
 from edgedec.export import tokenizer as tok
@@ -46,6 +43,10 @@ _log = logging.getLogger("edgedec")
 _PARITY_TOKENS = 1024
 _SAMPLE_TOKENS = 384
 _PARITY_LEAST = 32
+# Bytes of tables of positions that any model may have, and parameters for each byte beyond them:
+# a sixteenth of the weights in int4. Formats without such tables compute positions as they run.
+_TABLES, _PARAMETERS_PER_BYTE, _FLOAT_BYTES = 16 << 20, 32, 4
+_NO_TABLES = {"gguf", "optimum"}
 
 
 def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
@@ -54,6 +55,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     keep_heap_small()  # layers of hundreds of megabytes are allocated and freed
     _check(options)
     sources = _sources(options)
+    options = _with_context(options, sources)
     head = _head(options, sources[0].checkpoint)
     taps = () if head is None else head.spec.taps
     jobs = {source.role: _jobs(options, source, sources, taps) for source in sources}
@@ -65,7 +67,8 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
             head = draft_vocab.of_head(head, sources[0], int(options.draft_vocab), texts)
         options = _check_texts(options, texts)
         for source in sources:
-            _copy_tokenizer(source.checkpoint.texts, folder / source.tokenizer)
+            if not (folder / source.tokenizer).exists():  # the pair shares it
+                tok.write(source.checkpoint.texts, folder / source.tokenizer)
         chat_pieces.write_pieces(folder / sources[0].tokenizer)  # of the target, which is asked
         reports = tuple(
             _export(source, weighed(job, sources, texts, folder, progress), folder, progress)
@@ -163,6 +166,29 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
                 f" the model only {rows}"
             )
     return sources
+
+
+def _with_context(options: ExportOptions, sources: list[GivenModel]) -> ExportOptions:
+    """Return the options with a context whose tables of positions are small beside the weights.
+
+    A context that was asked for is left as it is, and a shorter one is noted with the target.
+    """
+    target, spec = sources[0], sources[0].checkpoint.spec
+    ropes = [rope for rope in spec.ropes if rope is not None]
+    kinds = sum(rope not in ropes[:place] for place, rope in enumerate(ropes))
+    per_token = kinds * spec.rotary_dim * _FLOAT_BYTES
+    if options.max_context is not None or not per_token or set(options.formats) <= _NO_TABLES:
+        return options
+    most = max(_TABLES, spec.parameters // _PARAMETERS_PER_BYTE) // per_token
+    if most >= spec.max_context:
+        return options
+    whole = spec.max_context * per_token / 1e6
+    note = (
+        f"a context of {most} of {spec.max_context} tokens, whose tables of positions would take"
+        f" {whole:.0f} MB: --max-context asks for more"
+    )
+    sources[0] = dataclasses.replace(target, note=note)
+    return dataclasses.replace(options, max_context=most)
 
 
 def _head(options: ExportOptions, target: Checkpoint) -> HeadCheckpoint | None:
@@ -280,18 +306,8 @@ def _export(source: GivenModel, job: ExportJob, bundle: Path, progress: Progress
         columns=written.vocab_size,
         vocab_used=job.spec.vocab_used,
         errors=written.errors,
-        notes=(*filter(None, [source.note]), *job.notes, *written.notes),
+        notes=(*filter(None, [source.note]), *job.checkpoint.notes, *job.notes, *written.notes),
         max_context=written.max_context,
         parity=figures,
         draft_vocab=len(job.drafted) or None,
     )
-
-
-def _copy_tokenizer(source: Path, folder: Path) -> None:
-    if folder.exists():  # the pair shares it
-        return
-    folder.mkdir()
-    for name in tok.FILES:
-        if os.path.lexists(source / name):
-            with links.open_own(source, name) as stream, (folder / name).open("xb") as copy:
-                shutil.copyfileobj(stream, copy)

@@ -54,7 +54,7 @@ def pieces_of(template: ChatTemplate) -> ChatPieces | None:
 
     Where only its way with system messages is too much, the pieces have no such role.
     """
-    if "strftime_now" in template.source:  # tomorrow's text is another
+    if template.dated is not False:  # tomorrow's text is another
         return None
     for system in (True, False):
         try:

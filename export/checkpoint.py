@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,8 +31,20 @@ from edgedec.export.tensors import CanonicalTensors, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import is_head
 from edgedec.models.registry import spec_for
+from edgedec.models.sources import CANONICAL
 
 MAX_JSON_BYTES = 64 << 20
+_OWN_HEAD = (
+    "config.json ties the head to the embedding, and the files hold a head with other values:"
+    " lm_head is used as they hold it"
+)
+# Tensors that a decoder of text does without: tables that follow from config.json, masks, what
+# reads images and sound, and layers that predict further tokens.
+_KNOWN = re.compile(
+    r"rotary_(pos_)?emb\.|(attn|attention)\.(masked_)?bias$"
+    r"|(^|\.)(vision|visual|multi_modal|audio|image)|(^|\.)mtp|\.nextn"
+)
+_NAMED, _BLOCK = 4, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,7 @@ class Checkpoint:
         tensors: its weights, as a TensorReader.
         texts: the folder with its tokenizer and chat template; a folder's own.
         rounded: the type of weights that are quantised already; empty for others.
+        notes: what of its files is used in another way than they say, or not at all; one line each.
 
     """
 
@@ -55,6 +70,7 @@ class Checkpoint:
     tensors: SourceTensors
     texts: Path
     rounded: str = ""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def open(
@@ -91,9 +107,15 @@ class Checkpoint:
                 f"{path} is a head, which drafts for its target:"
                 f" edgedec export TARGET --head {path}"
             )
+        notes = []
         try:
             spec = spec_for(config)
             tensors = CheckpointTensors(path, spec)
+            if spec.tied and tensors.has_own_head():
+                spec = dataclasses.replace(spec, tied=False)
+                tensors = CheckpointTensors(path, spec)
+                notes.append(_OWN_HEAD)
+            notes += tensors.unused()
         except UnsupportedArchitecture as error:
             if outline is None:
                 raise UnsupportedArchitecture(
@@ -109,6 +131,7 @@ class Checkpoint:
             spec=spec,
             tensors=tensors,
             texts=path,
+            notes=tuple(notes),
         )
 
     @property
@@ -200,10 +223,20 @@ class CheckpointTensors:
     """
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
-        stored = _Stored(folder, spec)
+        self._stored = stored = _Stored(folder, spec)
         self.files = stored.files
         self.dtypes = stored.dtypes
         self._canonical = CanonicalTensors(stored, spec)
+
+    def has_own_head(self) -> bool:
+        """Return whether the files hold a head with other values than the embedding."""
+        return self._stored.has_own_head()
+
+    def unused(self) -> list[str]:
+        """Return a line that names tensors which no export reads, known kinds aside, or none."""
+        names = self._stored.unused()
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return [f"not used: {', '.join(names[:_NAMED])}{more}"] if names else []
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._canonical.shape(name)
@@ -247,7 +280,7 @@ class _Stored:
     """The tensors of the files, under the names that the spec uses."""
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
-        self._where = locate(folder)
+        self._where, self._spec = locate(folder), spec
         wanted = spec.stored()
         # Multimodal checkpoints and bare decoders use other prefixes.
         self._ours, embed = spec.prefixes[0], spec.origins()[spec.name("embed")].name
@@ -262,6 +295,32 @@ class _Stored:
                 raise CheckpointError(
                     f"{folder}: {name} is {list(self.shape(name))}, config.json says {list(shape)}"
                 )
+
+    def has_own_head(self) -> bool:
+        """See ``CheckpointTensors``; of a spec whose head is tied."""
+        names = [self._name(origin.name) for origin in (
+            self._spec.origins()[self._spec.name("embed")],
+            dataclasses.replace(self._spec, tied=False).origins()[CANONICAL["head"]],
+        )]  # fmt: skip
+        embed, head = (self._where.get(name) for name in names)
+        if embed is None or head is None or embed.shape(names[0]) != head.shape(names[1]):
+            return False
+        rows, columns = embed.shape(names[0])
+        step = max(1, _BLOCK // columns)
+        return any(
+            not np.array_equal(
+                embed.rows(names[0], start, min(start + step, rows)),
+                head.rows(names[1], start, min(start + step, rows)),
+            )
+            for start in range(0, rows, step)
+        )
+
+    def unused(self) -> list[str]:
+        """Return the tensors that no spec reads, without known kinds, by name."""
+        used = {self._name(name) for name in self._spec.stored()}
+        if self._spec.tied:  # the same values as the embedding's
+            used |= {name for name in self._where if name.endswith(CANONICAL["head"])}
+        return sorted(name for name in self._where.keys() - used if not _KNOWN.search(name))
 
     @property
     def files(self) -> frozenset[str]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from edgedec.errors import BundleError, CheckpointError
+from edgedec.export import links
 from edgedec.export.checkpoint import read_json
+from edgedec.text import tokenizer_files
 from edgedec.text.tokenizer import Tokenizer
 
 # What turns text into ids and back. Left out: truncation and padding, which are not part of a
 # text, and the post-processor: it adds tokens to the prompt, which the target's file decides.
 _PARTS = ("model", "added_tokens", "normalizer", "pre_tokenizer", "decoder")
 _FILE = "tokenizer.json"
-FILES = (_FILE, "tokenizer_config.json", "chat_template.jinja")
+_COPIED = (_FILE, tokenizer_files.CONFIG, tokenizer_files.TEMPLATE)
+FILES = (*_COPIED, *tokenizer_files.OTHERS)
 
 
 def check(folder: Path) -> None:
@@ -31,12 +36,36 @@ def check(folder: Path) -> None:
     raise CheckpointError(f"{folder} has no {_FILE}: get it from where the model came from{made}")
 
 
+def write(source: Path, folder: Path) -> None:
+    """Write a checkpoint's tokenizer into a new folder, finished.
+
+    Files are copied as they are unless other ones add to them.
+
+    Raises:
+        CheckpointError: a file leads outside.
+        BundleError: one is not as expected.
+
+    """
+    folder.mkdir()
+    tokenizer = Tokenizer.load(source)
+    if tokenizer.completed or any(os.path.lexists(source / one) for one in tokenizer_files.OTHERS):
+        (folder / _FILE).write_text(tokenizer.backend.to_str(), "utf-8", newline="\n")
+        config = json.dumps(tokenizer.config, indent=1, ensure_ascii=False)
+        (folder / tokenizer_files.CONFIG).write_text(config + "\n", "utf-8", newline="\n")
+        return
+    for name in _COPIED:
+        if os.path.lexists(source / name):
+            with links.open_own(source, name) as stream, (folder / name).open("xb") as copy:
+                shutil.copyfileobj(stream, copy)
+
+
 class TokenizerContent:
     """The content of a checkpoint's tokenizer.
 
     Attributes:
         vocab_size: one more than its largest id.
         model: its ``model``, merges as pairs.
+        raw: its ``tokenizer.json``, with what other files add to it.
 
     Raises:
         CheckpointError: there is no tokenizer.json, or it cannot be used.
@@ -46,11 +75,14 @@ class TokenizerContent:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         check(folder)
-        raw = read_json(folder / _FILE)
         try:
-            self.vocab_size = Tokenizer.load(folder).vocab_size
+            tokenizer = Tokenizer.load(folder)
         except BundleError as error:
             raise CheckpointError(str(error)) from None
+        self.vocab_size = tokenizer.vocab_size
+        text = tokenizer.backend.to_str() if tokenizer.completed else None
+        raw = read_json(folder / _FILE) if text is None else json.loads(text)
+        self.raw: dict[str, Any] = raw
         self.model = _plain_model(raw.get("model"))
         self._parts = {part: raw.get(part) for part in _PARTS} | {"model": self.model}
 

@@ -43,6 +43,7 @@ class StopRule:
         max_new_tokens: limit, at least 1.
         stop_strings: strings that end a generation.
         stream: turns tokens into text; needed for stop strings.
+        hidden: characters of the stream that are searched for and not shown.
 
     Attributes:
         reason: None while the text goes on, then ``"eos"``, ``"stop"`` or ``"length"``; other
@@ -60,6 +61,7 @@ class StopRule:
         max_new_tokens: int,
         stop_strings: Sequence[str] = (),
         stream: Detokenizer | None = None,
+        hidden: str = "",
     ) -> None:
         if max_new_tokens < 1:
             raise InputError(f"max_new_tokens {max_new_tokens}: expected 1 or more")
@@ -72,6 +74,7 @@ class StopRule:
         self._left = max_new_tokens
         self._stops = tuple(dict.fromkeys(stop_strings))
         self._stream: Detokenizer = stream or NoText()
+        self._hidden = dict.fromkeys(map(ord, hidden))
         self._held = ""
         self._pieces: list[str] = []
 
@@ -120,7 +123,7 @@ class StopRule:
             return ""
         text = self._release(self._stream.flush())
         if self.reason != "stop":
-            text, self._held = text + self._held, ""
+            text, self._held = text + self._held.translate(self._hidden), ""
         return text
 
     def _release(self, text: str) -> str:
@@ -131,10 +134,10 @@ class StopRule:
         match = self._first_match(known)
         if match is not None:
             self.reason, self._held = "stop", ""
-            return known[:match]
+            return known[:match].translate(self._hidden)
         safe = len(known) - self._undecided(known)
         self._held = known[safe:]
-        return known[:safe]
+        return known[:safe].translate(self._hidden)
 
     def _first_match(self, text: str) -> int | None:
         """Return where the stop string completed first begins; the longest of equals."""

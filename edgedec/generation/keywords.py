@@ -38,6 +38,7 @@ class TextOptions(TypedDict, total=False):
     think: bool | None
     think_tokens: int | None
     reasoning_effort: str | None
+    shown_tokens: tuple[str, ...]
     drafter: str | None
     draft_length: int | None
     ignore_eos: bool

@@ -60,6 +60,7 @@ class GenerateOptions:
         think_tokens: most tokens of thinking; its end is then forced, and the answer follows. They
             count among ``max_new_tokens``.
         reasoning_effort: ``low``, ``medium`` or ``high``, for templates that read it.
+        shown_tokens: names of special tokens that are shown in the text, where others have none.
         timeout: another name of ``timeout_s``, that of the command line.
         draft: the former name of ``drafter``, which is still accepted.
 
@@ -80,6 +81,7 @@ class GenerateOptions:
     think: bool | None = None
     think_tokens: int | None = None
     reasoning_effort: str | None = None
+    shown_tokens: tuple[str, ...] = ()
     timeout: InitVar[float | None] = field(default=None, kw_only=True)
     draft: InitVar[str | None] = field(default=None, kw_only=True)
 
@@ -89,6 +91,8 @@ class GenerateOptions:
         for name, value in present_names(given, FORMER).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "stop", _texts("stop", self.stop))
+        shown = _texts("shown_tokens", self.shown_tokens)
+        object.__setattr__(self, "shown_tokens", shown)
         object.__setattr__(self, "json_schema", _contents(self.json_schema))
         object.__setattr__(self, "grammar", _contents(self.grammar))
         self._check()

@@ -86,7 +86,6 @@ def _check_no_thinking(options: GenerateOptions) -> None:
 
 def _check_thinking(tokenizer: Tokenizer, options: GenerateOptions) -> None:
     """Refuse to ask for what the template does not have."""
-    from edgedec.text.chat import EFFORT
     from edgedec.text.thinking import marks_of
 
     template = tokenizer.chat_template
@@ -94,7 +93,7 @@ def _check_thinking(tokenizer: Tokenizer, options: GenerateOptions) -> None:
         return
     if options.think and marks_of(tokenizer) is None and not template.switches_thinking:
         raise InputError("think: the chat template of this model has no thinking: leave it out")
-    if options.reasoning_effort is not None and not template.reads(EFFORT):
+    if options.reasoning_effort is not None and not template.reads_effort:
         raise InputError("reasoning_effort: the chat template does not read it: leave it out")
 
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgedec._support.files import open_regular
 from edgedec.errors import InputError
@@ -18,6 +19,14 @@ from edgedec.errors import InputError
 JSON_SCHEMA, REGEX, GRAMMAR = "JSON schema", "regular expression", "grammar"
 # Larger ones are slow to compile: a list of 6,000 words takes a tenth of a second.
 MAX_BYTES = {JSON_SCHEMA: 256 << 10, REGEX: 16 << 10, GRAMMAR: 64 << 10}
+# Formats that llguidance follows; it refuses others.
+_FORMATS = frozenset((
+    "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri",
+    "uuid",
+))  # fmt: skip
+# Keywords of a schema with names of the user's own, and with values that are no schemas.
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_VALUES = ("const", "default", "enum", "examples", "required")
 # What JSON mode allows: any object.
 _ANY_OBJECT = {"type": "object"}
 
@@ -76,10 +85,28 @@ def json_schema(schema: object) -> Grammar:
     if not isinstance(schema, Mapping):
         raise InputError(f"the JSON schema is {schema!r:.60}: expected an object")
     try:
-        source = json.dumps(dict(schema))
+        source = json.dumps(without_unknown_formats(dict(schema)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the JSON schema cannot be written as JSON: {error}") from None
     return Grammar(JSON_SCHEMA, source)
+
+
+def without_unknown_formats(schema: Any) -> Any:
+    """Return a JSON schema without formats that no grammar is known for.
+
+    ``format`` is an annotation (JSON Schema 2020-12, Validation, 7.2.1): any text is allowed.
+    """
+    if isinstance(schema, list):
+        return [without_unknown_formats(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {}
+    for name, value in schema.items():
+        if name in _NAMED and isinstance(value, Mapping):
+            found[name] = {key: without_unknown_formats(one) for key, one in value.items()}
+        elif name != "format" or not isinstance(value, str) or value in _FORMATS:
+            found[name] = value if name in _VALUES else without_unknown_formats(value)
+    return found
 
 
 def regex(pattern: str) -> Grammar:

@@ -22,6 +22,11 @@ _BESIDE = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
+    "additional_chat_templates/rag.jinja",
 )
 _MAX_BESIDE_BYTES = 128 << 20
 # The most common quantisations, the most common first.

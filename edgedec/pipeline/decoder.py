@@ -36,6 +36,7 @@ from edgedec.text.tokenizer import ChatTokens, Tokenizer
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle
     from edgedec.grammar.grammars import Grammars
+    from edgedec.text.special_text import SpecialText
     from edgedec.text.thinking import Marks, Splitter
 
 # The shortest text after which it is asked whether the machine is hot.
@@ -170,13 +171,13 @@ class Decoder:
         default = GenerateOptions() if own is None else GenerateOptions(sampling=own)
         return with_changes(given or default, changes)
 
-    def _splitter(self, tokens: list[int]) -> Splitter | None:
+    def _splitter(self, tokens: list[int], options: GenerateOptions) -> Splitter | None:
         """Return what keeps the thinking of an answer apart; None if there can be none."""
         if (marks := self._marks(tokens)) is None:
             return None
         from edgedec.text.thinking import Splitter
 
-        return Splitter(self.tokenizer, marks, tokens)
+        return Splitter(self.tokenizer, marks, tokens, self._special(options).shown)
 
     def _marks(self, tokens: list[int]) -> Marks | None:
         """Return the marks that separate thinking from the answer.
@@ -188,6 +189,11 @@ class Decoder:
         from edgedec.text.thinking import marks_of
 
         return marks_of(self.tokenizer)
+
+    def _special(self, options: GenerateOptions) -> SpecialText:
+        from edgedec.text.special_text import special_text
+
+        return special_text(self.tokenizer, options.stop, options.shown_tokens)
 
     def _constraint(self, tokens: list[int], options: GenerateOptions) -> Constraint | None:
         """Return what the text must follow: a grammar, and the limit of the thinking before it."""
@@ -221,12 +227,14 @@ class Decoder:
             options.sampling, self.target.info.vocab_size, tokens,
             coupled=self.engine.rule.coupled, constraint=self._constraint(tokens, options),
         )  # fmt: skip
+        ends = self._special(options)
         stop = StopRule(
             eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
             # The end of the context is an ordinary limit, at which held-back text is emitted.
             max_new_tokens=min(options.max_new_tokens, room),
-            stop_strings=options.stop,
-            stream=splitter or self.tokenizer.stream(tokens),
+            stop_strings=ends.stops,
+            stream=splitter or self.tokenizer.stream(tokens, ends.shown),
+            hidden=ends.hidden,
         )
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         by_turns = bool(self._parts.parallel_engines)

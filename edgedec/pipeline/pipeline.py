@@ -254,7 +254,7 @@ class Pipeline(Decoder):
         """Return the stream of a text that has this place."""
         self._queue.check_open()
         tokens = tokens_of(self.tokenizer, prompt, messages, system, options)
-        splitter = self._splitter(tokens)
+        splitter = self._splitter(tokens, options)
         request = self._request(tokens, options, splitter)
         drafter, length = options.drafter, options.draft_length
         return Stream(

@@ -9,8 +9,8 @@ from typing import Any
 
 from edgedec.decoding.emission import Emission
 from edgedec.generation.result import Generation
+from edgedec.serve.calls import NAMES, Calls
 from edgedec.serve.parsing import ParsedRequest
-from edgedec.serve.tools import Calls
 from edgedec.text.tokenizer import Tokenizer
 
 Chunk = dict[str, Any]
@@ -59,7 +59,9 @@ class Writer:
             "created": int(time()),
             "model": name,
         }
-        self._calls = [Calls(parsed.tools) if parsed.tools else None for _ in parsed.works]
+        hidden = [name for name in NAMES if name in tokenizer.special_names]
+        self._calls = [Calls(parsed.tools, hidden) if parsed.tools else None for _ in parsed.works]
+        self._called = [0] * len(parsed.works)
         self._begun = [False] * len(parsed.works)
         self._lengths = [0] * len(parsed.works)
         self._echo = dict(enumerate(parsed.echo))  # those not given back yet
@@ -74,12 +76,14 @@ class Writer:
         calls = self._calls[choice]
         if calls is not None:
             text = calls.push(text)
-        if not (text or thinking or self._parsed.pieces or self._parsed.logprobs):
+        called = self._new_calls(choice)
+        if not (text or thinking or called or self._parsed.pieces or self._parsed.logprobs):
             return None
         chunk = self._chunk(choice, text, self._logprobs(choice, events), None)
-        if thinking:
+        if thinking or called:
             delta = chunk["choices"][0]["delta"]
-            delta["reasoning_content"] = thinking
+            delta |= {"reasoning_content": thinking} if thinking else {}
+            delta |= {"tool_calls": called} if called else {}
             if not text:
                 del delta["content"]
         if self._parsed.pieces:
@@ -102,15 +106,21 @@ class Writer:
             rest = calls.push(rest) + calls.finish()
         if rest:
             chunks.append(self._chunk(choice, rest, None, None))
-        if calls is not None and calls.found:
+        if called := self._new_calls(choice):
             chunk = self._chunk(choice, "", None, None)
-            numbered = [{"index": place, **call} for place, call in enumerate(calls.found)]
-            chunk["choices"][0]["delta"] = {"tool_calls": numbered}
+            chunk["choices"][0]["delta"] = {"tool_calls": called}
             chunks.append(chunk)
         last = self._chunk(choice, "", None, self._reason(choice, result))
         if self._chat:
             last["choices"][0]["delta"] = {}
         return [*chunks, {**last, "edgedec": figures(result)}]
+
+    def _new_calls(self, choice: int) -> list[Chunk]:
+        """Return the calls that no chunk has given yet."""
+        calls = self._calls[choice]
+        found = [] if calls is None else calls.found
+        begin, self._called[choice] = self._called[choice], len(found)
+        return [{"index": place, **call} for place, call in enumerate(found)][begin:]
 
     def usage(self) -> Chunk | None:
         """Return the chunk with the tokens of the whole request, if it was asked for."""

@@ -34,6 +34,9 @@ IGNORED = "X-Edgedec-Ignored"
 T = TypeVar("T")
 _JSON = "application/json"
 
+# What curl sends of itself, or nothing.
+_OF_CURL = ("application/x-www-form-urlencoded", "")
+
 
 class Routes:
     """The routes of one served model."""
@@ -138,12 +141,13 @@ class Routes:
         body, counting = Body(fields), self.served.counting
         body.get("model")
         text, talk = body.text("prompt"), body.get("messages")
+        tools, ending = body.rows("tools"), messages.ending(body)
         body.end()
         if (text is None) == (talk is None):
             raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
         if text is not None:
             return counting.encode(text), body.ignored
-        return counting.encode_chat(messages.read(talk)), body.ignored
+        return counting.encode_chat(messages.read(talk), tools, None, **ending), body.ignored
 
     # -- texts -----------------------------------------------------------------------------------
 
@@ -194,7 +198,8 @@ class Routes:
     ) -> T:
         """Return what becomes of a request's JSON, which must not be large or late.
 
-        Another site's page can send any other type without asking the browser's leave.
+        Another site's page can send any other type without asking the browser's leave. Ollama's
+        examples for curl send none, so its routes take that of what is no page.
 
         Args:
             request: the request.
@@ -203,7 +208,8 @@ class Routes:
 
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != _JSON:
+        plain = kind in _OF_CURL and request.url.path.startswith("/api/") and _of_curl(request)
+        if kind != _JSON and not plain:
             raise ApiError(
                 415,
                 f"Content-Type: expected {_JSON}, got {one_line(kind) or 'none'}: send the header"
@@ -217,6 +223,13 @@ class Routes:
             if len(raw) <= SHORT:
                 return await asyncio.to_thread(lambda: use(parsed(raw)))
             return await served.reader.run(partial(served.read_long, raw, use), len(raw))
+
+
+def _of_curl(request: Request) -> bool:
+    """Return whether a request has a body, and no browser says that a page sent it."""
+    headers = request.headers
+    empty = headers.get("content-length", "0") == "0"
+    return not (empty or any(name in headers for name in ("origin", "referer", "sec-fetch-site")))
 
 
 def _says_what(ignored: Sequence[str]) -> dict[str, str]:

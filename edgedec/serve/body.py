@@ -73,13 +73,24 @@ class Body:
         return self._fields.get(name)
 
     def whole(self, name: str, low: int, high: int) -> int | None:
-        """Return a whole number."""
+        """Return a whole number; 40.0 is one, since JSON does not tell them apart."""
         value = self.get(name)
         if value is None:
             return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise refused(self._where + name, f"a whole number from {low} to {high}", value)
         return value
+
+    def limit(self, name: str, most: int) -> int | None:
+        """Return a number of tokens, of which -1, and Ollama's -2, are ``most``: no limit."""
+        value = self.whole(name, -2, most)
+        if value == 0:
+            raise refused(
+                self._where + name, f"a whole number from 1 to {most}, or -1 for no limit", value
+            )
+        return most if value is not None and value < 0 else value
 
     def number(self, name: str, low: float, high: float) -> float | None:
         """Return a number."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
 
-_MOST = 4096
+_MOST, _MOST_DOCUMENTS = 4096, 64
 _TEXTS = ("text", "input_text", "output_text")
 
 
 def read(given: Any) -> list[dict[str, Any]]:
-    """Return messages as chat templates take them.
-
-    Content in parts is joined, content that is ``null`` is empty, and the arguments of tool calls
-    are objects.
+    """Return checked messages: content in parts is joined, and content that is null is empty.
 
     Raises:
         ApiError: they are not as expected.
@@ -24,6 +22,22 @@ def read(given: Any) -> list[dict[str, Any]]:
     if not isinstance(given, list) or not 0 < len(given) <= _MOST:
         raise ApiError(400, f"messages: expected a list of 1 to {_MOST} messages", param="messages")
     return [_message(one, f"messages[{place}]") for place, one in enumerate(given)]
+
+
+def ending(body: Body) -> dict[str, bool | None]:
+    """Return how a conversation ends, as ``ChatTemplate.render`` names it."""
+    return {name: body.flag(name) for name in ("add_generation_prompt", "continue_final_message")}
+
+
+def documents(body: Body) -> dict[str, Any]:
+    """Return the chat template's variable for documents, if there are any."""
+    given = body.rows("documents")
+    for one in given or ():
+        if not isinstance(one, dict) or not all(isinstance(part, str) for part in one.values()):
+            raise refused("documents", "objects with texts", one)
+    if given and len(given) > _MOST_DOCUMENTS:
+        raise refused("documents", f"at most {_MOST_DOCUMENTS}", len(given))
+    return {"documents": given} if given else {}
 
 
 def _message(given: Any, where: str) -> dict[str, Any]:
@@ -68,7 +82,7 @@ def _call(given: Any, where: str) -> dict[str, Any]:
     arguments = function.get("arguments", "{}")
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            json.loads(arguments)
         except (ValueError, RecursionError):
             raise refused(f"{where}.tool_calls", "arguments as JSON", arguments) from None
     return {**given, "function": {**function, "arguments": arguments}}

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
-from edgedec.serve import absent, described, parsing
+from edgedec.serve import absent, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Router
@@ -26,6 +26,8 @@ FOLLOWS = "0.6.4"
 _LOADING = (
     "f16_kv", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_thread",
     "numa", "penalize_newline", "repeat_last_n", "use_mlock", "use_mmap", "vocab_only",
+    # Samplers that Ollama itself no longer has.
+    "tfs_z", "typical_p",
 )  # fmt: skip
 # Fields of ``options`` that the translation hands on as they are.
 _SAME = (
@@ -109,11 +111,12 @@ class _About:
     def _abilities(self) -> dict[str, bool | None]:
         """Return what the model can do; None where its template failed to tell this time."""
         prompts = self._served.prompts
+        template = prompts.template
         return {
             "completion": True,
             "insert": prompts.infills,
-            "tools": described.possible(prompts),
-            "thinking": prompts.template is not None and prompts.template.switches_thinking,
+            "tools": template is not None and template.takes_tools,
+            "thinking": template is not None and template.switches_thinking,
         }
 
     def _check(self, fields: dict[str, Any]) -> None:
@@ -196,10 +199,7 @@ def _common(body: Body) -> dict[str, Any]:
         found["response_format"] = {"type": kind, **schema}
     options = body.part("options")
     if options is not None:
-        length = options.whole("num_predict", -2, _MOST_TOKENS)
-        if length == 0:
-            raise refused("options.num_predict", "-1 for no limit, or at least 1", length)
-        found["max_tokens"] = _MOST_TOKENS if (length or 0) < 0 else length
+        found["max_tokens"] = options.limit("num_predict", _MOST_TOKENS)
         found["repetition_penalty"] = options.number("repeat_penalty", 0, 100)
         found |= {name: options.get(name) for name in _SAME}
         options.end(_LOADING)

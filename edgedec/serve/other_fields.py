@@ -19,6 +19,10 @@ HARMLESS = frozenset({
     # Hints for speed, and how long a model stays loaded.
     "prediction", "draft_model", "cache_prompt", "id_slot", "slot_id", "n_keep", "keep_alive",
     "ttl", "timings_per_token", "return_progress",
+    # Of the context that the server was started with, and of routes to other servers.
+    "num_ctx", "repeat_last_n", "provider", "transforms", "route",
+    # Thinking and calls are always apart from the answer; grammars have one backend.
+    "reasoning_format", "include_reasoning", "parse_tool_calls", "guided_decoding_backend",
     # A wish about style, and a limit on calls, which models are not trained to follow here.
     "verbosity", "parallel_tool_calls",
     # Parameters of samplers that are off; their switches are in ``NEUTRAL``.
@@ -28,27 +32,42 @@ HARMLESS = frozenset({
 
 # Accepted at this value alone, at which they change nothing.
 NEUTRAL: dict[str, Any] = {
-    "add_generation_prompt": True,
+    "allowed_token_ids": [],
+    "bad_words": [],
     "best_of": 1,
-    "continue_final_message": False,
     "dry_multiplier": 0,
     "dynatemp_range": 0,
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
     "functions": [],
+    "guidance_scale": 1,
     "ignore_eos": False,
     "include_stop_str_in_output": False,
     "length_penalty": 1,
+    "lora": [],
     "min_keep": 0,
     "min_tokens": 0,
     "mirostat": 0,
     "mirostat_mode": 0,
     "modalities": ["text"],
+    "n_indent": 0,
     "n_probs": 0,
+    "post_sampling_probs": False,
+    "prompt_logprobs": 0,
+    "reasoning_budget": -1,
+    "response_fields": [],
+    "return_token_ids": False,
+    "return_tokens": False,
     "skip_special_tokens": True,
     "spaces_between_special_tokens": True,
+    "stop_token_ids": [],
+    "t_max_predict_ms": 0,
     "tfs_z": 1,
     "top_a": 0,
+    "top_n_sigma": -1,
     "typical_p": 1,
     "use_beam_search": False,
+    "watermark": False,
     "xtc_probability": 0,
 }
 
@@ -67,7 +86,6 @@ _INSTEAD = {
     "max_new_tokens": "send max_tokens",
     "n_predict": "send max_tokens",
     "num_predict": "send max_tokens",
-    "repeat_penalty": "send repetition_penalty",
     "stop_sequences": "send stop",
     "reasoning": "send reasoning_effort",
     "think": "send enable_thinking",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -9,8 +11,9 @@ from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
-from edgedec.serve import constraint, described, messages, thinking
+from edgedec.serve import constraint, messages, thinking
 from edgedec.serve.body import Body
+from edgedec.serve.calls import NAMES
 from edgedec.serve.errors import ApiError, refused
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
@@ -19,6 +22,8 @@ from edgedec.serve.tools import Tools
 
 _MOST_TOKENS, _COMPLETION_TOKENS = 1 << 24, 16
 _SEEDS = 1 << 63
+# Of top_p: the most likely token alone, which 0 means elsewhere.
+_LEAST = math.nextafter(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +100,32 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
         raise ApiError(400, "top_logprobs: needs logprobs: true", param="top_logprobs")
     given = _options(body, limits, prompts.sampling)
     variables, given["think"] = thinking.read(body)
-    longer = body.whole("max_completion_tokens", 1, _MOST_TOKENS)
+    longer = body.limit("max_completion_tokens", _MOST_TOKENS)
     if longer is not None:
         given["max_new_tokens"] = longer
-    talk = messages.read(body.get("messages"))
+    talk, ending = messages.read(body.get("messages")), messages.ending(body)
+    variables |= messages.documents(body)
     tools = Tools.read(body)
     if tools is not None and tools.grammar is not None:
         given["grammar"] = tools.grammar
+    if tools is not None:
+        given["shown_tokens"] = NAMES
     options = _made(
         {"max_new_tokens": _MOST_TOKENS, **given, "logprobs": (top or 0) if wanted else None}
     )
     choices = body.whole("n", 1, limits.choices) or 1
     parsed = _parsed(body, tools, wanted, chat=True)
     body.end()
+    template = prompts.template
+    if "documents" in variables and template is not None and not template.reads_documents:
+        raise ApiError(
+            400, "documents: the model's chat template does not read them: send them in a message",
+            param="documents",
+        )  # fmt: skip
     variables |= prompts.variables(options)
-    prompt = described.encode(talk, tools, prompts, variables)
+    listed = tools.given if tools else None
+    prompt = prompts.encode_chat(talk, listed, variables, **ending)
+    parsed.ignored.extend(prompts.left_out(talk, listed))
     _works(parsed, [prompt], options, choices, limits)
     return parsed
 
@@ -139,19 +155,25 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
         own: the sampling that the model asks for; None is the API's.
 
     """
+    top_p, top_k, seed = (
+        body.number("top_p", 0, 1), body.whole("top_k", -1, 1 << 31),
+        body.whole("seed", -_SEEDS, _SEEDS),
+    )  # fmt: skip
     sampling: dict[str, Any] = {
         "temperature": body.number("temperature", 0, 100),
-        "top_p": body.number("top_p", 0, 1),
-        "top_k": body.whole("top_k", 0, 1 << 31),
+        "top_p": _LEAST if top_p == 0 else top_p,
+        "top_k": 0 if top_k == -1 else top_k,
         "min_p": body.number("min_p", 0, 1),
-        "repetition_penalty": body.number("repetition_penalty", 0, 100),
+        "repetition_penalty": _first(
+            body.number(name, 0, 100) for name in ("repetition_penalty", "repeat_penalty")
+        ),
         "presence_penalty": body.number("presence_penalty", -2, 2),
         "frequency_penalty": body.number("frequency_penalty", -2, 2),
         "logit_bias": _bias(body),
-        "seed": body.whole("seed", -_SEEDS, _SEEDS),
+        "seed": None if seed == -1 else seed,
     }
     given: dict[str, Any] = {
-        "max_new_tokens": body.whole("max_tokens", 1, _MOST_TOKENS),
+        "max_new_tokens": body.limit("max_tokens", _MOST_TOKENS),
         "stop": _stops(body, limits),
     }
     given |= constraint.read(body.part("response_format"))
@@ -165,6 +187,10 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
     drawn = {name: value for name, value in sampling.items() if value is not None}
     default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)
     return {**chosen, "sampling": default | drawn}
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)
 
 
 def _made(given: dict[str, Any]) -> GenerateOptions:
@@ -201,14 +227,14 @@ def _stops(body: Body, limits: Limits) -> tuple[str, ...] | None:
     if not isinstance(found, list) or len(found) > limits.stops:
         raise refused("stop", f"a text, or a list of at most {limits.stops}", given)
     for one in found:
-        if not isinstance(one, str) or not 0 < len(one) <= limits.stop_chars:
-            raise refused("stop", f"texts of 1 to {limits.stop_chars} characters", one)
-    return tuple(found)
+        if not isinstance(one, str) or len(one) > limits.stop_chars:
+            raise refused("stop", f"texts of at most {limits.stop_chars} characters", one)
+    return tuple(filter(None, found))  # clients send [""] for none
 
 
 def _bias(body: Body) -> dict[int, float] | None:
     given = body.get("logit_bias")
-    if given is None:
+    if given is None or given == []:
         return None
     if not isinstance(given, dict):
         raise refused("logit_bias", "an object of token ids with numbers", given)

@@ -118,22 +118,17 @@ class Prompts:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        **ending: bool | None,
     ) -> ChatTokens:
         """Return the tokens of a conversation; see ``Tokenizer.encode_chat`` and ``encode``."""
-        return self.encode_rendered(self.render(messages, tools, variables))
-
-    def encode_rendered(self, text: str) -> ChatTokens:
-        """Return the tokens of a conversation's text."""
+        text = self._tokenizer.render(messages, tools, variables, **ending)
         return ChatTokens(self.encode(text, add_special_tokens=False))
 
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        """Return the text of a conversation; see ``Tokenizer.render``."""
-        return self._tokenizer.render(messages, tools, variables)
+    def left_out(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> list[str]:
+        """Return the text that the chat template leaves out; see ``ChatTemplate.left_out``."""
+        return [] if self.template is None else self.template.left_out(messages, tools)
 
     def variables(self, options: GenerateOptions) -> dict[str, Any]:
         """Return the chat template's variables that these options ask for."""

@@ -74,7 +74,7 @@ def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
         advice = _REFUSED.get(name, "leave it out")
         raise ApiError(400, f"{name}: {advice}", param=name)
     chat["messages"] = _messages(body)
-    longest = body.whole("max_output_tokens", 1, _MOST_TOKENS)
+    longest = body.limit("max_output_tokens", _MOST_TOKENS)
     if longest is not None:
         chat["max_completion_tokens"] = longest
     if (text := body.part("text")) is not None:

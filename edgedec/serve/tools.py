@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from edgedec.grammar.llg import JSON_STYLE
+from edgedec.grammar.spec import without_unknown_formats
 from edgedec.serve.body import Body
 from edgedec.serve.errors import refused
 
-# The format in which Hermes, Qwen and many others are trained to write a call.
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _MOST = 128
 
 
@@ -84,7 +82,8 @@ def call_of(schemas: Mapping[str, Any]) -> str:
             raise refused("tools", "parameters as a JSON schema", schema)
         begin = json.dumps('{"name": ' + json.dumps(name) + ', "arguments": ', ensure_ascii=False)
         rules.append(f'call_{place}: {begin} arguments_{place} "}}"')
-        schema = {"type": "object", "x-guidance": JSON_STYLE, **(schema or {})}
+        own = without_unknown_formats(schema or {})
+        schema = {"type": "object", "x-guidance": JSON_STYLE, **own}
         # Two colons and an equals sign would make it another notation.
         rules.append(f"arguments_{place}: %json " + json.dumps(schema).replace("::=", ":\\u003a="))
     return "\n".join(rules) + "\n"
@@ -96,78 +95,3 @@ def _name(tool: Any) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= 64:
         raise refused("tools", "functions with a name", tool)
     return name
-
-
-class Calls:
-    """Separates calls from the text around them, as it comes.
-
-    Args:
-        tools: what may be called.
-
-    Attributes:
-        found: the calls so far, as the API writes them.
-
-    """
-
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._held, self._shown = "", False
-        self.found: list[dict[str, Any]] = []
-
-    def push(self, text: str) -> str:
-        """Take text; return what cannot be part of a call."""
-        self._held += text
-        shown = ""
-        while (start := self._held.find(OPEN)) >= 0:
-            end = self._held.find(CLOSE, start)
-            if end < 0:
-                return self._show(shown, start)
-            after = end + len(CLOSE)
-            if self._take(self._held[start + len(OPEN) : end]):
-                shown = self._show(shown, start)
-                self._held = self._held[after - start :]
-            else:
-                shown = self._show(shown, after)
-        if not self._shown and not self.found and self._held.lstrip().startswith("{"):
-            return shown  # may be an unmarked call
-        return self._show(shown, len(self._held) - _begins(self._held))
-
-    def _show(self, shown: str, count: int) -> str:
-        """Return ``shown`` with this many more characters, which are no longer held back."""
-        more, self._held = self._held[:count], self._held[count:]
-        self._shown = self._shown or bool(more.strip())
-        return shown + more
-
-    def finish(self) -> str:
-        """Return the rest of the text; a whole text that is a call's JSON is a call."""
-        rest, self._held = self._held, ""
-        inside = rest.strip().removeprefix(OPEN)
-        return "" if inside and self._take(inside) else rest
-
-    def _take(self, text: str) -> bool:
-        try:
-            call = json.loads(text)
-        except (ValueError, RecursionError):
-            return False
-        name = call.get("name") if isinstance(call, dict) else None
-        if not isinstance(name, str) or name not in self._tools.names:
-            return False
-        arguments = call.get("arguments", call.get("parameters", {}))
-        if not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        self.found.append(
-            {
-                "id": f"call_{secrets.token_hex(12)}",
-                "type": "function",
-                "function": {"name": name, "arguments": arguments},
-            }
-        )
-        return True
-
-
-def _begins(text: str) -> int:
-    """Return how many of the last characters may begin a call."""
-    for size in range(min(len(OPEN) - 1, len(text)), 0, -1):
-        if OPEN.startswith(text[-size:]):
-            return size
-    return 0

@@ -46,21 +46,24 @@ def environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     )
     made.filters["tojson"] = _to_json
     made.globals["raise_exception"] = _raise_exception
-    made.globals["strftime_now"] = _strftime_now
     return made
 
 
-def _to_json(value: Any, indent: int | None = None, ensure_ascii: bool = False) -> str:
-    """Serialise to JSON as model files expect it: without HTML escapes."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Serialise to JSON as transformers' filter does, without HTML escapes."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _raise_exception(message: Any) -> None:
     raise jinja2.TemplateError(str(message))
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
 
 
 # -- the tasks ----------------------------------------------------------------------------------
@@ -71,10 +74,14 @@ class Renderer:
 
     def __init__(self) -> None:
         self._environment = environment()
+        self._environment.globals["strftime_now"] = self._strftime_now
+        self._now: float | None = None
         self._compiled: dict[str, jinja2.Template] = {}
 
     def render(self, task: Mapping[str, Any]) -> str:
         """Return the text of ``source`` with ``variables``, of at most ``max_chars``.
+
+        ``now``, in seconds, is the time that it is rendered at; None is the clock's.
 
         Raises:
             Refusal: of kind ``source``, it is not Jinja; of kind ``messages``, the template
@@ -83,12 +90,17 @@ class Renderer:
 
         """
         template = self._template(task["source"])
+        self._now = task.get("now")
         try:
             return _joined(template.generate(**task["variables"]), task["max_chars"])
         except (Exhausted, MemoryError):
             raise
         except Exception as error:  # a template is a program and may raise anything
             raise Refusal(MESSAGES, _line(error)) from None
+
+    def _strftime_now(self, form: str) -> str:
+        now = datetime.now() if self._now is None else datetime.fromtimestamp(self._now)
+        return now.strftime(form)
 
     def _template(self, source: str) -> jinja2.Template:
         found = self._compiled.get(source)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from edgedec.errors import BundleError
@@ -133,6 +134,12 @@ def byte_of_char() -> dict[str, int]:
 
 
 _BYTES = byte_of_char()
+_CHARS = {byte: char for char, byte in _BYTES.items()}
+
+
+def byte_spelled(text: str) -> str:
+    """Return a text as a byte-level vocabulary writes it."""
+    return "".join(_CHARS[byte] for byte in text.encode("utf-8", "replace"))
 
 
 def _byte_level(token: str) -> bytes:
@@ -152,7 +159,9 @@ class ByteLevelJoiner:
         return self._utf8.decode(_byte_level(token))
 
     def flush(self) -> str:
-        return self._utf8.decode(b"", final=True)
+        text = self._utf8.decode(b"", final=True)
+        self._utf8.reset()
+        return text
 
 
 class PieceJoiner:
@@ -211,14 +220,22 @@ class TextStream:
     Args:
         written: returns a token as the vocabulary writes it; empty if decoding skips it.
         joiner: of this text.
+        shown: texts of special tokens that are shown; the others have none.
 
     """
 
-    def __init__(self, written: Callable[[int], str], joiner: Joiner) -> None:
-        self._written, self._joiner = written, joiner
+    def __init__(
+        self,
+        written: Callable[[int], str],
+        joiner: Joiner,
+        shown: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        self._written, self._joiner, self._shown = written, joiner, shown
 
     def push(self, token: int) -> str:
         """Return the text this token completes; often nothing."""
+        if (shown := self._shown.get(token)) is not None:
+            return self._joiner.flush() + shown
         written = self._written(token)
         return self._joiner.push(written) if written else ""
 

@@ -6,9 +6,11 @@ opens for it (DeepSeek-R1), and harmony's channels (gpt-oss), whose messages hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,6 +21,8 @@ START_MARK, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "
 _ANALYSIS, _FINAL = "analysis", f"{START_MARK}assistant{CHANNEL}final{MESSAGE}"
 # What stands between the end of the thinking and the answer, as templates write it.
 _GAP = "\n\n"
+# Whom a message of harmony is for.
+_CALLED = re.compile(r"to=functions\.[\w.-]+")
 _SPACE = " \t\r\n"
 # Tokens at a prompt's end in which a mark is looked for, and characters of a message's header.
 _TAIL_TOKENS, _MOST_HEADER = 32, 256
@@ -171,7 +175,7 @@ def _found(tokenizer: Tokenizer) -> Marks | None:
         return None
     names = START_MARK, CHANNEL, MESSAGE, END
     ids = {tokenizer.token_id(name): name for name in names}
-    if CHANNEL in template.source and None not in ids:
+    if None not in ids and template.marks(CHANNEL, END):
         known = {token: name for token, name in ids.items() if token is not None}
         gap = tokenizer.encode(_FINAL, add_special_tokens=False)
         by_name = {name: token for token, name in known.items()}
@@ -183,7 +187,7 @@ def _found(tokenizer: Tokenizer) -> Marks | None:
             gap = written[written.index(last) + 1 :] if last in written else []
             named = {first: opens, last: closes}
             return Tags(named, first, False, (last,), tuple(gap), opens, closes)
-        if opens in template.source or closes in template.source:
+        if template.marks(opens, closes):
             close = tokenizer.encode(closes, add_special_tokens=False)
             return Tags({}, None, False, tuple(close), (), opens, closes)
     return None
@@ -208,14 +212,23 @@ class Splitter:
         tokenizer: of the model.
         marks: of the model.
         prompt: the conversation, ready for the assistant's turn.
+        shown: texts of special tokens, see ``Tokenizer.stream``. With one of harmony's channels
+            a call begins with whom it is for.
 
     Attributes:
         thinking: its text so far.
 
     """
 
-    def __init__(self, tokenizer: Tokenizer, marks: Marks, prompt: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        marks: Marks,
+        prompt: Sequence[int],
+        shown: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self._tokenizer, self._marks, self._prompt = tokenizer, marks, prompt
+        self._shown_tokens = shown
         self._place = begin(tokenizer, marks, prompt)
         self._stream = tokenizer.stream(prompt)
         self._gap, self._answered = "", False
@@ -227,7 +240,12 @@ class Splitter:
         """Return the answer's text that this token completes; often nothing."""
         before, known = self._place.phase, len(self.thinking)
         name = self._marks.ids.get(token)
-        answer = self._read(self._stream.push(token)) if name is None else self._marked(token, name)
+        if name is not None:
+            answer = self._marked(token, name)
+        elif (shown := self._shown_tokens.get(token)) is not None:  # never part of the thinking
+            answer = self._read(self._stream.flush()) + shown
+        else:
+            answer = self._read(self._stream.push(token))
         apart = before is not Phase.ANSWER
         if apart and self._place.phase is Phase.ANSWER:
             apart = self._thought
@@ -255,10 +273,16 @@ class Splitter:
     def _marked(self, token: int, name: str) -> str:
         answer = self._read(self._stream.flush())
         self._stream = self._tokenizer.stream(self._prompt)
+        to = _CALLED.search(self._place.held) if name == MESSAGE else None
         place, pieces = self._marks.read(self._place, name, mark=True)
         self._move(place)
-        shown = token not in self._tokenizer.special_ids
-        return answer + self._shown(pieces if shown else [])
+        if token in self._tokenizer.special_ids:
+            pieces = []
+        if to is not None and CHANNEL in self._shown_tokens.values():
+            pieces = [(Phase.ANSWER, f"{CHANNEL}{to[0]}{MESSAGE}")]
+        elif (text := self._shown_tokens.get(token, name)) != name:
+            pieces = [(Phase.ANSWER, text)]  # stands for it in a stop string
+        return answer + self._shown(pieces)
 
     def _read(self, text: str) -> str:
         if not text:

@@ -10,22 +10,23 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError
-from edgedec.text import tokenizer_check
-from edgedec.text.detokenize import Scheme, TextStream
+from edgedec.text import tokenizer_check, tokenizer_files
+from edgedec.text.detokenize import Scheme, TextStream, byte_spelled
 from edgedec.text.tokenizer_check import one_line_errors
+from edgedec.text.tokenizer_files import CONFIG, MAX_CONFIG_BYTES, TEMPLATE, TOKENIZER, token_text
 
 if TYPE_CHECKING:
     import tokenizers
 
     from edgedec.text.chat import ChatTemplate
 
-TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+__all__ = ["CONFIG", "MAX_CONFIG_BYTES", "TEMPLATE", "TOKENIZER", "ChatTokens", "Tokenizer"]
 MAX_TOKENIZER_BYTES = 128 << 20
-MAX_CONFIG_BYTES = 8 << 20
 Read = Callable[[str, int], "bytes | None"]
 
 
@@ -42,30 +43,45 @@ class Tokenizer:
         special_names: spellings that ``encode`` turns into one of them.
         bos_token, eos_token: as ``tokenizer_config.json`` names them, or None.
         backend: the library's tokenizer.
+        config: ``tokenizer_config.json`` with what other files add to it.
+        completed: whether ``backend`` has more than ``tokenizer.json``.
 
     """
+
+    completed = False
 
     def __init__(self, backend: tokenizers.Tokenizer, config: dict[str, Any]) -> None:
         # A file may ask for truncation or padding, which do not belong in a prompt.
         backend.no_truncation()
         backend.no_padding()
         self.backend = backend
-        self._config = config
+        self.config = config
         decoder = backend.decoder
         self.scheme = Scheme.read(None if decoder is None else json.loads(decoder.__getstate__()))
         self.vocab_size: int = 1 + max(backend.get_vocab(with_added_tokens=True).values())
-        special = {i: t for i, t in backend.get_added_tokens_decoder().items() if t.special}
+        added = backend.get_added_tokens_decoder()
+        special = {i: t for i, t in added.items() if t.special}
+        # Text as it is, also where its letters are those that a byte-level vocabulary gives bytes.
+        literal = {
+            i: t.content for i, t in added.items() if self.scheme.byte_level and not t.special
+        }
+        self._literal = {
+            id: byte_spelled(text)
+            for id, text in literal.items()
+            if self.scheme.bytes_of(text) != text.encode("utf-8", "replace")
+        }
         self.special_ids = frozenset(special)
         self.special_names = frozenset(token.content for token in special.values())
-        self.bos_token = _token_text(config.get("bos_token"))
-        self.eos_token = _token_text(config.get("eos_token"))
-        self._written: dict[int, str] = {}
+        self.bos_token = token_text(config.get("bos_token"))
+        self.eos_token = token_text(config.get("eos_token"))
+        self._written: dict[int, str] = dict(self._literal)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Read a folder with ``tokenizer.json``, or that file itself.
 
-        ``tokenizer_config.json`` and ``chat_template.jinja`` are read if they are next to it.
+        ``tokenizer_config.json`` and the other files of a checkpoint are read if they are next to
+        it (``tokenizer_files``).
 
         Raises:
             BundleError: missing, too large, not a tokenizer, or with an unsupported decoder.
@@ -75,7 +91,7 @@ class Tokenizer:
         file = path / TOKENIZER if path.is_dir() else path
 
         def read(name: str, limit: int) -> bytes | None:
-            beside = file if name == TOKENIZER else file.with_name(name)
+            beside = file if name == TOKENIZER else file.parent / name
             return _read(beside, limit) if beside == file or os.path.lexists(beside) else None
 
         return cls.read(read, file)
@@ -98,18 +114,18 @@ class Tokenizer:
 
         def text(name: str, limit: int) -> str | None:
             data = read(name, limit)
-            return None if data is None else _decoded(data, file.with_name(name))
+            return None if data is None else _decoded(data, file.parent / name)
 
         tokenizer = text(TOKENIZER, MAX_TOKENIZER_BYTES)
         if tokenizer is None:
             raise BundleError(f"{file}: expected this file: export or copy the bundle again")
         backend = tokenizer_check.load(tokenizer, file)
-        beside = text(CONFIG, MAX_CONFIG_BYTES)
-        config = {} if beside is None else _object(beside, file.with_name(CONFIG))
-        template = text(TEMPLATE, MAX_CONFIG_BYTES)
-        if template is not None:
-            config["chat_template"] = template
-        return cls(backend, config)
+        config = tokenizer_files.read_config(text, file)
+        with one_line_errors(f"{file}: its tokens cannot be added"):
+            completed = tokenizer_files.complete(backend, config, file)
+        found = cls(backend, config)
+        found.completed = completed
+        return found
 
     @property
     def bos_id(self) -> int | None:
@@ -124,15 +140,18 @@ class Tokenizer:
     @functools.cached_property
     def chat_template(self) -> ChatTemplate | None:
         """The template of the files, or None; BundleError if it cannot be used."""
-        source = self._config.get("chat_template")
-        if isinstance(source, list):  # several by name, including the one for conversations
-            named = {t.get("name"): t.get("template") for t in source if isinstance(t, dict)}
-            source = named.get("default")
-        if not isinstance(source, str):
+        named = tokenizer_files.templates(self.config)
+        if "default" not in named:
             return None
         from edgedec.text.chat import ChatTemplate
 
-        return ChatTemplate(source, bos_token=self.bos_token or "", eos_token=self.eos_token or "")
+        return ChatTemplate(
+            named["default"],
+            bos_token=self.bos_token or "",
+            eos_token=self.eos_token or "",
+            named=named,
+            tokens=tokenizer_files.special_tokens(self.config),
+        )
 
     def encode(
         self, text: str, *, add_special_tokens: bool = True, aside: bool = False
@@ -172,18 +191,28 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool | None = None,
     ) -> ChatTokens:
         """Return the token ids of a conversation, ready for the assistant's turn.
 
         Args:
             messages: see ``ChatTemplate.render``.
             tools, variables: likewise.
+            add_generation_prompt: end with the beginning of the assistant's turn; None does so
+                unless the last message is continued.
+            continue_final_message: end within the last message, which the model goes on with; None
+                does so if it is the assistant's text.
 
         Raises:
-            InputError: there is no template, or it refuses the messages.
+            InputError: there is no template, or it refuses the messages or leaves one out.
 
         """
-        text = self.render(messages, tools, variables)
+        text = self.render(
+            messages, tools, variables, add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+        )  # fmt: skip
         return ChatTokens(self.encode(text, add_special_tokens=False))
 
     def render(
@@ -191,12 +220,20 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool | None = None,
     ) -> str:
         """Return the text of a conversation; see ``encode_chat``."""
         template = self.chat_template
         if template is None:
             raise InputError("this bundle has no chat template: give a plain prompt instead")
-        return template.render(messages, tools=tools, variables=variables)
+        from edgedec.text.chat import ending
+
+        ends = ending(messages, add_generation_prompt, continue_final_message)
+        text = template.render(messages, tools=tools, variables=variables, **ends)
+        template.left_out(messages, tools)
+        return text
 
     @functools.cached_property
     def longest_token(self) -> int | None:
@@ -208,18 +245,29 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids``; special tokens and ids that are not tokens are skipped."""
+        ids = list(ids)
+        if not self._literal.keys().isdisjoint(ids):  # the library takes them for bytes
+            stream = self.stream()
+            return "".join(map(stream.push, ids)) + stream.flush()
         with one_line_errors("the tokenizer cannot decode these tokens"):
-            text: str = self.backend.decode(list(ids), skip_special_tokens=True)
+            text: str = self.backend.decode(ids, skip_special_tokens=True)
         return text
 
-    def stream(self, prompt: Sequence[int] = ()) -> TextStream:
+    def stream(
+        self, prompt: Sequence[int] = (), shown: Mapping[int, str] = MappingProxyType({})
+    ) -> TextStream:
         """Return a new incremental detokeniser for the text after ``prompt``.
 
         After a prompt with any text the first word keeps the space that the beginning of a
         text would lose.
+
+        Args:
+            prompt: tokens before the text.
+            shown: texts of special tokens, which otherwise have none.
+
         """
         continued = any(self.written(token) for token in prompt)
-        return TextStream(self.written, self.scheme.joiner(continued=continued))
+        return TextStream(self.written, self.scheme.joiner(continued=continued), shown)
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a token as the vocabulary writes it."""
@@ -227,7 +275,10 @@ class Tokenizer:
         return found
 
     def written(self, token: int) -> str:
-        """Return a token as the vocabulary writes it; empty if decoding skips it."""
+        """Return a token as the vocabulary writes it; empty if decoding skips it.
+
+        An added token of a byte-level vocabulary, which is its own text, is spelled as one.
+        """
         found = self._written.get(token)
         if found is None:
             found = "" if token in self.special_ids else self.backend.id_to_token(token) or ""
@@ -251,7 +302,7 @@ class Tokenizer:
         hidden = self.special_ids | {self.bos_id, self.eos_id}
         found: list[bytes | None] = [None] * count
         for token in range(min(count, self.vocab_size)):
-            written = None if token in hidden else self.backend.id_to_token(token)
+            written = None if token in hidden else self.written(token)
             if written:
                 found[token] = self.scheme.bytes_of(written)
         return found
@@ -273,19 +324,3 @@ def _decoded(data: bytes, file: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BundleError(f"{file}: not UTF-8 at byte {error.start}: the file is damaged") from None
-
-
-def _object(text: str, file: Path) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise BundleError(f"{file}: expected a JSON object: the file is damaged")
-    return parsed
-
-
-def _token_text(entry: Any) -> str | None:
-    """Return a token in ``tokenizer_config.json``: text, or an object that contains it."""
-    text = entry.get("content") if isinstance(entry, dict) else entry
-    return text if isinstance(text, str) else None

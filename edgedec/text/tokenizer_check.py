@@ -92,7 +92,7 @@ def one_line_errors(expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except MemoryError:
+    except (MemoryError, BundleError):
         raise
     except BaseException as error:
         panicked = any(kind.__name__ == "PanicException" for kind in type(error).__mro__)

@@ -11,9 +11,8 @@ from typing import Any
 import gguf
 from tokenizers import Tokenizer as Backend
 
-from edgedec._support.model_path import utf8
 from edgedec.errors import ExportError
-from edgedec.export.checkpoint import Checkpoint, read_json
+from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.gguf.pretokenizers import name_for
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.text.tokenizer import Tokenizer
@@ -26,8 +25,7 @@ _NEVER = -1e4
 
 def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int) -> dict[str, Any]:
     """Return all ``tokenizer.*`` keys for ``rows`` of vocabulary; ExportError if GGUF has none."""
-    raw = read_json(checkpoint.texts / "tokenizer.json")
-    model = content.model
+    raw, model = content.raw, content.model
     if model.get("type", "BPE") != "BPE":
         raise ExportError(
             f"{checkpoint.path}: a tokenizer of type {model.get('type')!r} has no GGUF form here,"
@@ -38,7 +36,7 @@ def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int)
     if model.get("byte_fallback"):
         keys = _pieces(raw, model, tokens)
     else:
-        keys = _byte_level(checkpoint.texts, model)
+        keys = _byte_level(checkpoint.path, Tokenizer.load(checkpoint.texts).backend, model)
     keys["tokenizer.ggml.tokens"] = tokens
     keys["tokenizer.ggml.token_type"] = _kinds(content, tokens, added, model)
     return keys | _specials(checkpoint)
@@ -76,9 +74,8 @@ def _kinds(
     return kinds
 
 
-def _byte_level(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
+def _byte_level(folder: Path, backend: Backend, model: dict[str, Any]) -> dict[str, Any]:
     """Return the keys of a GPT-2 tokenizer: words by a regular expression, merges over bytes."""
-    backend = Backend.from_file(utf8(folder / "tokenizer.json"))
     if backend.normalizer is not None:
         kind = json.loads(backend.normalizer.__getstate__())["type"]
         # NFC rarely changes a text, and llama.cpp's own conversion ignores it as well.

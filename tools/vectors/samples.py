@@ -58,7 +58,7 @@ SAMPLES = {
     "gemma3": _sample("gemma3", bos="<bos>"),
     "phi3": _sample("phi3"),
     # Alternating turns that a system message breaks.
-    "mistral1": _sample("mistral1", system=False, bos="<s>", eos="</s>"),
+    "mistral1": _sample("mistral1", bos="<s>", eos="</s>"),
     # The system message stands in the first user's brackets.
     "mistral2": _sample("mistral2", bos="<s>", eos="</s>"),
     # The system message stands in the last user's brackets: pieces without system messages.

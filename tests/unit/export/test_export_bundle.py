@@ -249,3 +249,29 @@ def test_the_manifest_names_no_machine(target, out, tmp_path):
     moved = tmp_path / "moved"
     shutil.move(out, moved)
     Bundle.open(moved, verify=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "kept"),
+    [
+        ({"max_position_embeddings": 1 << 20}, None, True),
+        ({"max_position_embeddings": 4 << 20}, None, True),
+        ({"max_position_embeddings": 2048}, None, False),
+        ({"max_position_embeddings": 1 << 18}, 1 << 18, False),
+    ],
+)
+def test_tables_of_positions_grow_with_the_context_that_was_asked_for(
+    tmp_path, changes, asked, kept
+):
+    source = tiny_checkpoint(tmp_path / "long", **changes)
+    out = tmp_path / "bundle"
+    report = export_bundle(
+        ExportOptions(source, out, weights="fp32", parity=False, max_context=asked)
+    )
+    context = Bundle.open(out).target.dims["max_context"]
+    limit = changes["max_position_embeddings"]
+    assert (context < limit) is kept
+    notes = [note for note in report.models[0].notes if "tables of positions" in note]
+    assert len(notes) == kept
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    assert (size < 24 << 20) or not kept

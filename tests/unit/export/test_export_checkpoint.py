@@ -321,3 +321,58 @@ def test_the_mask_of_a_parallel_draft(folder):
         with pytest.raises(CheckpointError, match=r"pard_token .* is not a token") as caught:
             _ = Checkpoint.open(folder).mask_token
         assert "\n" not in str(caught.value)
+
+
+def noted(tmp_path, tensors, **changes):
+    return Checkpoint.open(save_checkpoint(tmp_path / "noted", CONFIG | changes, tensors))
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["model.layers.0.self_attn.q_proj.bias"], True),
+        (["model.layers.0.mlp.extra.weight"], True),
+        (["model.layers.99.mlp.up_proj.weight"], True),
+        (["model.norm.bias"], True),
+        (["classifier.weight"], True),
+        (["model.layers.0.self_attn.q_proj.lora_A.weight"], True),
+        # Kinds that a decoder of text does without.
+        (["model.layers.0.self_attn.rotary_emb.inv_freq"], False),
+        (["transformer.h.0.attn.bias", "transformer.h.0.attn.masked_bias"], False),
+        (["vision_tower.layers.0.weight", "multi_modal_projector.weight"], False),
+        (["model.mtp_layers.0.input_proj.weight"], False),
+        ([], False),
+    ],
+)
+def test_tensors_that_no_export_reads_are_named(tmp_path, tensors, more, named):
+    found = noted(tmp_path, tensors | {name: np.ones(4, np.float32) for name in more})
+    assert found.notes == ((f"not used: {more[0]}",) if named else ())
+
+
+def test_of_many_tensors_the_first_are_named(tmp_path, tensors):
+    many = {f"other.{index}": np.ones(2, np.float32) for index in range(9)}
+    (note,) = noted(tmp_path, tensors | many).notes
+    assert note == "not used: other.0, other.1, other.2, other.3 and 5 more"
+
+
+def test_a_head_that_contradicts_the_configuration_is_kept(tmp_path, tensors):
+    # As transformers 5 and llama.cpp's converter do.
+    assert not SPEC.tied
+    own = noted(tmp_path / "own", tensors, tie_word_embeddings=True)
+    assert not own.spec.tied
+    np.testing.assert_array_equal(read(own.tensors, "lm_head.weight"), tensors["lm_head.weight"])
+    (note,) = own.notes
+    assert note.startswith("config.json ties the head to the embedding, and the files hold a head")
+    # The controls: the same values, and no head at all.
+    same = tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]}
+    without = {name: value for name, value in tensors.items() if name != "lm_head.weight"}
+    for place, stored in (("same", same), ("without", without)):
+        tied = noted(tmp_path / place, stored, tie_word_embeddings=True)
+        assert (tied.spec.tied, tied.notes) == (True, ())
+
+
+def test_a_last_row_of_a_head_that_differs(tmp_path, tensors):
+    head = tensors["model.embed_tokens.weight"].copy()
+    head[-1, -1] += 1
+    found = noted(tmp_path, tensors | {"lm_head.weight": head}, tie_word_embeddings=True)
+    assert not found.spec.tied

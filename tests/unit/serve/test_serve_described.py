@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ from test_serve_tools import (
 )
 from tiny_checkpoints import scripted_checkpoint
 
-from edgedec.serve.described import described
-from edgedec.serve.tools import Calls, Tools
+from edgedec.serve.calls import Calls
+from edgedec.serve.tools import Tools
+from edgedec.text.template_form import Form
 
 # Templates that know nothing of tools: of any kind, and of those that want users and assistants by
 # turns, as many do.
@@ -108,7 +110,7 @@ def test_what_is_described() -> None:
         {"role": "tool", "content": "yes"},
         {"role": "tool", "content": "a lot"},
     ]
-    system, user, assistant, results = described(talk, TOOLS)
+    (system, user, assistant, results), _ = Form().shaped(talk, TOOLS)
     assert [one["role"] for one in (system, user, assistant, results)] == [
         "system", "user", "assistant", "user",
     ]  # fmt: skip
@@ -128,25 +130,21 @@ def test_what_is_described() -> None:
         assert len(calls.found) == count
 
 
-@pytest.mark.parametrize(
-    ("template", "messages"),
-    [
-        (NO_SYSTEM + PLAIN, ["takes no system message", "no system role", "leave tools out; or "]),
-        (None, ["no chat template"]),
-    ],
-)
-def test_a_model_that_cannot_be_shown_tools(
-    tmp_path: Path, template: str | None, messages: list[str]
-) -> None:
+@pytest.mark.parametrize("template", [NO_SYSTEM + PLAIN, None, "{{ 'Hello' }}"])
+def test_who_can_be_shown_tools(tmp_path: Path, template: str | None) -> None:
+    """Without a system role they are described in the user's message."""
     bundle = exported(tmp_path, lambda folder: checkpoint(folder, 0, template))
     with serving(bundle, "--threads", "1", "--drafter", "lookup") as server:
         given: Any = {"model": "tiny", "messages": ASKED, "max_tokens": 4}
         create = server.client().chat.completions.create
+        able = template == NO_SYSTEM + PLAIN
+        shown = ["completion", "tools"] if able else ["completion"]
+        assert server.post("/api/show", {}).json()["capabilities"] == shown
+        if able:
+            with_tools, without = create(**given, tools=TOOLS), create(**given)
+            assert with_tools.usage.prompt_tokens > without.usage.prompt_tokens + 40
+            return
+        lost = "no chat template" if template is None else "messages[0].content: the model's chat"
         for choice in ("auto", "required"):
-            with pytest.raises(openai.BadRequestError) as refused:
+            with pytest.raises(openai.BadRequestError, match=re.escape(lost)):
                 create(**given, tools=TOOLS, tool_choice=choice)
-            assert all(part in refused.value.message for part in messages)
-        assert server.post("/api/show", {}).json()["capabilities"] == ["completion"]
-        if template is not None:  # the control
-            assert create(**given).choices
-            assert create(**given, tools=TOOLS, tool_choice="none").choices

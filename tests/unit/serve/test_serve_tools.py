@@ -18,7 +18,8 @@ from serving import CONTEXT, Server, serving
 from tiny_checkpoints import scripted_checkpoint
 
 from edgedec.export import ExportOptions
-from edgedec.serve.tools import Calls, Tools
+from edgedec.serve.calls import Calls
+from edgedec.serve.tools import Tools
 
 # As Hermes and Qwen have it.
 TEMPLATE = """\

@@ -1,0 +1,204 @@
+"""Finds calls in what a model writes, in the dialects of the families in docs/models.md.
+
+A call is a mark and JSON: an object with a name and arguments, or a list of them; or the name, and
+the arguments alone. Models without a mark write nothing but the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Collection
+from typing import Any
+
+from edgedec.serve.tools import Tools
+from edgedec.text.described import CLOSE, OPEN
+from edgedec.text.thinking import CHANNEL, MESSAGE
+
+# What begins a call, and what may end it.
+_MARKS = {
+    OPEN: CLOSE,  # Hermes, Qwen, SmolLM3, Granite 4
+    "<|tool_call|>": "<|/tool_call|>",  # Granite 3, Phi-4-mini
+    "[TOOL_CALLS]": "",  # Mistral
+    "<|python_tag|>": "",  # Llama 3
+    CHANNEL: "",  # harmony, as ``text.thinking`` writes the header of a call
+}
+_CALL_ID, _ARGUMENTS = "[CALL_ID]", "[ARGS]"
+# Special tokens among them are shown to what reads calls, and to nobody else.
+NAMES = (*_MARKS, *filter(None, _MARKS.values()), _CALL_ID, _ARGUMENTS)
+# What stands between a mark and the JSON: nothing, or a name.
+_HEAD = re.compile(
+    r"\s*(?:to=functions\.)?([\w.-]*)\s*(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?"
+    rf"(?:{re.escape(MESSAGE)})?\s*"
+)
+# Between the calls of a model whose mark has no end.
+_NEXT = re.compile(r"\s*[;,]?\s*(?=[\[{])")
+_STEP = re.compile(r'["{}\[\]]')
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_Call = tuple[str, Any]
+
+
+class Calls:
+    """Separates calls from the text around them, as it comes.
+
+    Args:
+        tools: what may be called.
+        hidden: special tokens' names, which are no text.
+
+    Attributes:
+        found: the calls so far, as the API writes them.
+
+    """
+
+    def __init__(self, tools: Tools, hidden: Collection[str] = ()) -> None:
+        self._tools, self._hidden = tools, hidden
+        self._held, self._shown = "", False
+        # Whether the text that is held begins a call, and whether another may follow unmarked.
+        self._begun = self._goes_on = False
+        self.found: list[dict[str, Any]] = []
+
+    def push(self, text: str) -> str:
+        """Take text; return what cannot be part of a call."""
+        self._held += text
+        if self._begun and not any(char in text for char in "]}<>"):
+            return ""
+        shown = self._read(final=False)
+        if self._begun:
+            return shown
+        start = self._held.lstrip()
+        if not self._shown and not self.found and start[:1] in ("{", "["):
+            return shown  # may be an unmarked call
+        if self._goes_on and not start.strip("; ,\n"):
+            return shown
+        return shown + self._show(len(self._held) - _begins(self._held))
+
+    def finish(self) -> str:
+        """Return the rest of the text; a whole text that is a call's JSON is a call."""
+        shown = self._read(final=True)
+        rest = self._held.strip()
+        if not self._shown and not self.found and rest[:1] in ("{", "["):
+            length, calls = _read(rest, "", final=True) or (0, [])
+            if length == len(rest) and self._take(calls):
+                self._held = ""
+        if self._goes_on and not rest.strip("; ,\n"):
+            self._held = ""
+        return shown + self._show(len(self._held))
+
+    def _read(self, *, final: bool) -> str:
+        """Take the marked calls of the text that is held; return the text around them."""
+        shown = ""
+        while (mark := self._mark()) is not None:
+            start, begin, closing = mark
+            read = _read(self._held[begin:], closing, final=final)
+            self._begun = read is None
+            if read is None:
+                return shown + self._show(start)
+            length, calls = read
+            if self._take(calls):
+                shown += self._show(start)
+                self._held = self._held[begin + length - start :]
+                self._goes_on = not closing
+            else:
+                shown += self._show(begin + length)
+        return shown
+
+    def _mark(self) -> tuple[int, int, str] | None:
+        """Return where the next call's mark begins and ends, and what ends the call."""
+        again = _NEXT.match(self._held) if self._goes_on else None
+        if again is not None and not self._held.startswith(tuple(_MARKS), again.end()):
+            return 0, again.end(), ""
+        found = [(place, place + len(opening), closing) for opening, closing in _MARKS.items()
+                 if (place := self._held.find(opening)) >= 0]  # fmt: skip
+        return min(found, default=None)
+
+    def _show(self, count: int) -> str:
+        """Return this many characters, which are no longer held back, without hidden marks."""
+        more, self._held = self._held[:count], self._held[count:]
+        for name in self._hidden:
+            more = more.replace(name, "")
+        self._shown = self._shown or bool(more.strip())
+        if more.strip():
+            self._goes_on = False
+        return more
+
+    def _take(self, calls: list[_Call]) -> bool:
+        if not calls or not all(name in self._tools.names for name, _ in calls):
+            return False
+        for name, arguments in calls:
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            function = {"name": name, "arguments": arguments}
+            self.found.append(
+                {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+            )
+        return True
+
+
+def _read(text: str, closing: str, *, final: bool) -> tuple[int, list[_Call]] | None:
+    """Return the calls after a mark, and where they end; None if more text decides.
+
+    Args:
+        text: what follows the mark.
+        closing: what may end them.
+        final: whether no more text comes.
+
+    """
+    head = _HEAD.match(text)
+    assert head is not None, "it matches an empty text"
+    begin, name = head.end(), head[1]
+    end = _end_of_json(text, begin)
+    if end is None:
+        undecided = not final and (begin == len(text) or text[begin] in "[{")
+        return None if undecided else (0, [])
+    rest = text[end:].lstrip()
+    if closing and rest.startswith(closing):
+        end = len(text) - len(rest) + len(closing)
+    elif closing and closing.startswith(rest) and not final:
+        return None
+    try:
+        found = json.loads(text[begin : _end_of_json(text, begin)])
+    except (ValueError, RecursionError):
+        return end, []
+    if name:
+        return end, [(name, found)]
+    given = found if isinstance(found, list) else [found]
+    return end, _calls(given)
+
+
+def _calls(given: list[Any]) -> list[_Call]:
+    """Return names and arguments; none if one of them is not a call."""
+    found = []
+    for one in given:
+        one = one.get("function", one) if isinstance(one, dict) else None
+        name = one.get("name") if isinstance(one, dict) else None
+        if not isinstance(one, dict) or not isinstance(name, str):
+            return []
+        found.append((name, one.get("arguments", one.get("parameters", {}))))
+    return found
+
+
+def _end_of_json(text: str, begin: int) -> int | None:
+    """Return where an object or a list ends; None if there is none, or it goes on."""
+    if text[begin : begin + 1] not in ("{", "["):
+        return None
+    depth, place = 0, begin
+    while (step := _STEP.search(text, place)) is not None:
+        place = step.end()
+        if step[0] == '"':
+            if (whole := _TEXT.match(text, step.start())) is None:
+                return None
+            place = whole.end()
+            continue
+        depth += 1 if step[0] in "{[" else -1
+        if depth == 0:
+            return place
+    return None
+
+
+def _begins(text: str) -> int:
+    """Return how many of the last characters may begin a call."""
+    for size in range(min(max(map(len, _MARKS)) - 1, len(text)), 0, -1):
+        if any(opening.startswith(text[-size:]) for opening in _MARKS):
+            return size
+    return 0
