@@ -16,7 +16,7 @@ from edgedec.hardware.outcomes import KnownOutcomes
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening, remote, rows
 from edgedec.runtimes.llamacpp.context import Context, Settings
-from edgedec.runtimes.llamacpp.facts import fingerprint, in_fours, measure
+from edgedec.runtimes.llamacpp.facts import fingerprint, in_fours, measure, quantised
 from edgedec.runtimes.llamacpp.library import Weights, api, version
 from edgedec.runtimes.llamacpp.loaded import LoadedWeights
 from edgedec.runtimes.llamacpp.session import LlamaSession
@@ -114,6 +114,10 @@ class _Opened:
             self._repack = repack
         return self._weights
 
+    def quantised(self) -> bool:
+        """Return whether the weights that are loaded are quantised; False if none are."""
+        return self._weights is not None and quantised(self._weights)
+
     def settings(self, weights: Weights) -> Settings:
         """Return the usual settings."""
         found = usual_settings(self.options, int(api.llama_model_size(weights.pointer)))
@@ -139,14 +143,14 @@ def _known(opened: _Opened, tried: Sequence[rows.Way]) -> rows.Way | None:
         return None
 
     def search() -> str:
-        found = rows.find(tried, opened.weights, opened.settings)
-        if not options.batch_invariant and (found is None or found.slower):
+        way = rows.find(tried, opened.weights, opened.settings)
+        if not options.batch_invariant and (way is None or way.slower) and opened.quantised():
             _log.warning(
                 "%s: drafts may change its text at near-ties; --batch-invariant, if it can, rules"
                 " that out and takes longer",
                 opened.file.name,
             )
-        return next(name for name, way in named.items() if way == found)
+        return next(name for name, one in named.items() if one == way)
 
     named = rows.outcomes(tried)
     on_processor = opening.on_processor(options)

@@ -145,26 +145,35 @@ def find(
     """
     held: list[tuple[float, Way]] = []
     for way in tried:
-        weights = load(way.repack)
-        settings = usual(weights)
-        try:
-            context = Context(weights, way.applied(settings), PROBE_CELLS)
-        except SessionError:  # kernels that this model cannot have
-            continue
-        if measure(context).rollback is not Rollback.ANY:
-            return None
-        cap = widest(context)
-        if cap < LEAST_ROWS:
-            continue
-        context.clear()
-        loss, of_few = losses(context, Context(weights, settings, PROBE_CELLS), cap)
-        slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW
-        way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap, slower=slower)
-        _log.debug("%s: one row takes %.2f, a few %.2f", way.name, loss, of_few)
-        if not slower:
-            return way
-        held.append((loss, way))
+        # In a function of its own, so that no weights are held while others are loaded.
+        found = _tried(way, load, usual)
+        if found is not None and not found[1].slower:
+            return found[1]
+        held += [found] if found is not None else []
     return min(held, key=lambda one: one[0])[1] if held else None
+
+
+def _tried(
+    way: Way, load: Callable[[bool], Weights], usual: Callable[[Weights], Settings]
+) -> tuple[float, Way] | None:
+    """Return how many times as long a way's row takes, and what it holds for; None if it fails."""
+    weights = load(way.repack)
+    settings = usual(weights)
+    try:
+        context = Context(weights, way.applied(settings), PROBE_CELLS)
+    except SessionError:  # kernels that this model cannot have
+        return None
+    if measure(context).rollback is not Rollback.ANY:
+        return None
+    cap = widest(context)
+    if cap < LEAST_ROWS:
+        return None
+    context.clear()
+    loss, of_few = losses(context, Context(weights, settings, PROBE_CELLS), cap)
+    slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW
+    way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap, slower=slower)
+    _log.debug("%s: one row takes %.2f, a few %.2f", way.name, loss, of_few)
+    return loss, way
 
 
 def widest(context: Context) -> int:
