@@ -2,7 +2,8 @@
 
 For each way to open a file, a text is computed token by token and in passes of several rows, after
 contexts of several lengths; the share of identical rows is counted, and the processor time of a
-pass compared with that of the usual settings, in turn. ``--gguf`` names files; the default is the
+pass compared with that of the usual settings, in turn (of weights in the file's order with that of
+reordered ones, which are loaded before). ``--gguf`` names files; the default is the
 shipped target in usual types.
 """
 
@@ -44,7 +45,8 @@ def _of_file(suite: Suite, file: Path, recorder: Recorder) -> list[Row]:
     from edgedec.runtimes.llamacpp.opening import open_weights
     from edgedec.runtimes.llamacpp.rows import pairs, ways
 
-    found = []
+    found: list[Row] = []
+    usually: dict[int, dict[int, float]] = {}
     options = LoadOptions(threads=suite.threads)
     for repack in (True, False):
         weights = open_weights(file, options.changed(repack=repack))
@@ -58,14 +60,21 @@ def _of_file(suite: Suite, file: Path, recorder: Recorder) -> list[Row]:
                 "file": file.name, "repacked": repack, "context": past, "threads": usual.threads,
             }  # fmt: skip
             build = {"build": api.llama_print_system_info().decode(), "version": version()}
-            found += _at_context(contexts, past, facts, build, recorder)
+            found += _at_context(contexts, usually.setdefault(past, {}), facts, build, recorder)
             del contexts
+        del weights
     return found
 
 
 def _at_context(
-    contexts: Mapping[str, Context], past: int, facts: Row, build: Row, recorder: Recorder
+    contexts: Mapping[str, Context],
+    usually: dict[int, float],
+    facts: Row,
+    build: Row,
+    recorder: Recorder,
 ) -> list[Row]:
+    """Return a row a way; ``usually`` are seconds of the usual settings by width, set if empty."""
+    past: int = facts["context"]
     rng = np.random.default_rng(past)
     size = next(iter(contexts.values())).vocab_size
     prompt, text = (rng.integers(0, size, n).tolist() for n in (past, _CHUNK))
@@ -73,12 +82,12 @@ def _at_context(
         for at in range(0, past, _CHUNK):
             context.run(prompt[at : at + _CHUNK], at, head=False)
     spent = _times(contexts, text, past)
+    if not usually:
+        usually.update({width: median(spent[_USUAL, width]) for width in _TIMED})
     rows = []
     for name, context in contexts.items():
         same = _same(context, text[:_TEXT], past)
-        costs = {
-            width: median(spent[name, width]) / median(spent[_USUAL, width]) for width in _TIMED
-        }
+        costs = {width: median(spent[name, width]) / usually[width] for width in _TIMED}
         seconds = {width: spent[name, width] for width in _TIMED}
         recorder.add(kind="rows", **facts, **build, way=name, same=same, seconds=seconds)
         row: Row = {**facts, "way": name}
