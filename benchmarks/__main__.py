@@ -22,6 +22,12 @@ from edgedec.errors import EdgedecError
 )
 @click.option("--prompts", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="Of each model; default: all cores.")
+@click.option(
+    "--gguf",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Files for rows_by_width; default: the target that ships.",
+)
 def main(sections: tuple[str, ...], work: Path, checkpoints: Path, **settings: Any) -> None:
     """Run the benchmark suite: all sections, or the named ones."""
     suite = Suite(Bundles(checkpoints, work), **settings)

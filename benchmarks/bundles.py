@@ -195,6 +195,7 @@ class Suite:
         out: folder of the raw records.
         prompts: number of prompts of each section.
         threads: threads of each model; None is all cores.
+        gguf: files for ``rows_by_width``; none is the shipped target.
 
     """
 
@@ -202,6 +203,7 @@ class Suite:
     out: Path
     prompts: int
     threads: int | None = None
+    gguf: tuple[Path, ...] = ()
 
     def code(self) -> list[tuple[str, Prompt]]:
         """Return held-out function heads."""

@@ -29,6 +29,7 @@ from benchmarks.sections.overlap import overlap, overlap_sampled
 from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
 from benchmarks.sections.ray import ray
+from benchmarks.sections.rows import rows_by_width
 from benchmarks.sections.rpc import rpc
 from benchmarks.sections.serve import serve
 from benchmarks.sections.serve_attacked import serve_attacked
@@ -105,6 +106,7 @@ _SECTIONS = (
     *never_slower.SECTIONS,
     exact,
     lone_rows,
+    rows_by_width,
     busy,
     *formats.SECTIONS,
     *fidelity.SECTIONS,

@@ -47,6 +47,10 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/text/*", ("tests/property/*token*",)),
     ("edgedec/bundle/*", ("tests/property/*bundle*",)),
     ("edgedec/gguf/*", ("tests/property/*gguf*",)),
+    (
+        "edgedec/hardware/outcomes.py",
+        ("tests/unit/runtimes/*known*", "tests/unit/runtimes/test_llamacpp_rows.py"),
+    ),
     ("edgedec/planning/*", ("tests/property/*plan*", "tests/cli/test_cli_plan.py")),
     ("edgedec/profiling/*", ("tests/property/*profile*", "tests/cli/test_cli_profile.py")),
     ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),

@@ -87,11 +87,11 @@ def command(
     from this interpreter's standard library that the demo pair was not trained on.
 
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
-    so close that a pass over several tokens rounds to the other one. Near-ties are counted and
-    listed; with --batch-invariant there are none, and with fp32 weights hardly any. Exit code 1:
-    some text differs by more, or nothing was drafted. Where no draft is expected to pay, drafts of
-    3 are compared, and a note says so, unless --memory or --plan is given. --respect-eos ends texts
-    at an end of text.
+    so close, at most 0.25 logits apart, that a pass over several tokens rounds to the other one.
+    Near-ties are counted and listed; with --batch-invariant there are none, and with fp32 weights
+    hardly any. Exit code 1: some text differs by more, or nothing was drafted. Where no draft is
+    expected to pay, drafts of 3 are compared, and a note says so, unless --memory or --plan is
+    given. --respect-eos ends texts at an end of text.
 
     \b
     edgedec verify demo

@@ -26,9 +26,11 @@ PERCENTILE = 99.9
 SAMPLE = 8
 # Factor of the largest measured change by which a reported log-probability may differ.
 _LOGPROB_MARGIN = 2.0
-# Rounding changes less than this, in logits or nats; a runtime with incorrect wide passes changes
-# more.
-_ROUNDING = 1.0
+# The largest gap between two tokens that is called a near-tie, in logits: the likelier one is at
+# most 1.3 times as likely. Passes that change more decide texts, whether or not it is by rounding.
+LARGEST_NEAR_TIE = 0.25
+# Largest difference of a log-probability, in nats, that is called rounding.
+_LARGEST_LOGPROB_CHANGE = 2 * LARGEST_NEAR_TIE
 _LARGEST_GAP = 1e4
 _HALVINGS = 30
 
@@ -54,8 +56,9 @@ class NearTies:
 
         It is the larger of the 99.9th percentile on the other prompts (on this one, if it is alone)
         and the largest change at the last token of ``text`` itself. Rounding at the edge of a
-        quantised activation is rare and large, so other texts alone may not show it. With a
-        constraint, see ``gap``, the tokens compared there are those that it allows.
+        quantised activation is rare and large, so other texts alone may not show it. It is never
+        more than ``LARGEST_NEAR_TIE``. With a constraint, see ``gap``, the tokens compared there
+        are those that it allows.
         """
         gaps = np.concatenate([one.gaps.ravel() for one in self._elsewhere(number)])
         allowed = None
@@ -64,7 +67,7 @@ class NearTies:
             constraint.push(text[:-1])
             allowed = constraint.allowed([])
         own = width_changes(self._model, self._prompts[number], text, allowed).gaps[:, -1]
-        return min(_ROUNDING, max(float(np.percentile(gaps, PERCENTILE)), float(own.max())))
+        return min(LARGEST_NEAR_TIE, max(float(np.percentile(gaps, PERCENTILE)), float(own.max())))
 
     def logprob_tolerances(self, number: int, text: Sequence[int]) -> FloatArray:
         """Return how much the log-probabilities at each token of ``text`` may differ, in nats.
@@ -74,7 +77,7 @@ class NearTies:
         elsewhere = max(float(one.logprobs.max()) for one in self._elsewhere(number))
         own = width_changes(self._model, self._prompts[number], text).logprobs.max(axis=(0, 2))
         bounds: FloatArray = _LOGPROB_MARGIN * np.maximum(own, elsewhere)
-        return np.minimum(bounds, _ROUNDING)
+        return np.minimum(bounds, _LARGEST_LOGPROB_CHANGE)
 
     def gap(
         self,

@@ -34,7 +34,7 @@ _LEAST_ROWS, _MOST_ROWS = 32, 64
 _LOGITS_BYTES = 32 << 20
 _CELLS = 256
 _ABORTED, _NO_SLOT = 2, 1
-KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # ggml_type
+KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}  # ggml_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,15 @@ class Settings:
     """Settings shared by all contexts of a model.
 
     Attributes:
-        kv: a key of ``KV_TYPES``.
+        kv: type of keys and values, a key of ``KV_TYPES``.
         flash_attention: None lets llama.cpp choose.
         threads: threads of a pass over one token.
         batch_threads: threads of a pass over several tokens.
-        paired: never compute a token alone; see ``rows_hold`` in ``model``.
+        paired: never compute a token alone; see ``rows``.
         fours: compute three tokens as four, which is faster with repacked weights.
+        values: type of values where it is not that of keys.
+        most_rows: most rows of logits of one pass; None is as many as the buffer has.
+        exact: a row's logits do not depend on the other rows of its pass.
         taps: layers before which passes show the residual stream.
 
     """
@@ -58,12 +61,16 @@ class Settings:
     batch_threads: int
     paired: bool = False
     fours: bool = False
+    values: str | None = None
+    most_rows: int | None = None
+    exact: bool = False
     taps: tuple[int, ...] = ()
 
 
-def head_rows(vocab_size: int) -> int:
+def head_rows(vocab_size: int, settings: Settings) -> int:
     """Return the most rows of logits of one decode."""
-    return max(_LEAST_ROWS, min(_MOST_ROWS, _LOGITS_BYTES // (4 * vocab_size)))
+    room = max(_LEAST_ROWS, min(_MOST_ROWS, _LOGITS_BYTES // (4 * vocab_size)))
+    return min(room, settings.most_rows or room)
 
 
 def cells_for(tokens: int) -> int:
@@ -110,7 +117,7 @@ class Context:
         self.cells = cells
         self.stop = stop or StopFlag()
         self.vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
-        self.rows = head_rows(self.vocab_size)
+        self.rows = head_rows(self.vocab_size, settings)
         params = _params(settings, cells, self.rows)
         self.stop.put_into(params)
         forget()
@@ -201,6 +208,20 @@ class Context:
         """Let ``target`` also hold the tokens of ``source`` from ``start`` to ``end``."""
         api.llama_memory_seq_cp(self.memory, source, target, start, end)
 
+    def copy(self, source: int, target: int) -> None:
+        """Write the tokens of ``source`` again, into cells of their own, for ``target``.
+
+        Raises:
+            SessionError: llama.cpp refuses it.
+
+        """
+        forget()
+        data = np.empty(api.llama_state_seq_get_size(self.pointer, source), np.uint8)
+        arguments = self.pointer, _bytes_at(data), data.size
+        written = self._call(api.llama_state_seq_get_data, *arguments, source)
+        if written != data.size or not self._call(api.llama_state_seq_set_data, *arguments, target):
+            raise SessionError(f"llama.cpp could not copy a sequence: {reason()}")
+
     def keep_only(self, sequence: int) -> None:
         """Remove all tokens of other sequences."""
         api.llama_memory_seq_keep(self.memory, sequence)
@@ -274,7 +295,7 @@ def _params(settings: Settings, cells: int, rows: int) -> Params:
     params.n_batch = params.n_ubatch = CHUNK
     params.n_seq_max = params.n_outputs_max = rows
     params.n_threads, params.n_threads_batch = settings.threads, settings.batch_threads
-    params.type_k = params.type_v = KV_TYPES[settings.kv]
+    params.type_k, params.type_v = KV_TYPES[settings.kv], KV_TYPES[settings.values or settings.kv]
     chosen = settings.flash_attention
     params.flash_attn_type = -1 if chosen is None else int(chosen)
     # Branches share the cells of their common path. Tokens that leave a sliding window are kept,

@@ -17,7 +17,8 @@ _PLACE_BYTES = 12
 _PLACED = {8, 24, 40}  # rotary embeddings of images, whose tokens also store coordinates
 _UNUSED = 1 << 1  # llama_token_attr
 _SAMPLES, _SAMPLE = 16, 1 << 16
-_REPACKED, _GUESSED = {2, 14, 15}, 1024  # llama_ftype: Q4_0, Q4_K_S, Q4_K_M
+# llama_ftype: Q4_0, Q4_K_S, Q4_K_M; F32, F16, BF16
+_REPACKED, _FLOAT, _GUESSED = {2, 14, 15}, {0, 1, 32}, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,11 @@ def in_fours(weights: Weights) -> bool:
     """
     kind = int(api.llama_model_ftype(weights.pointer)) & ~_GUESSED
     return kind in _REPACKED and b"REPACK = 1" in api.llama_print_system_info()
+
+
+def quantised(weights: Weights) -> bool:
+    """Return whether most weights are quantised, so that activations are rounded to int8."""
+    return int(api.llama_model_ftype(weights.pointer)) & ~_GUESSED not in _FLOAT
 
 
 def least_cells(weights: Weights, capacity: int) -> int:

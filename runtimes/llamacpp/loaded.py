@@ -31,7 +31,8 @@ class LoadedWeights:
 
     def __init__(self, file: Path, weights: Weights, settings: Settings, facts: Facts) -> None:
         # At load, since the file may be replaced before a state is saved.
-        kinds = f"{settings.kv} {settings.flash_attention}"
+        types = settings.kv if settings.values is None else f"{settings.kv}/{settings.values}"
+        kinds = f"{types} {settings.flash_attention}"
         self.fingerprint = f"{fingerprint(file)} {kinds} {api.llama_version().decode()}"
         self._weights: Weights | None = weights
         self._settings, self._file = settings, file
@@ -41,10 +42,10 @@ class LoadedWeights:
         self.first_padding = first_padding(weights)
         self.state_bytes = facts.state_bytes
         self.capabilities = Capabilities(
-            branches=head_rows(vocab_size) if facts.rollback is Rollback.ANY else 1,
+            branches=head_rows(vocab_size, settings) if facts.rollback is Rollback.ANY else 1,
             rollback=facts.rollback,
             top_k=min(_TOP_K, vocab_size),
-            batch_invariant=settings.paired,
+            batch_invariant=settings.exact,
             snapshot=True,
         )
         self.info = ModelInfo(

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from edgedec.decoding.session import Rollback
 from edgedec.decoding.session_base import check_capacity
-from edgedec.decoding.tree import FloatArray
 from edgedec.errors import BundleError, InputError, RuntimeUnavailable, SessionError
+from edgedec.gguf.parts import named_parts
 from edgedec.hardware.device import available_cores
+from edgedec.hardware.outcomes import KnownOutcomes
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import opening, remote
+from edgedec.runtimes.llamacpp import opening, remote, rows
 from edgedec.runtimes.llamacpp.context import Context, Settings
-from edgedec.runtimes.llamacpp.facts import in_fours, measure
-from edgedec.runtimes.llamacpp.library import api
+from edgedec.runtimes.llamacpp.facts import fingerprint, in_fours, measure, quantised
+from edgedec.runtimes.llamacpp.library import Weights, api, version
 from edgedec.runtimes.llamacpp.loaded import LoadedWeights
 from edgedec.runtimes.llamacpp.session import LlamaSession
 
+_log = logging.getLogger("edgedec")
 DEFAULT_KV = "f16"
 _BYTES_PER_THREAD = 8_000_000
+_FIRST_CELLS = 32
 _WIDTHS = 17  # a root and the longest drafts
 
 
@@ -34,11 +37,12 @@ class LlamaModel(LoadedWeights):
     def load(cls, path: Path | str, options: LoadOptions | None = None) -> LlamaModel:
         """Load a GGUF model.
 
-        Keys and values are f16 by default. Flash attention is llama.cpp's choice, but off on a
+        Keys and values are f16 by default, flash attention is llama.cpp's choice, but off on a
         processor, where only quantised keys and values need it. Sliding-window layers keep all
         tokens, so that every rejected draft can be rolled back. One pass is run, which also brings
-        mapped weights into memory. Rows are independent of each other only with
-        ``batch_invariant``, since a pair of tokens can cost twice as much as a single one.
+        mapped weights into memory. At a file's first opening on a processor, ``rows`` tests which
+        other settings make rows independent of each other, and what they cost. They are used where
+        that is next to nothing, and with ``batch_invariant`` at any cost.
 
         Args:
             path: the file, the first part of a split one, or its folder.
@@ -53,24 +57,26 @@ class LlamaModel(LoadedWeights):
         """
         options = options or LoadOptions()
         _check(options)
-        file = opening.find_file(Path(path))
-        weights = opening.open_weights(file, options)
-        settings = _settings(options, int(api.llama_model_size(weights.pointer)))
+        opened = _Opened(opening.find_file(Path(path)), options)
+        file = opened.file
         try:
-            probe = Context(weights, settings, PROBE_CELLS)
+            way = _way(opened)
+            weights = opened.weights(options.own.get("repack") if way is None else way.repack)
+            settings = opened.settings(weights)
+            settings = settings if way is None else way.applied(settings)
+            probe = Context(weights, settings, _FIRST_CELLS)
             facts = measure(probe)
             if remote.named(options):
                 meet_widths(probe)
-            holds = settings.paired and facts.rollback is Rollback.ANY and rows_hold(probe)
         except SessionError as error:
             raise BundleError(f"{file}: {error}") from error
-        if settings.paired and not holds:
+        if options.batch_invariant and way is None:
             raise RuntimeUnavailable(
                 f"{file}: its rows depend on how many are computed together, even in pairs: "
                 "load it without batch_invariant (--no-batch-invariant)"
             )
-        if facts.rollback is Rollback.ANY and opening.on_processor(options):
-            settings = dataclasses.replace(settings, fours=in_fours(weights))
+        if facts.rollback is not Rollback.ANY:
+            settings = dataclasses.replace(settings, fours=False)
         return cls(file, weights, settings, facts)
 
     def open(self, capacity: int) -> LlamaSession:
@@ -83,6 +89,79 @@ def _check(options: LoadOptions) -> None:
     kv = options.own.get("kv")
     if kv in ("q8_0", "q4_0") and options.own.get("flash_attention") is False:
         raise InputError(f"kv {kv} needs flash attention in llama.cpp: allow it, or take kv f16")
+
+
+class _Opened:
+    """A file, and its weights as they were loaded last.
+
+    Args:
+        file: the file.
+        options: load options.
+
+    """
+
+    def __init__(self, file: Path, options: LoadOptions) -> None:
+        self.file, self.options = file, options
+        self._weights: Weights | None = None
+        self._repack: bool | None = None
+
+    def weights(self, repack: bool | None) -> Weights:
+        """Return the weights, reordered or not; others are freed before they are loaded."""
+        repack = repack is not False
+        if self._weights is None or self._repack != repack:
+            self._weights = None
+            self._weights = opening.open_weights(self.file, self.options.changed(repack=repack))
+            self._repack = repack
+        return self._weights
+
+    def quantised(self) -> bool:
+        """Return whether the weights that are loaded are quantised; False if none are."""
+        return self._weights is not None and quantised(self._weights)
+
+    def settings(self, weights: Weights) -> Settings:
+        """Return the usual settings."""
+        found = usual_settings(self.options, int(api.llama_model_size(weights.pointer)))
+        fours = opening.on_processor(self.options) and bool(self._repack) and in_fours(weights)
+        return dataclasses.replace(found, fours=fours)
+
+
+def _way(opened: _Opened) -> rows.Way | None:
+    """Return settings that make rows independent; None if there are none or none are wanted."""
+    options, on_processor = opened.options, opening.on_processor(opened.options)
+    if options.batch_invariant is False:
+        return None
+    way = _known(opened, rows.ways(options)) if on_processor else None
+    if way is not None and (options.batch_invariant or not way.slower):
+        return way
+    return _known(opened, rows.pairs(options)) if options.batch_invariant else None
+
+
+def _known(opened: _Opened, tried: Sequence[rows.Way]) -> rows.Way | None:
+    """Return the first of these ways that holds, searched for unless it is known."""
+    options = opened.options
+    if not tried:
+        return None
+
+    def search() -> str:
+        way = rows.find(tried, opened.weights, opened.settings)
+        if not options.batch_invariant and (way is None or way.slower) and opened.quantised():
+            _log.warning(
+                "%s: drafts may change its text at near-ties; --batch-invariant, if it can, rules"
+                " that out and takes longer",
+                opened.file.name,
+            )
+        return next(name for name, one in named.items() if one == way)
+
+    named = rows.outcomes(tried)
+    on_processor = opening.on_processor(options)
+    known = KnownOutcomes(
+        "rows",
+        named_parts(opened.file),
+        lambda: f"{fingerprint(opened.file)} {options.threads} {options.own}",
+        options.threads or available_cores(),
+        f"{version()} {api.llama_print_system_info().decode()}" if on_processor else None,
+    )
+    return named[known.get([*named], search)]
 
 
 def meet_widths(context: Context) -> None:
@@ -106,7 +185,8 @@ def default_threads(weight_bytes: int) -> int:
     return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
 
 
-def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
+def usual_settings(options: LoadOptions, weight_bytes: int) -> Settings:
+    """Return the settings where rows need not be independent of each other."""
     threads = options.threads or default_threads(weight_bytes)
     kv, flash_attention = options.own.get("kv", DEFAULT_KV), options.own.get("flash_attention")
     if flash_attention is None and kv in ("f32", "f16") and opening.on_processor(options):
@@ -114,42 +194,4 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
         # is less precise.
         flash_attention = False
     batch_threads = options.own.get("batch_threads", threads)
-    return Settings(kv, flash_attention, threads, batch_threads, bool(options.batch_invariant))
-
-
-# -- whether a row's logits are independent of the other rows of its pass -----------------------
-#
-# llama.cpp has kernels for single rows that sum in another order: for float matrices, and for
-# attention over many tokens. A token computed together with a copy of itself never uses them.
-# K-quants have more kernels that depend on the number of rows, which pairs do not avoid, so the
-# property is tested.
-
-_PROMPT_TOKENS, _TEXT_TOKENS = 11, 9
-PROBE_CELLS = 32
-# Ways to split the probe text into passes; the most likely failures come first.
-_CUTS = ((8, 1), (2, 7), (4, 5), (1, 1, 1, 1, 1, 1, 3))
-
-
-def rows_hold(context: Context) -> bool:
-    """Return whether the same tokens give the same bits, however they are split into passes.
-
-    Args:
-        context: empty, and able to remove tokens.
-
-    """
-    rng = np.random.default_rng(0)
-    size = context.vocab_size
-    prompt, text = (rng.integers(0, size, n).tolist() for n in (_PROMPT_TOKENS, _TEXT_TOKENS))
-    context.run(prompt, 0, head=False)
-    whole = _rows(context, text, (len(text),))
-    return all(np.array_equal(_rows(context, text, cut), whole) for cut in _CUTS)
-
-
-def _rows(context: Context, text: list[int], cut: tuple[int, ...]) -> FloatArray:
-    context.remove(0, _PROMPT_TOKENS)
-    rows, start = [], 0
-    for width in cut:
-        context.run(text[start : start + width], _PROMPT_TOKENS + start, head=True)
-        rows.append(context.logits(width).copy())
-        start += width
-    return np.concatenate(rows)
+    return Settings(kv, flash_attention, threads, batch_threads)

@@ -19,7 +19,7 @@ from edgedec.runtimes._ort.opening import default_threads, model_file, open_infe
 from edgedec.runtimes._ort.packed import open_kept
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
-from edgedec.runtimes.onnx.known import KnownOutcomes
+from edgedec.runtimes.onnx.known import known_outcomes
 from edgedec.runtimes.onnx.padding import (
     HERE,
     KIND,
@@ -170,7 +170,7 @@ def _padding(
     unasked = HERE.usual if large and may_pad else HERE.free
     # Who exported a graph for it has asked for it.
     paddings = HERE.asked if batch_invariant or graph.own_rows else unasked
-    known = KnownOutcomes(KIND, file, stored, threads, kernels)
+    known = known_outcomes(KIND, file, stored, threads, kernels)
     padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings))
     return require(padding, file) if batch_invariant else padding
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import RuntimeUnavailable
-from edgedec.runtimes.onnx.known import KnownOutcomes
+from edgedec.hardware.outcomes import KnownOutcomes
 
 PROBE_SLOTS = 32
 # As ``KnownOutcomes`` has them.

@@ -16,7 +16,7 @@ from edgedec.hardware.machine import memory
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes._ort.saved import fingerprint
-from edgedec.runtimes.onnx.known import KnownOutcomes
+from edgedec.runtimes.onnx.known import known_outcomes
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
 from edgedec.runtimes.onnx.openvino.importing import model_class
 from edgedec.runtimes.onnx.openvino.places import DEVICE, version
@@ -74,7 +74,7 @@ def quickest(path: Path, options: LoadOptions, draft: Path | None = None) -> str
             kernels += f", draft {fingerprint(draft)}"
         except (EdgedecError, OSError):  # reported where it is loaded
             draft = None
-    known = KnownOutcomes(_KIND, file, stored, threads, kernels)
+    known = known_outcomes(_KIND, file, stored, threads, kernels)
 
     def search() -> str:
         free = memory().free

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from edgedec.bundle.onnx_file import ModelFile
-from edgedec.runtimes.onnx.known import KnownOutcomes
+from edgedec.runtimes.onnx.known import known_outcomes
 from edgedec.runtimes.onnx.openvino.cache import STEP
 from edgedec.runtimes.onnx.openvino.opening import LEAST_ROWS, OpenVinoGraph
 from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
@@ -48,7 +48,7 @@ def padding_of(
     """
     if batch_invariant is False:
         return None
-    known = KnownOutcomes(KIND, file, stored, threads, version())
+    known = known_outcomes(KIND, file, stored, threads, version())
     padding = known_padding(known, (NO_PADDING,), lambda: _search(graph))
     return require(padding, file) if batch_invariant else padding
 

@@ -27,7 +27,6 @@ from edgedec.runtimes import registry
 from edgedec.runtimes.llamacpp import adapter as llamacpp
 from edgedec.runtimes.llamacpp import model, opening
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends
-from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.library import api
 from edgedec.runtimes.llamacpp.model import LlamaModel, default_threads
 
@@ -203,7 +202,7 @@ def test_layers_need_a_device(file: Path) -> None:
 
 def test_flash_attention_is_off_on_a_processor(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(**options: object) -> bool | None:
-        return model._settings(LoadOptions(**options), 1).flash_attention  # type: ignore[arg-type]
+        return model.usual_settings(LoadOptions(**options), 1).flash_attention  # type: ignore[arg-type]
 
     monkeypatch.setattr(opening, "find_backends", lambda: [Backend("CPU", "", False, 1)])
     assert chosen() is chosen(kv="f32") is False
@@ -236,20 +235,6 @@ def test_the_processor_is_a_device() -> None:
     first = llamacpp.devices()[0]
     assert (first.runtime, first.name, first.kind) == ("llamacpp", "cpu", "cpu")
     assert "llama.cpp" in first.description
-
-
-def test_rows_that_depend_on_each_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert LlamaModel.load(file, LoadOptions(batch_invariant=True)).capabilities.batch_invariant
-    assert not LlamaModel.load(file, LoadOptions()).capabilities.batch_invariant
-    # As they are where pairs are not enough.
-    monkeypatch.setattr(Context, "run", lone_run)
-    with pytest.raises(RuntimeUnavailable, match="without batch_invariant"):
-        LlamaModel.load(file, LoadOptions(batch_invariant=True))
-    LlamaModel.load(file, LoadOptions())
-
-
-def lone_run(self: Context, tokens: list[int], position: int, *, head: bool) -> None:
-    self.decode(self.batch.chain(tokens, position, head=head))
 
 
 # -- files --------------------------------------------------------------------------------------

@@ -532,12 +532,13 @@ def test_the_model_may_be_closed_first(tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_session(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     from edgedec.runtimes.llamacpp import context as module
 
+    model = build("llama")  # whose loading frees a context of its own
     freed: list[object] = []
     original = module.api.llama_free
     monkeypatch.setattr(module.api, "llama_free", lambda p: freed.append(p) or original(p))
     gc.disable()  # references alone must do
     try:
-        session = build("llama").open(16)
+        session = model.open(16)
         logits(session, fan(5, 3))
         session.close()
         assert len(freed) == 1

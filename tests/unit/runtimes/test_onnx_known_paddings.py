@@ -14,7 +14,7 @@ import pytest
 from tiny_models import write_tiny_model
 
 from edgedec._support.opened_before import cache_file
-from edgedec.runtimes.onnx import known
+from edgedec.hardware import outcomes
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.padding import HERE, Padding
@@ -87,7 +87,7 @@ def test_other_threads_kernels_and_questions(
     assert len(searches) == 2
     OnnxModel.load(folder, threads=1, batch_invariant=True)
     assert len(searches) == 3
-    monkeypatch.setattr(known, "cpu_fields", lambda: {"flags": "fpu"})
+    monkeypatch.setattr(outcomes, "cpu_fields", lambda: {"flags": "fpu"})
     OnnxModel.load(folder, threads=1)
     assert len(searches) == 4
     monkeypatch.setattr(onnx_model.ort, "__version__", "9.9")

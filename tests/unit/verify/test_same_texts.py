@@ -18,6 +18,7 @@ from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 from edgedec.testing import FakeModel, FakeSession, TableConstraint
+from edgedec.verify import near_ties
 from edgedec.verify.cases import alike
 from edgedec.verify.near_ties import NearTies, rescore, width_changes
 from edgedec.verify.outcomes import DecodedRequest, FirstDifference, divergence, same
@@ -190,6 +191,19 @@ def test_a_near_tie_is_seen_as_one(setting: Setting) -> None:
     assert found.near_tie
 
 
+def test_what_wide_passes_change_much_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much a runtime's passes change, a gap above the limit is a difference."""
+    model, plain = FakeModel(64, sharpness=1.0), Setting().plain["greedy", 0]
+    ties = NearTies(model, [PROMPTS[0]], [plain])
+    changes = width_changes(model, PROMPTS[0], plain)
+    large = replace(changes, gaps=changes.gaps + np.float32(0.7))
+    monkeypatch.setattr(near_ties, "width_changes", lambda *_: large)
+    assert ties.tolerance(0, plain[:5]) == near_ties.LARGEST_NEAR_TIE < 0.7
+    small = replace(changes, gaps=changes.gaps + np.float32(0.1))
+    monkeypatch.setattr(near_ties, "width_changes", lambda *_: small)
+    assert NearTies(model, [PROMPTS[0]], [plain]).tolerance(0, plain[:5]) == pytest.approx(0.1)
+
+
 def test_a_text_that_ends_early_is_no_near_tie(setting: Setting) -> None:
     found = setting.compare("greedy", 1, setting.plain["greedy", 1][:10])
     assert found is not None
@@ -292,13 +306,13 @@ def test_the_tolerance_is_that_of_allowed_tokens() -> None:
             scored = super().forward(tree, start, want)
             if scored.logits is not None and len(tree) - start > 1:
                 scored.logits = scored.logits.copy()
-                scored.logits[:, 3] += 0.5
+                scored.logits[:, 3] += 0.2
             return scored
 
     ties = NearTies(Unsteady(64), [[1, 2]], [[63, 63, 63]])
     table = TableConstraint({0: {63: 1}, 1: {60: 0, 3: 0}}, 64)
     assert ties.tolerance(0, [63, 60]) == 0
-    assert ties.tolerance(0, [63, 60], table) == pytest.approx(0.5)
+    assert ties.tolerance(0, [63, 60], table) == pytest.approx(0.2)
 
 
 def test_a_token_plain_decoding_does_not_choose_is_no_near_tie() -> None:

@@ -1,0 +1,255 @@
+"""Finds settings under which a row's logits do not depend on the other rows of its pass.
+
+llama.cpp has kernels for single rows that sum in another order than those for several, which
+changes the last bits; activations rounded to int8 make steps of 1/127 of them. Which kernels do
+depends on the weights' type, on the build and on the processor, so settings are tested, and timed:
+
+- Without flash attention, attention's products over one row have kernels of their own. With it
+  they have not, unless one row with keys and values of one type reads 512 cells or more with two
+  threads, which then share its keys. Keys in bf16 with values in f16 never do.
+- Repacked K-quants have other kernels for four rows, those in the file's order for eight, so that
+  a pass has fewer rows.
+- A token that is computed together with a copy of itself, a pair, uses no kernel for single rows,
+  at the cost of two. Float weights need it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgedec.decoding.session import Rollback
+from edgedec.decoding.tree import FloatArray
+from edgedec.errors import SessionError
+from edgedec.records.load import LoadOptions
+from edgedec.runtimes.llamacpp.context import Context, Settings, cells_for
+from edgedec.runtimes.llamacpp.facts import measure
+from edgedec.runtimes.llamacpp.library import Weights
+
+_log = logging.getLogger("edgedec")
+
+# Widths of passes that are compared, up to a root and the longest drafts.
+WIDTHS = (2, 3, 4, 5, 6, 7, 8, 12, 17)
+# Fewer rows than this would cut most drafts in two.
+LEAST_ROWS = 4
+_COMPARED = 10  # rows, at least, of each width
+_TEXT = WIDTHS[-1]
+_PROMPT, _COPIES = 64, 5
+PROBE_CELLS = cells_for(_PROMPT * (1 + _COPIES) + _TEXT)  # 512
+# Without being asked for, independent rows may make one row slower by the first factor, a few rows
+# by the second: what measurements err by, and a little more.
+_MOST_LOSS, _MOST_LOSS_OF_FEW = 1.05, 1.1
+_TIMED = (1, 2, 4, 8)
+_ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 6, 2, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Settings to try.
+
+    Attributes:
+        repack: whether weights may be reordered for the processor.
+        flash_attention: see ``Settings``; None leaves the usual choice.
+        kv: type of keys; None leaves the usual choice.
+        values: type of values where it is not that of keys.
+        paired: see ``Settings``.
+        most_rows: found by the test; None is any number.
+        slower: found by it, too: it costs more than is given without being asked for.
+
+    """
+
+    repack: bool = True
+    flash_attention: bool | None = None
+    kv: str | None = None
+    values: str | None = None
+    paired: bool = False
+    most_rows: int | None = None
+    slower: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name it for the store and for reports."""
+        parts = ["pairs" if self.paired else f"flash attention with {self.kv or 'f16'} keys"]
+        if self.values:
+            parts.append(f"{self.values} values")
+        if not self.repack:
+            parts.append("weights in the file's order")
+        if self.most_rows:
+            parts.append(f"at most {self.most_rows} rows")
+        if self.slower:
+            parts.append("slower")
+        return ", ".join(parts)
+
+    def applied(self, usual: Settings) -> Settings:
+        """Return a model's usual settings, changed."""
+        if self.flash_attention is not None:
+            usual = dataclasses.replace(
+                usual, flash_attention=self.flash_attention, kv=self.kv or usual.kv
+            )
+        return dataclasses.replace(
+            usual, values=self.values, paired=self.paired, most_rows=self.most_rows,
+            fours=usual.fours and self.repack, exact=True,
+        )  # fmt: skip
+
+
+def ways(options: LoadOptions) -> list[Way]:
+    """Return what may make rows independent and leaves the user's own choices as they are."""
+    own = options.own
+    kv, flash = own.get("kv"), own.get("flash_attention")
+    if flash is False or kv == "f32":  # f32 is converted in every pass
+        return []
+    orders = (True, False) if own.get("repack") is None else (bool(own["repack"]),)
+    kinds = [(kv, None)] if kv else [("f16", None), ("bf16", "f16")]
+    return [Way(order, True, *kind) for order in orders for kind in kinds]
+
+
+def pairs(options: LoadOptions) -> list[Way]:
+    """Return what is left where none of ``ways`` hold, at up to twice the time of a token."""
+    return [Way(options.own.get("repack") is not False, paired=True)]
+
+
+def outcomes(tried: Sequence[Way]) -> dict[str, Way | None]:
+    """Return all outcomes of a search by their names."""
+    caps = (None, *range(LEAST_ROWS, _TEXT))
+    every = [
+        dataclasses.replace(way, most_rows=cap, slower=slower)
+        for way in tried
+        for cap in caps
+        for slower in (False, True)
+    ]
+    return {"none": None, **{way.name: way for way in every}}
+
+
+def find(
+    tried: Sequence[Way],
+    load: Callable[[bool], Weights],
+    usual: Callable[[Weights], Settings],
+) -> Way | None:
+    """Return the first way that holds and costs little, or else the one of least cost.
+
+    Args:
+        tried: by preference.
+        load: returns the weights, reordered or not; the ones before are freed when nothing holds
+            them.
+        usual: returns the usual settings for weights.
+
+    Raises:
+        SessionError: llama.cpp cannot run this model.
+
+    """
+    held: list[tuple[float, Way]] = []
+    for way in tried:
+        # In a function of its own, so that no weights are held while others are loaded.
+        found = _tried(way, load, usual)
+        if found is not None and not found[1].slower:
+            return found[1]
+        held += [found] if found is not None else []
+    return min(held, key=lambda one: one[0])[1] if held else None
+
+
+def _tried(
+    way: Way, load: Callable[[bool], Weights], usual: Callable[[Weights], Settings]
+) -> tuple[float, Way] | None:
+    """Return how many times as long a way's row takes, and what it holds for; None if it fails."""
+    weights = load(way.repack)
+    settings = usual(weights)
+    try:
+        context = Context(weights, way.applied(settings), PROBE_CELLS)
+    except SessionError:  # kernels that this model cannot have
+        return None
+    if measure(context).rollback is not Rollback.ANY:
+        return None
+    cap = widest(context)
+    if cap < LEAST_ROWS:
+        return None
+    context.clear()
+    loss, of_few = losses(context, Context(weights, settings, PROBE_CELLS), cap)
+    slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW
+    way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap, slower=slower)
+    _log.debug("%s: one row takes %.2f, a few %.2f", way.name, loss, of_few)
+    return loss, way
+
+
+def widest(context: Context) -> int:
+    """Return up to how many rows passes give the bits of one row alone; 1 if none do.
+
+    Args:
+        context: empty, of ``PROBE_CELLS`` cells, and able to remove tokens.
+
+    """
+    rng = np.random.default_rng(0)
+    prompt, text = (rng.integers(0, context.vocab_size, n).tolist() for n in (_PROMPT, _TEXT))
+    _fill(context, prompt)
+    alone = _rows(context, text, itertools.repeat(1))
+    held = 1
+    for width in WIDTHS:
+        if width > context.rows:
+            break
+        # The last rows, so that all before them are in the cache.
+        count = min(_TEXT, -(-_COMPARED // width) * width)
+        count -= count % width
+        if not np.array_equal(_rows(context, text, itertools.repeat(width), count), alone[-count:]):
+            break
+        held = width
+    return held
+
+
+def _fill(context: Context, prompt: Sequence[int]) -> None:
+    """Write a prompt, and copies of it that no row reads but all passes count.
+
+    From 512 cells on kernels differ; copies are written in no time.
+    """
+    context.run(prompt, 0, head=False)
+    for sequence in range(1, min(1 + _COPIES, context.rows)):
+        context.copy(0, sequence)
+
+
+def _rows(
+    context: Context, text: Sequence[int], widths: Iterator[int], count: int = _TEXT
+) -> FloatArray:
+    """Return the logits of the last ``count`` tokens of a text, in passes of these widths."""
+    at = len(text) - count
+    context.remove(0, _PROMPT + at)
+    rows: list[FloatArray] = []
+    while at < len(text):
+        part = text[at : at + next(widths)]
+        context.run(part, _PROMPT + at, head=True)
+        rows.append(context.logits(len(part)).copy())
+        at += len(part)
+    return np.concatenate(rows)
+
+
+def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:
+    """Return how many times as long as in another context one row takes, and a few rows.
+
+    In processor time, which other programs disturb least.
+
+    Args:
+        context, plain: empty, of ``PROBE_CELLS`` cells.
+        most: rows of a pass.
+
+    """
+    rng = np.random.default_rng(1)
+    text = rng.integers(0, context.vocab_size, _PROMPT).tolist()
+    widths = [width for width in _TIMED if width <= most]
+    best = {(one, width): np.inf for one in (context, plain) for width in widths}
+    for one in (context, plain):
+        one.run(text, 0, head=False)
+    begin = time.process_time()
+    for turn in range(_ROUNDS):
+        if turn >= _LEAST_ROUNDS and time.process_time() - begin > _BUDGET_S:
+            break
+        for one, width in best:
+            one.remove(0, _PROMPT)
+            start = time.process_time()
+            one.run(text[:width], _PROMPT, head=True)
+            one.logits(width)
+            best[one, width] = min(best[one, width], time.process_time() - start)
+    ratios = [best[context, width] / best[plain, width] for width in widths]
+    return float(ratios[0]), float(np.mean(ratios[1:]))
