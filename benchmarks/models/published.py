@@ -39,6 +39,7 @@ class Published:
         size: of the joined file, in bytes.
         sha256: of the joined file.
         licence: its name.
+        sampling: temperature and top-p that its makers recommend.
         chat: it was trained for chats and has a chat template.
 
     """
@@ -50,6 +51,7 @@ class Published:
     size: int
     sha256: str
     licence: str
+    sampling: tuple[float, float]
     chat: bool
 
 
@@ -67,6 +69,7 @@ SMOLLM2 = Published(
     98_362_432,
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     "Apache-2.0",
+    (0.2, 0.9),
     chat=True,
 )
 GEMMA3 = Published(
@@ -77,6 +80,7 @@ GEMMA3 = Published(
     253_113_024,
     "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     "Gemma terms of use",
+    (1.0, 0.95),
     chat=False,
 )
 MODELS = {model.name: model for model in (SMOLLM2, GEMMA3)}

@@ -18,7 +18,7 @@ WHOLE = b"".join(PARTS)
 MODEL = Published(
     "made", "A made model", "made.gguf",
     (("made-part1==1.0", "made/data/part00"), ("made-part2==1.0", "made/data/part01")),
-    len(WHOLE), hashlib.sha256(WHOLE).hexdigest(), "none", chat=False,
+    len(WHOLE), hashlib.sha256(WHOLE).hexdigest(), "none", (1.0, 1.0), chat=False,
 )  # fmt: skip
 Download = Callable[[str, Path], None]
 
