@@ -33,9 +33,8 @@ def tables(model: str) -> str:
         there = [row for row in found if row["temperature"] == temperature]
         how = "Greedily" if temperature == 0 else f"At temperature {temperature:g}"
         parts.append(f"{how}, all categories:\n\n{_all_texts(there)}")
-        parts.append(
-            f"{how}, speed over its own plain decoding (worst prompt):\n\n{_speeds(there)}"
-        )
+        speeds = "speed over its own plain decoding (worst prompt)"
+        parts.append(f"{how}, {speeds}:\n\n{_speeds(there)}")
     return "\n\n".join(parts) or NONE
 
 
@@ -92,7 +91,8 @@ def _cell(value: float | None) -> str:
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     every = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in every)
+    rows = ("".join(f"| {cell} " if cell else "| " for cell in cells) for cells in every)
+    return "\n".join(f"{row}|" for row in rows)
 
 
 def about() -> str:
@@ -111,14 +111,15 @@ def about() -> str:
 def skipped() -> str:
     """Return what could not be measured, with the reasons."""
     if not RECORDS.is_file():
-        return ""
+        return NONE
     lines = map(json.loads, RECORDS.read_text("utf-8").splitlines())
     reasons = {
         (line.get("model", ""), line["name"]): line["reason"]
         for line in lines
         if line["kind"] == "skipped"
     }
-    return "\n".join(f"- {model} {name}: {why}" for (model, name), why in reasons.items())
+    told = "\n".join(f"- {model} {name}: {why}" for (model, name), why in reasons.items())
+    return told or "Nothing."
 
 
 PARTS = {

@@ -81,14 +81,12 @@ def test_without_a_record_it_says_so(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool, "RECORDS", tmp_path / "none.jsonl")
-    assert {tool.tables("smollm2"), tool.about()} == {tool.NONE}
+    assert {tool.tables("smollm2"), tool.about(), tool.skipped()} == {tool.NONE}
 
 
 def test_the_page_is_what_the_record_says(tool: ModuleType, repository: Path) -> None:
     page = (repository / "docs" / "measured" / "published.md").read_text("utf-8")
     for part, made in tool.PARTS.items():
-        start, end = (
-            f"<!-- {part}: written by make help-pages -->\n\n",
-            f"\n\n<!-- end of {part} -->",
-        )
+        start = f"<!-- {part}: written by make help-pages -->\n\n"
+        end = f"\n\n<!-- end of {part} -->"
         assert page.split(start)[1].split(end)[0] == made()
