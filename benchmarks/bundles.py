@@ -101,6 +101,10 @@ class Bundles:
         """Return what the command line opens: the pair that ships, or what was given."""
         return self.folders.get("target", "demo")
 
+    def sizes(self, **presets: str | None) -> dict[str, str | None]:
+        """Return the targets of a section by name; a given one is measured once, as ``given``."""
+        return presets if self.grows else {"given": None}
+
     def head(self, preset: str | None) -> Path:
         """Return the checkpoint of the target's head, grown for a target of a preset if given."""
         source, target = self.checkpoint("head"), self.checkpoint("target")

@@ -40,10 +40,10 @@ class _Pair:
 
 def planner(suite: Suite, recorder: Recorder) -> list[Row]:
     """Plan for the shipped pair and for its grown form, then measure every plan."""
-    pairs = [
-        _Pair("shipped", suite.bundles.shipped(), 1000),
-        _Pair("grown", suite.bundles.bundle("int4", target=GROWN), _MOST_GROWN),
-    ]
+    bundles = suite.bundles
+    pairs = [_Pair("shipped" if bundles.grows else "given", bundles.shipped(), 1000)]
+    if bundles.grows:
+        pairs.append(_Pair("grown", bundles.bundle("int4", target=GROWN), _MOST_GROWN))
     return [_examine(pair, suite, recorder) for pair in pairs]
 
 

@@ -81,6 +81,13 @@ def test_a_folder_is_exported_without_a_draft_and_not_grown(
     assert not bundles.drafts
     assert bundles.checkpoint("target", "target-1b") == checkpoint
     assert bundles.shipped() == checkpoint
+    assert bundles.sizes(shipped=None, grown="target-0.5b") == {"given": None}
+    ours = Bundles(DEMO, tmp_path)
+    assert ours.sizes(shipped=None, grown="target-0.5b") == {
+        "shipped": None,
+        "grown": "target-0.5b",
+    }
+    assert ours.shipped() == "demo"
     with pytest.raises(Unusable, match="needs --draft, which was not given"):
         bundles.gguf("draft", "q8_0")
 

@@ -18,6 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.published)
+            item.add_marker(pytest.mark.timeout(1800))  # a model is exported beside other work
 
 
 def had(model: Published) -> Path:

@@ -53,7 +53,7 @@ def typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         command, shell=True, cwd=folder, env={**os.environ, "PATH": path},
-        capture_output=True, text=True, timeout=500,
+        capture_output=True, text=True, timeout=1500,
     )  # fmt: skip
 
 
