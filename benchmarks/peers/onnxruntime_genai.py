@@ -18,6 +18,7 @@ ENVIRONMENT = NAME
 REQUIREMENTS: tuple[str, ...] | None = (
     "onnxruntime-genai==0.18.0", "onnxruntime==1.32.0", "onnx==1.23.2", "onnx-ir==1.1.0",
     "torch==2.13.0", "transformers==5.5.4", "numpy==2.4.6", "gguf==0.19.0",
+    "accelerate==1.15.0",
 )  # fmt: skip
 
 _BLOCKS = {"int4-32": 32, "int4-128": 128}

@@ -18,7 +18,7 @@ ENVIRONMENT = NAME
 REQUIREMENTS: tuple[str, ...] | None = (
     "openvino==2026.4.1", "openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0",
     "optimum-intel==2.2.0", "nncf==3.4.0", "torch==2.13.0", "transformers==5.5.4",
-    "numpy==2.4.6", "gguf==0.19.0",
+    "numpy==2.4.6", "gguf==0.19.0", "accelerate==1.15.0",
 )  # fmt: skip
 
 # How optimum is asked for them; the draft is small and keeps eight bits.

@@ -35,7 +35,7 @@ TOKENS = 64
 _CONTEXT, _LONGEST = 1536, 1280
 _LIMIT_S = 300.0
 _PERPLEXITY_TOKENS = 256
-# The peer of another release than PyPI's llama.cpp comes last: transformers decodes no such file.
+# transformers decodes no GGUF file without unpacking it.
 PEERS = ("edgedec", "llama.cpp", "llama-cpp-python", "onnxruntime-genai", "openvino")
 # Of each peer its plain way, and what it drafts without a draft model.
 WAYS = re.compile(
@@ -45,6 +45,8 @@ WAYS = re.compile(
     r"|^onnxruntime-genai int4-32 (plain$|ngram .*(max_draft_tokens=4|cooldown))"
     r"|^openvino int8 (plain$|lookup length=4)"
 )
+# Of a model whose makers are not known here.
+_SAMPLING = (0.7, 0.95)
 _WARM = "List three things that float on water, and say why each of them does."
 
 
@@ -97,9 +99,11 @@ def _models(suite: Suite, recorder: Recorder) -> Iterator[_Model]:
         file = suite.bundles.source("target")
         if not is_gguf(file):
             raise Unusable(f"compares with runtimes that read GGUF, and {file} is none")
-        by_file = {one.file: one for one in models.MODELS.values()}
-        known_one = by_file.get(file.name)
-        yield _Model(file.stem, file, known_one.sampling if known_one else (0.7, 0.95))
+        name, sampling = file.stem, _SAMPLING
+        for one in models.MODELS.values():
+            if one.file == file.name:
+                name, sampling = one.name, one.sampling
+        yield _Model(name, file, sampling)
         return
     for model in models.MODELS.values():
         try:
