@@ -14,8 +14,8 @@ from tests.broken_rules import accepts_one_more
 
 COUNT = 24
 WINDOW = 512
-# Those that need no head; ``parallel`` needs a draft that was trained for it, and ``strings`` one of
-# another vocabulary, see below.
+# Those that need no head. ``parallel`` needs a draft that was trained for it; ``strings`` one of
+# another vocabulary, as Gemma has it below.
 WITHOUT_DRAFT = ("lookup", "recycle", "text")
 WITH_DRAFT = ("adaptive", "hybrid", "model")
 # Its rows have several branches: with ``--batch-invariant`` only chains are verified.
