@@ -15,7 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edgedec.bundle.manifest import SCHEMA_VERSION
+from edgedec._support.model_path import is_gguf
+from edgedec.batch.jobs import read_jobs
+from edgedec.bundle import Bundle
+from edgedec.bundle.manifest import MANIFEST, SCHEMA_VERSION
+from edgedec.compare.questions import has_turns, read_questions
 from edgedec.errors import InputError
 from edgedec.export.options import FULL
 from edgedec.loading.build import OpenOptions
@@ -24,6 +28,12 @@ from edgedec.pipeline import Prompt
 
 GROWN = "target-0.5b"
 LARGER = "target-1b"
+# What stands for the weights of a model that is given in its own.
+_USUAL = ("int4", "q4_0", "q8_0", "file")
+
+
+class Unusable(InputError):
+    """A section cannot measure the models that were given; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +43,33 @@ class Bundles:
     Attributes:
         checkpoints: folder with ``target`` and ``draft``, the shipped pair's checkpoints.
         work: scratch folder; may be deleted at any time.
-        folders: other checkpoints by role.
+        folders: other checkpoints by role; or a bundle or a GGUF file, which sections measure as
+            it is.
+        grows: models are grown where a section asks for it; given ones are what they are.
 
     """
 
     checkpoints: Path
     work: Path
     folders: Mapping[str, Path] = field(default_factory=dict)
+    grows: bool = True
 
     def checkpoint(self, role: str, preset: str | None = None) -> Path:
-        """Return a role's checkpoint, grown to a preset of ``benchmarks.models.grow`` if given."""
-        source = self.folders.get(role, self.checkpoints / role)
+        """Return a role's checkpoint, grown to a preset of ``benchmarks.models.grow`` if given.
+
+        Raises:
+            Unusable: what was given for the role is no checkpoint's folder.
+
+        """
+        source = self.source(role)
+        if is_gguf(source) or (source / MANIFEST).is_file():
+            raise Unusable(f"needs a checkpoint's folder, and {source} is none")
         if not (source / "config.json").is_file():
             raise InputError(
                 f"{source} has no checkpoint: run the suite from a clone of the repository, "
                 "or give --checkpoints"
             )
-        if preset is None:
+        if preset is None or not self.grows:
             return source
         from benchmarks.models.grow import PRESETS, grow
 
@@ -58,10 +78,37 @@ class Bundles:
             grow(source, out, PRESETS[preset])
         return out
 
+    def source(self, role: str) -> Path:
+        """Return what a role's model is made from: a folder, a bundle or a GGUF file.
+
+        Raises:
+            Unusable: a target was given, and nothing for this role.
+
+        """
+        if role not in self.folders and "target" in self.folders:
+            raise Unusable(f"needs --{role.replace('_', '-')}, which was not given")
+        return self.folders.get(role, self.checkpoints / role)
+
+    @property
+    def drafts(self) -> bool:
+        """Return whether there is a draft model; of a bundle, its own counts."""
+        target = self.folders.get("target")
+        if target is not None and (target / MANIFEST).is_file():
+            return "draft" in Bundle.open(target).manifest["roles"]
+        return "draft" in self.folders or target is None
+
+    def shipped(self) -> str | Path:
+        """Return what the command line opens: the pair that ships, or what was given."""
+        return self.folders.get("target", "demo")
+
+    def sizes(self, **presets: str | None) -> dict[str, str | None]:
+        """Return the targets of a section by name; a given one is measured once, as ``given``."""
+        return presets if self.grows else {"given": None}
+
     def head(self, preset: str | None) -> Path:
         """Return the checkpoint of the target's head, grown for a target of a preset if given."""
         source, target = self.checkpoint("head"), self.checkpoint("target")
-        if preset is None:
+        if preset is None or not self.grows:
             return source
         from benchmarks.models.grow_head import grow_head
 
@@ -99,14 +146,17 @@ class Bundles:
 
         With a ``block_size`` int4 is rounded to nearest, as for the figures over block sizes.
         """
-        sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
+        if (given := self._given("onnx", "target", weights)) is not None:
+            return given
+        roles = ("target", "draft") if self.drafts else ("target",)
+        sources = "-".join(digest(self.source(role)) for role in roles)
         kind = f"{weights}-{block_size or 'auto'}{'-invariant' if batch_invariant else ''}"
         kind += "" if kv == "fp32" else f"-{kv}"
         kind += f"-{digest(self.checkpoint('head'))}" if head else ""
         return self._exported(
             f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}",
-            target=self.checkpoint("target", target),
-            draft=self.checkpoint("draft", draft),
+            target=self._readable("target", target),
+            draft=self._readable("draft", draft) if self.drafts else None,
             head=self.head(target) if head else None,
             weights=weights,
             block_size=block_size,
@@ -141,7 +191,9 @@ class Bundles:
 
         ``block_size`` is as in ``bundle``, unless ``calibration`` says how to round.
         """
-        source = self.checkpoint(role, preset)
+        if (given := self._given(format, role, weights)) is not None:
+            return given
+        source = self._readable(role, preset)
         kind = f"{weights}-{block_size or 'auto'}{f'-{calibration}' if calibration else ''}"
         return self._exported(
             f"{format}-{role}-{kind}-{preset or 'asis'}-{digest(source)}",
@@ -151,6 +203,28 @@ class Bundles:
             block_size=block_size,
             calibration=calibration,
         )
+
+    def _given(self, format: str, role: str, weights: str) -> Path | None:
+        """Return a given bundle or GGUF file where it is what a section asks for; None to export.
+
+        Raises:
+            Unusable: it has one kind of weights, and the section asks for another.
+
+        """
+        source = self.folders.get(role)
+        if source is None:
+            return None
+        bundle = source.is_dir() and (source / MANIFEST).is_file()
+        if not bundle and not (format == "gguf" and is_gguf(source)):
+            return None
+        if weights not in _USUAL or (bundle and format != "onnx"):
+            raise Unusable(f"asks for {weights} in {format}, and {source} is what it is")
+        return source
+
+    def _readable(self, role: str, preset: str | None) -> Path:
+        """Return what the exporter reads: a checkpoint, or a GGUF file."""
+        source = self.source(role)
+        return source if is_gguf(source) else self.checkpoint(role, preset)
 
     def _exported(
         self, name: str, *, block_size: int | None, calibration: str | None = None, **chosen: Any
@@ -173,14 +247,17 @@ class Bundles:
     ) -> Path:
         """Return a role's model as a GGUF file."""
         made = self.alone("gguf", role, weights, preset, calibration=calibration)
+        if is_gguf(made):
+            return made
         (file,) = (made / "target").glob("*.gguf")
         return file
 
 
 def digest(checkpoint: Path) -> str:
-    """Return a hash of a checkpoint's contents."""
+    """Return a hash of a checkpoint's contents, or of a file's."""
     found = hashlib.sha256()
-    for file in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
+    files = [*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]
+    for file in [checkpoint] if checkpoint.is_file() else sorted(files):
         found.update(f"{file.name} {file.stat().st_size}\n".encode())
         found.update(file.read_bytes())
     return found.hexdigest()[:8]
@@ -195,7 +272,7 @@ class Suite:
         out: folder of the raw records.
         prompts: number of prompts of each section.
         threads: threads of each model; None is all cores.
-        gguf: files for ``rows_by_width``; none is the shipped target.
+        file: prompts as JSON lines, in place of held-out function heads.
 
     """
 
@@ -203,11 +280,20 @@ class Suite:
     out: Path
     prompts: int
     threads: int | None = None
-    gguf: tuple[Path, ...] = ()
+    file: Path | None = None
 
     def code(self) -> list[tuple[str, Prompt]]:
-        """Return held-out function heads."""
-        return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
+        """Return held-out function heads, or the first prompts of ``file``."""
+        return [*self.texts()]
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Return the same as names and texts; of questions with turns, each first one."""
+        if self.file is None:
+            return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
+        if has_turns(self.file):
+            return [(one.id, one.turns[0]) for one in read_questions(self.file)][: self.prompts]
+        jobs = read_jobs(self.file)[: self.prompts]
+        return [(job.id, job.prompt) for job in jobs if isinstance(job.prompt, str)]
 
     def options(self, **chosen: Any) -> OpenOptions:
         """Return options with this suite's threads."""

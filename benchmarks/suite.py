@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import GROWN, Suite
-from benchmarks.sections import commands, fidelity, formats, identity, never_slower, pair
+from benchmarks.sections import (
+    commands,
+    fidelity,
+    formats,
+    identity,
+    never_slower,
+    pair,
+    published,
+)
 from benchmarks.sections.android_core import android_core
 from benchmarks.sections.busy import busy
 from benchmarks.sections.conversations import conversations
@@ -40,7 +48,8 @@ from benchmarks.sections.untrusted import untrusted
 from benchmarks.workloads import random_prompts
 from edgedec.compare.drafters import PLAIN, compared
 from edgedec.compare.interleaved import Progress
-from edgedec.compare.records import Recorder, Row, recording
+from edgedec.compare.records import Recorder, Row, recording, resuming_alone
+from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.pipeline import GenerateOptions, Prompt
 from edgedec.verify.distribution import tested
@@ -50,6 +59,10 @@ Section = Callable[[Suite, Recorder], list[Row]]
 
 def run(suite: Suite, name: str) -> list[Row]:
     """Run one section; its rows are for a table, its records are in ``suite.out``."""
+    if name in RESUMING:
+        resumed = RESUMING[name]
+        with resuming_alone(suite.out, name, resumed.settings(suite)) as (recorder, earlier):
+            return resumed.run(suite, recorder, earlier)
     with recording(suite.out, name) as recorder:
         return SECTIONS[name](suite, recorder)
 
@@ -133,8 +146,23 @@ _SECTIONS = (
     static_shapes,
     kernels,
     android_core,
+    published.published,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
+# Sections that go on where they were stopped.
+RESUMING = {published.published.__name__: published.RESUMED}
+# Sections in which a given target has no part, and what they measure.
+FIXED = {
+    "engine": "models that answer at once",
+    "distribution": "an enumerable model",
+    "untrusted": "what altered copies of the bundle that ships do",
+    "vocabularies": "the demo pair's draft of another vocabulary",
+    "draft_context": "the demo pair's draft of another vocabulary",
+    "draft_vocabulary": "targets and drafts grown for it",
+    "serve_attacked": "whether a server of the pair that ships keeps its limits",
+    "ray": "what a cluster costs the pair that ships",
+    "android_core": "the phone's decoder with the pair that ships",
+}
 
 _ALL = ("auto", "model", "tree", "lookup", "recycle", "auto padded", "model 3")
 _OPENED: dict[str, dict[str, Any]] = {
@@ -156,7 +184,11 @@ def _speed(
     """Compare each candidate with plain decoding of the same bundle, interleaved."""
     entrants = {PLAIN: suite.plain()}
     for name in names:
-        entrants[name] = suite.options(**_OPENED.get(name, {"draft": name}))
+        opened = _OPENED.get(name, {"draft": name})
+        drafter = opened.get("drafter") or opened.get("draft", drafting.AUTO)
+        alone = drafter == drafting.AUTO or not drafting.info(drafter).needs_model
+        if alone or suite.bundles.drafts:
+            entrants[name] = suite.options(**opened)
     options = GenerateOptions(128, sampling, ignore_eos=True)
     found = compared(bundle, entrants, prompts or suite.code(), options, recorder, repeats=repeats)
     return found.rows()

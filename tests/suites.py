@@ -64,6 +64,8 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/cli/*", ("tests/cli/*", "tests/packaging/*")),
     ("edgedec/errors.py", ("tests/cli/*",)),
     ("benchmarks/*", ("tests/benchmarks/*",)),
+    ("benchmarks/models/published.py", ("tests/published/*",)),
+    ("docs/guides/five-minutes.md", ("tests/published/test_commands.py",)),
     ("tools/*", ("tests/unit/tools/*",)),
     ("android_demo/vectors/*", ("tests/unit/tools/test_vectors.py",)),
     ("docs/deploy/*", ("tests/packaging/test_deploy*.py", "tests/packaging/test_balanced.py")),

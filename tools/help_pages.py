@@ -1,6 +1,7 @@
 """Write docs/cli.md from the commands, docs/api.md from the docstrings, docs/errors.md from uses.
 
-The tables of published drafts in docs/guides are written from edgedec/library/published.py.
+The tables of published drafts in docs/guides are written from edgedec/library/published.py,
+those of docs/measured/published.md from its record.
 
 --check compares instead of writing.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import api_page
 import click
+import measured_published
 import published_page
 import wrong_uses_page
 
@@ -84,4 +86,6 @@ def run(name: str, fresh: str, check: bool) -> int:
 if __name__ == "__main__":
     pages = {"cli.md": page(), "api.md": api_page.page(), "errors.md": wrong_uses_page.page()}
     pages |= {name: published_page.page(name) for name in published_page.PARTS}
+    measured = "measured/published.md"
+    pages[measured] = published_page.page(measured, measured_published.PARTS)
     sys.exit(max(run(name, fresh, "--check" in sys.argv[1:]) for name, fresh in pages.items()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -221,10 +221,10 @@ PARTS = {
 }
 
 
-def page(name: str) -> str:
-    """Return a page with its tables made anew."""
+def page(name: str, parts: Mapping[str, Callable[[], str]] | None = None) -> str:
+    """Return a page with its tables made anew: those of ``PARTS``, or others."""
     text = (ROOT / "docs" / name).read_text("utf-8")
-    for part, made in PARTS[name].items():
+    for part, made in (PARTS[name] if parts is None else parts).items():
         start, end = f"<!-- {part}: written by make help-pages -->\n", f"\n<!-- end of {part} -->"
         before, _, rest = text.partition(start)
         _, found, after = rest.partition(end)

@@ -14,6 +14,7 @@ TITLE = "llama-cpp-python 0.3.36"
 ENVIRONMENT = "llama.cpp"
 REQUIREMENTS: tuple[str, ...] | None = ()
 WEIGHTS = ("q4_0",)
+WEIGHTS_OF_FILE = ("file",)
 KINDS: Kinds = (
     ("plain", {}),
     *(("lookup", {"length": length}) for length in (2, 4, 10)),

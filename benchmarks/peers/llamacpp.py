@@ -39,6 +39,7 @@ _COUNTS = re.compile(r"n_(drafted|accept)\s*=\s*(\d+)")
 
 
 WEIGHTS = ("q4_0", "q4_k_m")
+WEIGHTS_OF_FILE = ("file",)
 KINDS: Kinds = tuple(
     (kind, {**settings, "flash": flash})
     for flash in ("on", "off")
@@ -63,11 +64,9 @@ _DRAFTERS: dict[str, Callable[[str], tuple[str, ...]]] = {
 
 
 def models(maker: Maker, weights: str) -> Models:
-    """Return GGUF files of both models."""
-    return {
-        "target": str(maker.gguf("target", weights)),
-        "draft": str(maker.gguf("draft", _DRAFT_WEIGHTS)),
-    }
+    """Return GGUF files of both models, or of the target alone."""
+    target = {"target": str(maker.gguf("target", weights))}
+    return target | ({"draft": str(maker.gguf("draft", _DRAFT_WEIGHTS))} if maker.drafts else {})
 
 
 def build(request: Request, tools: Tools) -> None:

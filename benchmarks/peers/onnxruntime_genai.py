@@ -17,13 +17,15 @@ TITLE = "onnxruntime-genai 0.18.0"
 ENVIRONMENT = NAME
 REQUIREMENTS: tuple[str, ...] | None = (
     "onnxruntime-genai==0.18.0", "onnxruntime==1.32.0", "onnx==1.23.2", "onnx-ir==1.1.0",
-    "torch==2.13.0", "transformers==5.5.4", "numpy==2.4.6",
+    "torch==2.13.0", "transformers==5.5.4", "numpy==2.4.6", "gguf==0.19.0",
+    "accelerate==1.15.0",
 )  # fmt: skip
 
 _BLOCKS = {"int4-32": 32, "int4-128": 128}
 _DRAFT_WEIGHTS = "int4-32"
 _CHAINED = {"ngram_chained_lookup": True}
 WEIGHTS = tuple(_BLOCKS)
+WEIGHTS_OF_FILE = ("int4-32",)
 KINDS: Kinds = (
     ("plain", {}),
     *(("draft", {"max_draft_tokens": length}) for length in (1, 2, 3, 4, 6, 8)),
@@ -44,8 +46,9 @@ def convert(request: Request, tools: Tools) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache:
         command = [
             sys.executable, "-m", "onnxruntime_genai.models.builder",
-            "-i", request["checkpoint"], "-o", request["out"], "-p", "int4", "-e", "cpu",
-            "-c", cache, "--extra_options", "accuracy_level=4", f"block_size={block}",
+            "-i", tools.folder(request["checkpoint"], cache), "-o", request["out"],
+            "-p", "int4", "-e", "cpu", "-c", cache,
+            "--extra_options", "accuracy_level=4", f"block_size={block}",
         ]  # fmt: skip
         subprocess.run(command, check=True)
     return {}

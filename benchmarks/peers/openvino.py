@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ ENVIRONMENT = NAME
 REQUIREMENTS: tuple[str, ...] | None = (
     "openvino==2026.4.1", "openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0",
     "optimum-intel==2.2.0", "nncf==3.4.0", "torch==2.13.0", "transformers==5.5.4",
-    "numpy==2.4.6",
+    "numpy==2.4.6", "gguf==0.19.0", "accelerate==1.15.0",
 )  # fmt: skip
 
 # How optimum is asked for them; the draft is small and keeps eight bits.
@@ -28,6 +29,7 @@ _WEIGHTS = {
 }
 _DRAFT_WEIGHTS = "int8"
 WEIGHTS = tuple(_WEIGHTS)
+WEIGHTS_OF_FILE = ("int8",)
 KINDS: Kinds = (
     ("plain", {}),
     *(("draft", {"length": length}) for length in (1, 2, 3, 4, 5, 6, 8)),
@@ -57,9 +59,9 @@ def convert(request: Request, tools: Tools) -> dict[str, Any]:
     """Export a checkpoint with optimum."""
     command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino"]
     options = ["--task", "text-generation-with-past", *_WEIGHTS[request["weights"]]]
-    subprocess.run(
-        [*command, "--model", request["checkpoint"], *options, request["out"]], check=True
-    )
+    with tempfile.TemporaryDirectory() as scratch:
+        source = tools.folder(request["checkpoint"], scratch)
+        subprocess.run([*command, "--model", source, *options, request["out"]], check=True)
     return {}
 
 

@@ -19,6 +19,8 @@ REQUIREMENTS: tuple[str, ...] | None = None
 # int4-128 is rounded plainly, as peers round: calibrated weights write another text, and a draft
 # may guess more or less of it.
 WEIGHTS = ("int4", "int4-128", "int4-openvino", "gguf-q4_0")
+# What edgedec makes of a file, and the file itself.
+WEIGHTS_OF_FILE = ("gguf-file", "auto", "int8")
 KINDS: Kinds = (("plain", {}), ("auto", {}))
 SAMPLED_KINDS: Kinds = (("auto", {"accept": "speculative"}),)
 COUPLED: Kinds = (("auto", {}),)
@@ -32,9 +34,11 @@ def models(maker: Maker, weights: str) -> Models:
     """Return a bundle, or GGUF files."""
     if weights.startswith(_GGUF):
         target = str(maker.gguf("target", weights.removeprefix(_GGUF)))
-        return {"open": target, "target": target, "draft": str(maker.gguf("draft", _DRAFT_WEIGHTS))}
+        draft = {"draft": str(maker.gguf("draft", _DRAFT_WEIGHTS))} if maker.drafts else {}
+        return {"open": target, "target": target, **draft}
     bundle = maker.bundle(weights.removesuffix(_OPENVINO))
-    return {"open": str(bundle), "target": str(bundle / "target"), "draft": str(bundle / "draft")}
+    draft = {"draft": str(bundle / "draft")} if maker.drafts else {}
+    return {"open": str(bundle), "target": str(bundle / "target"), **draft}
 
 
 def run(request: Request, tools: Tools) -> dict[str, Any]:
@@ -62,6 +66,7 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
         "times": tools.times(),
         "drafted_tokens": metrics.drafted_tokens,
         "accepted_tokens": metrics.accepted_tokens,
+        "target_passes": metrics.target_passes,
     }
 
 
@@ -70,7 +75,7 @@ def _open(request: Request) -> Any:
     from edgedec.pipeline import Pipeline
 
     plain = request.get("kind", "plain") == "plain"
-    opened, draft = request["models"]["open"], request["models"]["draft"]
+    opened, draft = request["models"]["open"], request["models"].get("draft")
     return Pipeline.open(
         opened,
         OpenOptions(
@@ -78,7 +83,7 @@ def _open(request: Request) -> Any:
             drafter="none" if plain else "auto",
             batch_invariant=False if plain else None,
             accept=request["settings"].get("accept"),
-            draft=None if plain or Path(opened).is_dir() else Path(draft),
+            draft=None if plain or draft is None or Path(opened).is_dir() else Path(draft),
             providers=("OpenVINO",) if request["weights"].endswith(_OPENVINO) else (),
             threads=request["threads"],
             max_context=request.get("context", 1024),

@@ -111,6 +111,20 @@ class Tools:
             **self._last.since(self._first).per(max(1, total - 1)),
         }
 
+    def folder(self, checkpoint: str, scratch: str | Path) -> str:
+        """Return a checkpoint's folder; of a GGUF file one that transformers unpacks to fp32."""
+        if Path(checkpoint).is_dir():
+            return checkpoint
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        file, out = Path(checkpoint), Path(scratch, "unpacked")
+        found = {"gguf_file": file.name}
+        AutoTokenizer.from_pretrained(file.parent, **found).save_pretrained(out)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **found)
+        model.save_pretrained(out)
+        return str(out)
+
     def perplexity(self, ids: Sequence[int], logits: Callable[[list[int]], Any]) -> float:
         """Return exp of the mean negative log likelihood of every token but each window's first.
 

@@ -18,6 +18,8 @@ class Choice:
         weights: formats; none are all.
         pattern: what a name such as ``llama.cpp q4_0 draft length=3`` must contain.
         sampled: tokens are sampled, so that ways of sampling count and those that cannot do not.
+        file: the target is a GGUF file.
+        drafts: there is a draft model.
 
     """
 
@@ -25,6 +27,13 @@ class Choice:
     weights: Sequence[str] = ()
     pattern: re.Pattern[str] = re.compile("")
     sampled: bool = False
+    file: bool = False
+    drafts: bool = True
+
+    def weights_of(self, peer: Peer) -> Sequence[str]:
+        """Return the formats of the target's weights that a peer may be measured with."""
+        found: Sequence[str] = getattr(peer, "WEIGHTS_OF_FILE", ()) if self.file else peer.WEIGHTS
+        return found
 
     def ways(self, peer: Peer, weights: str) -> list[Way]:
         """Return the ways with some weights that take part."""
@@ -34,7 +43,7 @@ class Choice:
         found: list[Way] = [
             {"weights": weights, "kind": kind, "settings": settings}
             for kind, settings in kinds
-            if kind not in self.unable(peer)
+            if kind not in self.unable(peer) and (self.drafts or "draft" not in kind)
         ]
         return [way for way in found if self.pattern.search(f"{peer.NAME} {label(way)}")]
 

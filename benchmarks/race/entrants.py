@@ -98,7 +98,7 @@ class Gathering:
                 continue
             for kind, reason in choice.unable(peer).items():
                 self._skip(f"{name} {kind}, sampled", reason)
-            for weights in peer.WEIGHTS:
+            for weights in choice.weights_of(peer):
                 if found := choice.ways(peer, weights):
                     yield from self._with_models(peer, environment, found, threads, ids)
 

@@ -23,6 +23,7 @@ from benchmarks.race.children import Failed, ask, execute
 from benchmarks.race.protocol import Models, Peer, file_of
 from edgedec._support.atomic import write_json
 from edgedec._support.fields import json_object
+from edgedec._support.model_path import is_gguf
 
 READY = "edgedec-ready.json"
 # llama.cpp takes about ten minutes on two idle cores.
@@ -139,6 +140,10 @@ class ModelMaker:
     peers: Mapping[str, Peer]
     environments: Mapping[str, Environment] = field(default_factory=dict)
 
+    @property
+    def drafts(self) -> bool:
+        return self.bundles.drafts
+
     def checkpoint(self, role: str) -> Path:
         return self.bundles.checkpoint(role, self._preset(role)).resolve()
 
@@ -152,7 +157,8 @@ class ModelMaker:
         return self.bundles.gguf(role, weights, self._preset(role)).resolve()
 
     def converted(self, peer: str, role: str, weights: str) -> Path:
-        source = self.checkpoint(role)
+        given = self.bundles.source(role)
+        source = given.resolve() if is_gguf(given) else self.checkpoint(role)
         out = (self.work / "models" / f"{peer}-{role}-{weights}-{digest(source)}").resolve()
         if not (out / READY).is_file():
             shutil.rmtree(out, ignore_errors=True)
@@ -172,10 +178,10 @@ class ModelMaker:
         return out
 
     def converted_pair(self, peer: str, weights: str, draft_weights: str) -> Models:
-        return {
-            "target": str(self.converted(peer, "target", weights)),
-            "draft": str(self.converted(peer, "draft", draft_weights)),
-        }
+        target = {"target": str(self.converted(peer, "target", weights))}
+        if not self.drafts:
+            return target
+        return {**target, "draft": str(self.converted(peer, "draft", draft_weights))}
 
     def _preset(self, role: str) -> str | None:
         return self.preset if role == "target" else None

@@ -42,6 +42,11 @@ class Way(TypedDict):
 class Maker(Protocol):
     """Makes models in the formats that peers read, see ``models``."""
 
+    @property
+    def drafts(self) -> bool:
+        """Return whether there is a draft model."""
+        ...
+
     def checkpoint(self, role: str) -> Path:
         """Return a Hugging Face folder."""
         ...
@@ -79,8 +84,12 @@ class Peer(Protocol):
     ``COUPLED``, the kinds whose sampled text is promised to be that of plain decoding with the same
     seed. What samples must do so at every temperature above 0, with the seed it is given.
 
+    ``WEIGHTS_OF_FILE`` are measured in place of ``WEIGHTS`` where the target is a GGUF file;
+    ``file`` is the file itself. Without it such a target is not measured.
+
     A file that calls ``Maker.converted`` also has ``convert(request, tools)``, which writes the
-    checkpoint ``request["checkpoint"]`` in ``request["weights"]`` to folder ``request["out"]``. One
+    checkpoint ``request["checkpoint"]``, a folder or a GGUF file (see ``Tools.folder``), in
+    ``request["weights"]`` to folder ``request["out"]``. One
     that needs more than packages has ``build(request, tools)``, which finishes the environment in
     ``request["folder"]``; ``request["pip"]`` is the beginning of a command that installs there.
     OpenVINO's also has ``divergence(request, tools)``, for the section ``fidelity``: it returns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks.race.choice import keeps_text
@@ -61,6 +61,9 @@ class Report:
             "runs": len(good),
             "tokens_per_second": spread((run["digest"], rate(run)) for run in good),
             "over_plain": _ratio(pairs) if drafts else None,
+            "worst": _worst(pairs) if drafts else None,
+            "tokens_per_pass": _tokens_per_pass(good) if drafts else None,
+            "acceptance": _acceptance(good) if drafts else None,
             "prompt_s": _spread(good, "prompt_s"),
             "processor_s_per_token": _spread(good, "processor_s_per_token"),
             "joules_per_token": _spread(good, "joules_per_token"),
@@ -159,6 +162,32 @@ def _ratio(pairs: Sequence[tuple[Run, Run]]) -> Spread | None:
     )
 
 
+def _worst(pairs: Sequence[tuple[Run, Run]]) -> float | None:
+    """Return the lowest ratio of a prompt; of several seeds, their mean."""
+    ratios: dict[str, list[float]] = {}
+    for a, b in pairs:
+        if a["session"] == b["session"]:
+            ratios.setdefault(a["digest"], []).append(rate(a) / rate(b))
+    return min(map(fmean, ratios.values()), default=None)
+
+
+def _tokens_per_pass(runs: Sequence[Run]) -> float | None:
+    """Return the tokens of a pass of the target, its own included; None if nobody counts."""
+    counted = [run for run in runs if run.get("accepted_tokens") is not None]
+    passes = sum(run.get("target_passes") or _passes(run) for run in counted)
+    return sum(run["decoded"] + 1 for run in counted) / passes if passes else None
+
+
+def _passes(run: Run) -> int:
+    return int(run["decoded"] + 1 - run["accepted_tokens"])
+
+
+def _acceptance(runs: Sequence[Run]) -> float | None:
+    """Return the share of drafted tokens that were accepted; None if none were drafted."""
+    drafted = sum(run.get("drafted_tokens") or 0 for run in runs)
+    return sum(run.get("accepted_tokens") or 0 for run in runs) / drafted if drafted else None
+
+
 def _spread(runs: Sequence[Run], name: str) -> Spread | None:
     """Return the spread of a figure that some runs may lack."""
     return spread((run["digest"], run[name]) for run in runs if run.get(name) is not None)
@@ -189,6 +218,9 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "way": lambda row: str(row["way"]),
     "tokens/s": lambda row: _cell(row["tokens_per_second"]),
     "over its plain": lambda row: _cell(row["over_plain"]),
+    "worst": lambda row: _cell(row["worst"]),
+    "tokens/pass": lambda row: _cell(row["tokens_per_pass"]),
+    "accepted": lambda row: _cell(row["acceptance"]),
     "prompt s": lambda row: _cell(row["prompt_s"]),
     "processor s/token": lambda row: _cell(row["processor_s_per_token"]),
     "J/token": lambda row: _cell(row["joules_per_token"]),

@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.workloads import random_prompts
 from edgedec._support.fields import json_object
 from edgedec.batch.jobs import read_jobs
+from edgedec.compare.questions import has_turns, read_questions
 from edgedec.errors import InputError
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.text.tokenizer import Tokenizer
@@ -20,6 +21,12 @@ from edgedec.text.tokenizer import Tokenizer
 LONGEST = 512
 SHARED = "EDGEDEC_SHARED_DATA"
 _QUESTIONS = Path("spec_bench", "question.jsonl")
+_FUNCTIONS = Path("humaneval", "problems.jsonl")
+# Spec-Bench reports these categories of MT-bench as one.
+CONVERSATION = "conversation"
+_MT_BENCH = frozenset(
+    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class Text:
     """A prompt.
 
     Attributes:
-        kind: ``code``, ``chat``, ``unpredictable`` or ``file``.
+        kind: ``code``, ``chat``, ``unpredictable`` or ``file``; or a category.
         name: of the prompt, unique in its kind.
         text: what every peer is given.
         ids: its tokens, for peers that take tokens.
@@ -86,6 +93,40 @@ KINDS: dict[str, Callable[[int, Tokenizer], list[Text]]] = {
 FORMER = {"hopeless": "unpredictable"}
 
 
+def categories(count: int, tokenizer: Tokenizer, file: Path | None, longest: int) -> list[Text]:
+    """Return ``count`` texts of each category: Spec-Bench's six, and functions of HumanEval.
+
+    ``file`` has others: questions with turns, by their categories, or prompts. Raise NoTexts.
+    """
+    if file is not None:
+        return _of_categories(file, count, tokenizer, longest)
+    folder = os.environ.get(SHARED)
+    files = [Path(folder or "", one) for one in (_QUESTIONS, _FUNCTIONS)]
+    if folder is None or not all(one.is_file() for one in files):
+        names = " and ".join(map(str, (_QUESTIONS, _FUNCTIONS)))
+        raise NoTexts(f"give --prompts FILE, or set {SHARED} to a folder with {names}")
+    return [one for file in files for one in _of_categories(file, count, tokenizer, longest)]
+
+
+def _of_categories(file: Path, count: int, tokenizer: Tokenizer, longest: int) -> list[Text]:
+    named: dict[str, list[tuple[str, str]]] = {}
+    if has_turns(file):
+        for question in read_questions(file):
+            kind = CONVERSATION if question.category in _MT_BENCH else question.category
+            named.setdefault(kind, []).append((question.id, _as_chat(question.turns[0], tokenizer)))
+    else:
+        named["code" if file.name == _FUNCTIONS.name else file.stem] = [
+            (job.id, job.prompt) for job in read_jobs(file) if isinstance(job.prompt, str)
+        ]
+    for some in named.values():
+        random.Random(0).shuffle(some)
+    return [
+        text
+        for kind, some in named.items()
+        for text in _fitting(kind, some, count, tokenizer, longest)
+    ]
+
+
 def from_file(path: Path, count: int, tokenizer: Tokenizer) -> list[Text]:
     """Return the prompts of a file with one JSON object per line, each with ``prompt``."""
     jobs = read_jobs(path)
@@ -118,7 +159,11 @@ def _as_chat(turn: str, tokenizer: Tokenizer) -> str:
 
 
 def _fitting(
-    kind: str, named: Iterable[tuple[str, str]], count: int, tokenizer: Tokenizer
+    kind: str,
+    named: Iterable[tuple[str, str]],
+    count: int,
+    tokenizer: Tokenizer,
+    longest: int = LONGEST,
 ) -> list[Text]:
     """Return the first texts that are short enough."""
     found: list[Text] = []
@@ -126,8 +171,8 @@ def _fitting(
         # llama.cpp's programs drop the end of the last line.
         text = text.rstrip("\n")
         ids = tuple(tokenizer.encode(text))
-        if 1 < len(ids) <= LONGEST and len(found) < count:
+        if 1 < len(ids) <= longest and len(found) < count:
             found.append(Text(kind, name, text, ids))
     if not found:
-        raise InputError(f"no text of the kind {kind} has 2 to {LONGEST} tokens")
+        raise InputError(f"no text of the kind {kind} has 2 to {longest} tokens")
     return found

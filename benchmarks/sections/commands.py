@@ -117,7 +117,8 @@ def memory(bundle: Path, recorder: Recorder) -> list[Row]:
 
 def whole(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure whole commands: exports of the target grown to two sizes, memory of decoding."""
-    sources = [suite.bundles.checkpoint("target", preset) for preset in (GROWN, LARGER)]
+    sizes = suite.bundles.sizes(grown=GROWN, larger=LARGER).values()
+    sources = [suite.bundles.checkpoint("target", preset) for preset in sizes]
     exports = [export(suite.bundles, source, recorder).row for source in sources]
     return [*exports, *memory(suite.bundles.bundle("int4", target=GROWN), recorder)]
 

@@ -60,7 +60,7 @@ class _Case:
 def drafts(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure every drafter on code and chats, greedy and at temperature 0.7."""
     rows: list[Row] = []
-    for name, preset in _TARGETS.items():
+    for name, preset in suite.bundles.sizes(**_TARGETS).items():
         bundles = (
             suite.bundles.bundle("int4", target=preset, draft=_DRAFT, head=True),
             suite.bundles.drafted_by("draft_parallel").bundle("int4", target=preset, draft=_DRAFT),

@@ -14,7 +14,6 @@ from edgedec.compare.records import Recorder
 from edgedec.compare.side_by_side import SideBySide
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
-from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions
 
 _PACE_S = 0.02
@@ -24,20 +23,21 @@ _TEMPERATURES = (0.0, 0.8)
 
 def estimate(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
     """Compare estimated with actual speed-ups, by prompt and temperature."""
-    return [_row(suite.prompts, temperature, recorder) for temperature in _TEMPERATURES]
+    return [_row(suite, temperature, recorder) for temperature in _TEMPERATURES]
 
 
-def _row(count: int, temperature: float, recorder: Recorder) -> dict[str, Any]:
+def _row(suite: Suite, temperature: float, recorder: Recorder) -> dict[str, Any]:
     sampling = SamplingParams(temperature=temperature, seed=1)
     options = GenerateOptions(_TOKENS, sampling, ignore_eos=True)
     errors, missing = [], 0
-    with SideBySide("demo", OpenOptions(plan="none")) as sides:
+    prompts = suite.texts()
+    with SideBySide(suite.bundles.shipped(), OpenOptions(plan="none")) as sides:
         sides.hold(_PACE_S)
-        for prompt in heldout_prompts(count):
-            pair = sides.at_once(prompt.name, prompt.text, options, lambda *token: None)
+        for name, prompt in prompts:
+            pair = sides.at_once(name, prompt, options, lambda *token: None)
             found = pair.speculative.metrics.speedup_estimate
             recorder.add(
-                kind="run", temperature=temperature, prompt=prompt.name, speedup=pair.speedup,
+                kind="run", temperature=temperature, prompt=name, speedup=pair.speedup,
                 estimate=found, target_passes=pair.speculative.metrics.target_passes,
             )  # fmt: skip
             if found is None:
@@ -46,7 +46,7 @@ def _row(count: int, temperature: float, recorder: Recorder) -> dict[str, Any]:
                 errors.append(found / pair.speedup - 1)
     row = {
         "temperature": temperature,
-        "prompts": count,
+        "prompts": len(prompts),
         "without_estimate": missing,
         "median_error": median(map(abs, errors)) if errors else None,
         "largest_error": max(map(abs, errors), default=None),

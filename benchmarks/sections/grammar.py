@@ -30,8 +30,8 @@ _MASKED, _NODES = 60, 60
 def grammar(suite: Suite, recorder: Recorder) -> list[Row]:
     """Generate JSON of random schemas plainly and with drafts, in turn; time masks."""
     with (
-        Pipeline.open("demo", suite.plain()) as plain,
-        Pipeline.open("demo", suite.options()) as drafted,
+        Pipeline.open(suite.bundles.shipped(), suite.plain()) as plain,
+        Pipeline.open(suite.bundles.shipped(), suite.options()) as drafted,
     ):
         rows = [texts((plain, drafted), SCHEMAS, recorder)]
         own = Grammars(plain.tokenizer, plain.target.info.vocab_size, plain.target.info.eos_ids)

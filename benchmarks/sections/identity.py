@@ -47,7 +47,9 @@ def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
     return [
         _recorded(
             recorder,
-            verify("demo", suite.code(), options=OpenOptions(plan="none", **options)),
+            verify(
+                suite.bundles.shipped(), suite.code(), options=OpenOptions(plan="none", **options)
+            ),
             {"setting": name},
         )
         for name, options in _SETTINGS.items()
@@ -60,7 +62,7 @@ def matrix(suite: Suite, recorder: Recorder) -> list[Row]:
     rows = []
     for invariant in (None, True):
         options = OpenOptions(plan="none", batch_invariant=invariant)
-        found = verify_matrix("demo", prompts, _MATRIX_TEXT, options=options)
+        found = verify_matrix(suite.bundles.shipped(), prompts, _MATRIX_TEXT, options=options)
         rows.append(_recorded(recorder, found, {"batch_invariant": invariant}))
     return rows
 

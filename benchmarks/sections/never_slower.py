@@ -128,7 +128,8 @@ def loss(plain_s: Sequence[float], other_s: Sequence[float]) -> tuple[float, flo
 
 def _pairs(suite: Suite) -> list[tuple[str, Path]]:
     bundles = suite.bundles
-    return [("shipped", bundles.bundle("int4")), ("grown", bundles.bundle("int4", target=GROWN))]
+    sizes = bundles.sizes(shipped=None, grown=GROWN)
+    return [(name, bundles.bundle("int4", target=preset)) for name, preset in sizes.items()]
 
 
 def _race(

@@ -16,7 +16,6 @@ from edgedec.compare.records import Recorder, Row
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.opening import placed
 from edgedec.loading.sources import Models
-from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning import decisions
 from edgedec.profiling import trial
@@ -41,15 +40,15 @@ class _Pair:
 
 def planner(suite: Suite, recorder: Recorder) -> list[Row]:
     """Plan for the shipped pair and for its grown form, then measure every plan."""
-    pairs = [
-        _Pair("shipped", "demo", 1000),
-        _Pair("grown", suite.bundles.bundle("int4", target=GROWN), _MOST_GROWN),
-    ]
+    bundles = suite.bundles
+    pairs = [_Pair("shipped" if bundles.grows else "given", bundles.shipped(), 1000)]
+    if bundles.grows:
+        pairs.append(_Pair("grown", bundles.bundle("int4", target=GROWN), _MOST_GROWN))
     return [_examine(pair, suite, recorder) for pair in pairs]
 
 
 def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
-    texts = [(prompt.name, prompt.text) for prompt in heldout_prompts(suite.prompts)]
+    texts = suite.texts()
     models, options = Models.find(pair.bundle), _options(texts)
     workload = _workload(pair, [text for _, text in texts])
     began = perf_counter()

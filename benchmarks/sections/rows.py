@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.bundles import GROWN, Suite
+from edgedec._support.model_path import is_gguf
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.tree import FloatArray
 from edgedec.records.load import LoadOptions
@@ -34,8 +35,12 @@ _USUAL = "usual"
 
 def rows_by_width(suite: Suite, recorder: Recorder) -> list[Row]:
     """Count rows of GGUF files with the bits of a row alone, by width; measure what that costs."""
-    files = suite.gguf or [suite.bundles.gguf("target", kind, GROWN) for kind in _WEIGHTS]
-    return [row for file in files for row in _of_file(suite, Path(file), recorder)]
+    given = suite.bundles.folders.get("target")
+    if given is not None and is_gguf(given):
+        files = [given]
+    else:
+        files = [suite.bundles.gguf("target", kind, GROWN) for kind in _WEIGHTS]
+    return [row for file in files for row in _of_file(suite, file, recorder)]
 
 
 def _of_file(suite: Suite, file: Path, recorder: Recorder) -> list[Row]:

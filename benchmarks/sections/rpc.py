@@ -59,7 +59,7 @@ class Plainly:
 def rpc(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare drafts with plain decoding at added round trips of 0, 1, 5 and 20 ms."""
     rows = []
-    for preset in (None, GROWN):
+    for preset in suite.bundles.sizes(shipped=None, grown=GROWN).values():
         target = suite.bundles.gguf("target", "q4_0", preset)
         rows.append(_row(suite, recorder, target, Where(HERE)))
         for delay_ms in _DELAYS_MS:

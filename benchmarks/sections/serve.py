@@ -50,8 +50,9 @@ def serve(suite: Suite, recorder: Recorder) -> list[Row]:
     # Speed does not depend on the rounding of weights; to nearest takes a minute instead of ten.
     grown = suite.bundles.bundle("int4", target=GROWN, block_size=128)
     rows = [_one_client(name, model, suite, recorder) for name, model in
-            (("shipped", "demo"), ("0.5 B", grown))]  # fmt: skip
-    with server(suite, "demo") as running, Pipeline.open("demo", suite.plain()) as pipeline:
+            (("shipped", suite.bundles.shipped()), ("0.5 B", grown))]  # fmt: skip
+    shipped = suite.bundles.shipped()
+    with server(suite, shipped) as running, Pipeline.open(shipped, suite.plain()) as pipeline:
         tokens = pipeline.tokenizer.encode("".join(str(text) for _, text in suite.code()))
         for name, clients in (("equal", EQUAL), ("mixed", MIXED)):
             rows.append(_at_once(running.address, name, clients, tokens, recorder))

@@ -55,15 +55,15 @@ class _Peer:
     """llama.cpp's program, built by ``make peers``, and the pair in its format."""
 
     def __init__(self, suite: Suite) -> None:
+        self._models = {
+            "target": str(suite.bundles.gguf("target", "q4_0", GROWN)),
+            "draft": str(suite.bundles.gguf("draft", "q8_0")),
+        }
         try:
             self._environment = environment.make(llamacpp, suite.bundles.work)
         except Failed as error:
             raise RuntimeUnavailable(f"llama.cpp cannot be built: {error}") from None
         self._log = suite.bundles.work / "logs" / "streaming-peer.log"
-        self._models = {
-            "target": str(suite.bundles.gguf("target", "q4_0", GROWN)),
-            "draft": str(suite.bundles.gguf("draft", "q8_0")),
-        }
         self._prompts = heldout_prompts(min(suite.prompts, MOST_PROMPTS))
         self._threads = suite.threads or available_cores()
 

@@ -31,7 +31,7 @@ def test_rows_that_depend_on_their_pass_are_counted(
     monkeypatch.setattr(Context, "logits", logits)
     monkeypatch.setattr(rows, "_REPEATS", 2)
     file = write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q8_0")
-    suite = Suite(Bundles(tmp_path, tmp_path), tmp_path, 1, threads=1, gguf=(file,))
+    suite = Suite(Bundles(tmp_path, tmp_path, {"target": file}), tmp_path, 1, threads=1)
     records: list[Row] = []
     found = rows.rows_by_width(suite, Recorder(records.append, "rows_by_width"))
     assert [row["repacked"] for row in found] == [True] * 4 + [False] * 3

@@ -1,0 +1,116 @@
+"""The text of a published model is that of llama.cpp alone, from the file and exported to ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from llamacpp_alone import Alone
+from real_prompts import LONG, PROMPTS
+
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.pipeline import Pipeline
+
+COUNT = 32
+TEXTS = [*PROMPTS.values(), LONG]
+# Where sums are added in another order, a digit of a quantised activation tips. In logits; what no
+# model would have chosen is several below the best.
+NEAR_TIE = 0.5
+FP32 = 1e-3
+
+
+@pytest.fixture(scope="module", params=["smollm2", "gemma3"])
+def file(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.getfixturevalue(request.param)
+    return found
+
+
+@contextmanager
+def alone(file: Path, **options: bool) -> Iterator[Alone]:
+    model = Alone(file, **options)
+    yield model
+    model.close()
+
+
+def plain(model: Path) -> list[tuple[list[int], list[int]]]:
+    """Return each prompt's tokens and its greedy text's, decoded plainly."""
+    with Pipeline.open(model, drafter="none", plan="none", threads=1) as pipeline:
+        prompts = [pipeline.tokenizer.encode(text) for text in TEXTS]
+        ask = {"max_new_tokens": COUNT, "ignore_eos": True}
+        return [(prompt, pipeline.generate(prompt, **ask).token_ids) for prompt in prompts]
+
+
+def farthest(model: Alone, texts: Sequence[tuple[list[int], list[int]]]) -> float:
+    """Return how far the texts are from llama.cpp's greedy ones, in logits."""
+    return max(float(model.gaps(*text).max()) for text in texts)
+
+
+def test_the_file_writes_llamacpps_text(file: Path) -> None:
+    texts = plain(file)
+    with alone(file) as model:
+        assert [prompt for prompt, _ in texts] == [model.encode(text) for text in TEXTS]
+        assert farthest(model, texts) <= NEAR_TIE
+        # The control: another prompt's text is not this prompt's.
+        (prompt, _), (_, other) = texts[:2]
+        assert farthest(model, [(prompt, other)]) > 2 * NEAR_TIE
+
+
+def test_exported_to_fp32_it_writes_the_text_of_the_same_weights_in_llamacpp(
+    file: Path, exported: Callable[[Path, str], Path], requantised: Callable[[Path, str], Path]
+) -> None:
+    texts = plain(exported(file, "fp32"))
+    with alone(requantised(file, "f32"), f32=True) as model:
+        assert [prompt for prompt, _ in texts] == [model.encode(text) for text in TEXTS]
+        assert farthest(model, texts) <= FP32
+        # The control: the published file rounds activations, so it would be seen here.
+        assert difference(model, exported(file, "fp32"), texts[0]) <= FP32
+    with alone(file) as model:
+        assert farthest(model, texts) <= NEAR_TIE
+        assert difference(model, exported(file, "fp32"), texts[0]) > 10 * FP32
+
+
+def difference(model: Alone, bundle: Path, text: tuple[list[int], list[int]]) -> float:
+    """Return the largest difference of two models' logits along a text."""
+    prompt, tokens = text
+    rows = model.rows(prompt, tokens)
+    return float(np.abs(rows - logits(bundle, prompt, tokens)[:, : rows.shape[1]]).max())
+
+
+def logits(bundle: Path, prompt: Sequence[int], text: Sequence[int]) -> FloatArray:
+    """Return what the first token of a text, and each after it, is chosen from."""
+    with Pipeline.open(bundle, drafter="none", plan="none", threads=1) as pipeline:
+        session = pipeline.target.open(2048)
+        session.prefill(prompt[:-1])
+        found = session.forward(TokenTree.chain([prompt[-1], *text[:-1]])).logits
+        assert found is not None
+        kept = found.copy()
+        session.close()
+    return kept
+
+
+@pytest.mark.parametrize(("weights", "floor"), [("int8", 0.02), ("int4", 0.6)])
+def test_rounding_for_onnx_stays_close(
+    smollm2: Path, exported: Callable[[Path, str], Path], weights: str, floor: float
+) -> None:
+    """Mean KL of the exported model from the fp32 one, in nats, along the fp32 one's texts."""
+    source = exported(smollm2, "fp32")
+    texts = plain(source)
+    found = divergence(source, exported(smollm2, weights), texts)
+    assert 0 < found < floor
+
+
+def divergence(source: Path, other: Path, texts: Sequence[tuple[list[int], list[int]]]) -> float:
+    kept = []
+    for prompt, text in texts:
+        one, two = (log_softmax(logits(path, prompt, text)) for path in (source, other))
+        kept.append(float((np.exp(one) * (one - two)).sum(1).mean()))
+    return float(np.mean(kept))
+
+
+def log_softmax(rows: FloatArray) -> FloatArray:
+    wide = rows.astype(np.float64) - rows.max(1, keepdims=True)
+    found: FloatArray = wide - np.log(np.exp(wide).sum(1, keepdims=True))
+    return found
