@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import GROWN, Suite
-from benchmarks.sections import commands, fidelity, formats, identity, never_slower, pair
+from benchmarks.sections import commands, fidelity, formats, four_bits, identity, never_slower, pair
 from benchmarks.sections.android_core import android_core
 from benchmarks.sections.busy import busy
 from benchmarks.sections.conversations import conversations
@@ -108,6 +108,7 @@ _SECTIONS = (
     busy,
     *formats.SECTIONS,
     *fidelity.SECTIONS,
+    *four_bits.SECTIONS,
     estimate,
     conversations,
     draft_context,

@@ -153,7 +153,9 @@ class ModelFile:
 
     def _tensor(self, name: str) -> TensorInfo:
         if name not in self.tensors:
-            raise self.wrong(f"it has no tensor {name}, which this {self.header.architecture} needs")
+            raise self.wrong(
+                f"it has no tensor {name}, which this {self.header.architecture} needs"
+            )
         return self.tensors[name]
 
 
