@@ -163,7 +163,8 @@ def pull(
         library: where it is kept; None is the user's own.
         options: ``weights`` is how a checkpoint's weights are stored, ``auto``, ``int4``,
             ``int8``, ``fp16`` or ``fp32``; None is auto: int4, and int8 for the matrices that need
-            it to stay close to the checkpoint. ``calibrated`` calibrates the rounding of int4 weights, which takes minutes.
+            it to stay close to the checkpoint. ``calibrated`` calibrates the rounding of int4
+            weights, which takes minutes.
             ``format="onnx"`` makes a bundle of a GGUF file, too; None leaves it a GGUF file.
             ``name`` is what to call it in the library; None is the hub's name, or the folder's.
 
