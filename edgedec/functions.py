@@ -48,6 +48,7 @@ class ConvertOptions(TypedDict, total=False):
     mtp: bool
     format: str | Sequence[str]
     weights: str | None
+    max_kl: float
     draft_weights: str | None
     draft_vocab: int | str
     kv: str
@@ -160,9 +161,10 @@ def pull(
         progress: called with each file's or stage's name, work done, and the total.
         say: called with sentences on what is fetched and made.
         library: where it is kept; None is the user's own.
-        options: ``weights`` is how a checkpoint's weights are stored, ``int4``, ``int8``, ``fp16``
-            or ``fp32``; None is int4, or finer for a model that diverges too far from its source
-            in int4. ``calibrated`` calibrates the rounding of int4 weights, which takes minutes.
+        options: ``weights`` is how a checkpoint's weights are stored, ``auto``, ``int4``,
+            ``int8``, ``fp16`` or ``fp32``; None is auto: int4, and int8 for the matrices that need
+            it to stay close to the checkpoint. ``calibrated`` calibrates the rounding of int4
+            weights, which takes minutes.
             ``format="onnx"`` makes a bundle of a GGUF file, too; None leaves it a GGUF file.
             ``name`` is what to call it in the library; None is the hub's name, or the folder's.
 
@@ -271,14 +273,14 @@ def _measured(given: Mapping[str, Any]) -> ProfileOptions:
 
 def _form(weights: str | None, *, calibrated: bool) -> Form | None:
     """Return the form that is asked for; None if none is."""
-    from edgedec.library.records import CALIBRATED, PLAIN
+    from edgedec.library.records import AUTO, CALIBRATED, PLAIN
 
     if weights is None and not calibrated:
         return None
-    weights = weights or "int4"
-    if calibrated and weights != "int4":
+    found = Form(weights or AUTO, CALIBRATED if calibrated else PLAIN)
+    if calibrated and not found.rounds:
         raise InputError(f"calibrated is for int4: leave it or weights={weights!r} out")
-    return Form(weights, CALIBRATED if calibrated else PLAIN)
+    return found
 
 
 def _prompts(given: Any) -> tuple[tuple[CalibrationPrompt, ...] | None, str | None]:

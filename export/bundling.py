@@ -300,7 +300,7 @@ def _export(source: GivenModel, job: ExportJob, bundle: Path, progress: Progress
         parameters=job.checkpoint.spec.parameters,
         size_bytes=sum((folder / name).stat().st_size for name in written.files),
         format=job.format,
-        weights=job.weights,
+        weights=written.weights or job.weights,
         kv=written.kv,
         files=tuple(f"{job.role}/{name}" for name in written.files),
         columns=written.vocab_size,

@@ -1,12 +1,14 @@
 """Texts for calibration, the user's own or samples of the model, and an int8 cache's scales.
 
-A model's own samples resemble what it reads in use, and the user need not supply a text. The
-plainly rounded model samples them without a prompt, at temperature 1.
+A model's own samples resemble what it reads in use, and the user need not supply a text. It samples
+them at temperature 1, without a prompt, or with a chat template after what precedes a user's first
+words: then it writes question and answer. Without that, models that were tuned for chats write what
+nobody reads, and weights that were rounded for it lose more than plainly rounded ones. It samples
+them in int8, since small models in plain int4 write worse than they read.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 
 from edgedec.decoding.session import Model, Session, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import InputError, UnsupportedArchitecture
+from edgedec.errors import BundleError, InputError, UnsupportedArchitecture
 from edgedec.export.job import ExportJob
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.options import Progress
@@ -26,6 +28,10 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.text.tokenizer import Tokenizer
 
 TOKENS = 8_192
+# Of texts that are only measured on, and of each of these.
+FEW, _FEW_WRITTEN = 1024, 128
+# Weights of a model that is sampled in int4, since it is large enough for that.
+_LARGE = 1 << 30
 _LENGTH = 512  # of a user's text
 _WRITTEN = 256
 # Texts sampled at the same time: each row computes scores for the keys of all and masks others'.
@@ -35,18 +41,21 @@ _LEAST = 1024
 # With fewer different tokens it is most likely a text whose characters the tokenizer lacks.
 _LEAST_KINDS = 8
 _SEED = 1
+# Stands for a user's words in a rendered template.
+_MARK = "edgedec-user-words"
 _SMALLEST_NOISE = np.float32(2.0**-25)
 
 Texts = tuple[tuple[int, ...], ...]
 
 
-def texts(job: ExportJob, folder: Path, progress: Progress) -> Texts:
+def texts(job: ExportJob, folder: Path, progress: Progress, few: bool = False) -> Texts:
     """Return the texts that a target and its draft are calibrated on, in the target's tokens.
 
     Args:
         job: the target's.
         folder: scratch space for a model.
         progress: called as texts grow.
+        few: they are only measured on.
 
     Raises:
         InputError: the user's text cannot be read, is too short, or is not for this tokenizer.
@@ -55,7 +64,7 @@ def texts(job: ExportJob, folder: Path, progress: Progress) -> Texts:
     """
     file = job.options.calibration_text
     if file is None:
-        return _self_written(job, folder, progress)
+        return _self_written(job, folder, progress, few)
     tokens = Tokenizer.load(job.checkpoint.texts).encode(read_text(file))[:TOKENS]
     if len(tokens) < _LEAST:
         raise InputError(f"{file} gives {len(tokens)} tokens to calibrate on, expected {_LEAST}")
@@ -75,12 +84,20 @@ def retokenized(written: Texts, source: Path, other: Path) -> Texts:
     return tuple(text for text in found if text)
 
 
-def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
+def held_out(written: Texts) -> tuple[Texts, Texts]:
+    """Return texts to calibrate on, and others to measure on: a tenth, or half of a single one."""
+    if len(written) == 1:
+        half = len(written[0]) // 2
+        return (written[0][:half],), (written[0][half:],)
+    count = max(len(written) // 10, 1)
+    return written[:-count], written[-count:]
+
+
+def _self_written(job: ExportJob, folder: Path, progress: Progress, few: bool) -> Texts:
     from edgedec.runtimes.onnx.model import OnnxModel
 
-    # In the blocks of the calibrated export, which are read fastest.
-    block_size = dataclasses.replace(job, texts=((),)).block_size
-    options = GraphOptions(job.checkpoint.name, block_size=block_size)
+    weights = "int4" if job.spec.parameters > _LARGE else "int8"
+    options = GraphOptions(job.checkpoint.name, weights=weights)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         try:
             write_model(job.spec, job.tensors, Path(name), options)
@@ -91,26 +108,52 @@ def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
             ) from None
         model = OnnxModel.load(name, batch_invariant=False)
         try:
-            return _written(model, _first(job), job.spec.max_context, progress)
+            amount = (FEW, _FEW_WRITTEN) if few else (TOKENS, _WRITTEN)
+            return _written(model, _first(job), job.spec.max_context, amount, progress)
         finally:
             model.close()
 
 
 def _first(job: ExportJob) -> list[int]:
-    """Return the first tokens of a text: the tokenizer's own, else the token that ends texts."""
-    begun = Tokenizer.load(job.checkpoint.texts).encode("")
-    return begun or [(job.checkpoint.eos_ids or (0,))[0]]
+    """Return a text's first tokens: of a chat, the tokenizer's own, or the one that ends texts.
+
+    Those of a chat are what its template writes before the words of a user.
+    """
+    tokenizer = Tokenizer.load(job.checkpoint.texts)
+    begun = _before_user(tokenizer) or tokenizer.encode("")
+    fits = len(begun) <= job.spec.max_context // 2
+    return begun if begun and fits else [(job.checkpoint.eos_ids or (0,))[0]]
 
 
-def _written(model: Model, first: Sequence[int], longest: int, progress: Progress) -> Texts:
-    length = max(min(_WRITTEN, longest), len(first) + 1)
+def _before_user(tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens before a user's first words; none without a template that can be read."""
+    template = tokenizer.chat_template
+    if template is None:
+        return []
+    try:
+        text = template.render([{"role": "user", "content": _MARK}])
+    except (BundleError, InputError):  # it asks for more than a user's message, or fails
+        return []
+    before, marked, _ = text.partition(_MARK)
+    return tokenizer.encode(before, add_special_tokens=False) if marked else []
+
+
+def _written(
+    model: Model,
+    first: Sequence[int],
+    longest: int,
+    amount: tuple[int, int],
+    progress: Progress,
+) -> Texts:
+    tokens, written = amount
+    length = min(len(first) - 1 + max(written, 2), longest)
     together = max(1, min(_TOGETHER, (longest - len(first)) // (length - len(first))))
     found: list[tuple[int, ...]] = []
     rng = np.random.default_rng(_SEED)
-    while (done := len(found) * length) < TOKENS:
-        progress("calibration text", done, TOKENS)
+    while (done := len(found) * length) < tokens:
+        progress("calibration text", done, tokens)
         found += _together(model, first, length, together, rng)
-    progress("calibration text", TOKENS, TOKENS)
+    progress("calibration text", tokens, tokens)
     return tuple(found)
 
 

@@ -46,13 +46,14 @@ FLOORS = {
     **dict.fromkeys(("int8", "q8_0", "q6_k", "bf16"), _EIGHT_BITS),
     **dict.fromkeys(("q5_0", "q5_1", "q5_k_s", "q5_k_m"), _FIVE_BITS),
     **dict.fromkeys(
-        ("int4", "lut4", "q4_0", "q4_1", "q4_k_s", "q4_k_m", "iq4_nl", "iq4_xs"), _FOUR_BITS
+        ("auto", "int4", "lut4", "q4_0", "q4_1", "q4_k_s", "q4_k_m", "iq4_nl", "iq4_xs"), _FOUR_BITS
     ),
     **dict.fromkeys(("q3_k_s", "q3_k_m", "q3_k_l", "q2_k"), _FEW_BITS),
 }
 # int8 activations lose about as much as 5-bit weights.
 _ACTIVATIONS = {"int8": _FIVE_BITS, "int16": _EIGHT_BITS}
 _FINER = {
+    "auto": "--weights int8",
     "int4": "--weights int8",
     "lut4": "--weights int8",
     "int8": "--weights fp16",

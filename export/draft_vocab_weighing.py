@@ -22,11 +22,12 @@ from edgedec.decoding.session import Model, Session, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.export.describing import GivenModel
 from edgedec.export.draft_vocab import FORMAT, Texts, keeping, ranking
-from edgedec.export.formats.onnx import head_bits, onnx_options
+from edgedec.export.formats.onnx import onnx_options
 from edgedec.export.job import ExportJob
 from edgedec.export.onnx import write_model
 from edgedec.export.options import AUTO, Progress
 from edgedec.export.target_texts import TargetTexts
+from edgedec.export.weighed import head_bits
 from edgedec.runtimes.onnx.model import OnnxModel
 
 DoubleArray = npt.NDArray[np.float64]

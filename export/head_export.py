@@ -11,6 +11,7 @@ from typing import Any
 
 from edgedec.export import formats, wiring
 from edgedec.export.agreement import POOR, agreement
+from edgedec.export.formats.onnx import onnx_options
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import ExportJob
 from edgedec.export.onnx import GraphOptions
@@ -37,10 +38,11 @@ def export_head(head: HeadCheckpoint, jobs: Sequence[ExportJob], bundle: Path) -
     # A head's own limit is that of its training texts; positions are relative.
     layer = dataclasses.replace(head.spec.layer, max_context=target.max_context)
     spec = head.spec.changed(layer=layer, target_vocab=target.vocab_size)
+    weights = onnx_options(job).weights
     options = GraphOptions(
         name=head.path.name,
         eos_ids=job.checkpoint.eos_ids,
-        weights=job.weights,
+        weights=weights,
         block_size=job.block_size,
         max_context=job.options.max_context,
     )
@@ -61,7 +63,7 @@ def export_head(head: HeadCheckpoint, jobs: Sequence[ExportJob], bundle: Path) -
         parameters=_parameters(spec),
         size_bytes=sum((folder / name).stat().st_size for name in FILES),
         format=job.format,
-        weights=job.weights,
+        weights=weights,
         kv="fp32",
         files=tuple(f"{job.role}/{name}" for name in FILES),
         columns=spec.target_vocab,

@@ -36,6 +36,8 @@ class ExportJob:
         options: options of the export.
         taps: layers of which the target shows the residual streams to its head.
         texts: texts for calibrated rounding; empty for rounding to nearest.
+        heldout: texts to measure on what rounding loses, which it does not see; empty where nothing
+            is chosen by it.
         drafted: of a draft in ONNX, the tokens that its head keeps, ascending; empty for all.
         notes: notes for the user, one line each, from before it is written.
 
@@ -53,6 +55,7 @@ class ExportJob:
     options: ExportOptions
     taps: tuple[int, ...] = ()
     texts: tuple[tuple[int, ...], ...] = dataclasses.field(default=(), repr=False)
+    heldout: tuple[tuple[int, ...], ...] = dataclasses.field(default=(), repr=False)
     drafted: tuple[int, ...] = dataclasses.field(default=(), repr=False)
     notes: tuple[str, ...] = ()
 
@@ -70,7 +73,10 @@ class ExportJob:
     @property
     def held(self) -> bool:
         """Whether most matrices are copied, since the source has them in the blocks of int4."""
-        if self.weights != "int4" or self.options.block_size not in (None, _PLAIN_BLOCK):
+        if self.weights not in ("auto", "int4") or self.options.block_size not in (
+            None,
+            _PLAIN_BLOCK,
+        ):
             return False
         head = {self.spec.name("embed"), self.spec.name("head")}
         sizes = {
@@ -120,6 +126,7 @@ class Exported:
         errors: relative error of each quantised tensor.
         notes: notes for the user, one line each.
         max_context: its context length in tokens; None is the decoder's context.
+        weights: how they are stored, where the job's do not say it.
 
     """
 
@@ -129,6 +136,7 @@ class Exported:
     errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     max_context: int | None = None
+    weights: str | None = None
 
 
 # Figures of a comparison with the source, by name.

@@ -15,6 +15,10 @@ Progress = Callable[[str, int, int], None]
 # Default widths of passes in formats of fixed widths.
 ROWS = (1, 4, 8, 16)
 _MOST_ROWS = 256
+# Largest divergence of ``auto`` weights, in nats per token.
+MAX_KL = 0.05
+# A draft's may be so many times as large: it costs acceptance only.
+DRAFTS = 4
 # Of ``draft_vocab``: as many tokens as pay, and all.
 AUTO, FULL = "auto", "full"
 
@@ -35,7 +39,10 @@ class ExportOptions:
         formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of static shape),
             ``gguf`` (llama.cpp), ``coreml``, or several.
         weights: how weights are stored: ``int4``, say, for a single format, or one per format, as
-            in ``onnx=int4,gguf=q4_0``. None takes each format's default.
+            in ``onnx=int4,gguf=q4_0``. None takes each format's default. ``auto``, that of onnx,
+            stores each matrix in int4 or int8, as few in int8 as ``max_kl`` takes.
+        max_kl: largest divergence of ``auto`` weights from their source on texts that the target
+            writes, in nats per token; a draft's may be four times as large.
         draft_weights: the same for the draft; None is ``weights``.
         draft_vocab: how many tokens the head of a draft in ONNX keeps: a number, ``full`` for all,
             or ``auto`` for as many as pay by what is measured on the texts of ``calibration``,
@@ -76,6 +83,7 @@ class ExportOptions:
     mtp: bool = True
     formats: tuple[str, ...] = ("onnx",)
     weights: str | None = None
+    max_kl: float = MAX_KL
     draft_weights: str | None = None
     draft_vocab: int | str = AUTO
     kv: str = "fp32"
@@ -163,8 +171,8 @@ class ExportReport:
 def rounding(calibration: str) -> str:
     """Return how weights of four bits are rounded, and the option for the other way."""
     if calibration == "none":
-        return "weights are rounded to nearest; --calibrated takes minutes and is closer"
-    return "weights are calibrated, which takes minutes; --no-calibrated takes seconds"
+        return "weights are rounded to nearest; --calibrated takes minutes and is closer or smaller"
+    return "weights are calibrated, which takes minutes; --no-calibrated is faster"
 
 
 def parse_rows(text: str, option: str = "--rows") -> tuple[int, ...]:

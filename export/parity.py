@@ -56,35 +56,52 @@ class ParityRun:
             ParityError: the fp32 graph does not compute what the reference does.
 
         """
-        spec, drafted = self._spec, np.array(self._options.drafted, np.int64)
-        rows = max(CHUNK_NUMBERS // max(spec.hidden, len(tokens)), 1)
-        parts = _parts(len(drafted) or spec.vocab_used, rows)
-        steps = spec.layers + len(parts)
+        spec, worst = self._spec, 0.0
+        steps = 2 * spec.layers + len(self._head_parts(len(tokens)))
         x = self._reference.embed(tokens)
-        ids = np.array(tokens, np.int64)
-        stream = self._first_stream(ids, _parts(spec.vocab_used, rows))
-        worst = 0.0
         for layer in range(spec.layers):
             after = self._reference.layer(layer, x)
             worst = max(worst, self._fp32_error(layer, x, after))
-            stream = self._exported_layer(layer, stream)
             x = after
+            on_step(layer + 1, steps)
+        final = self._reference.final_norm(x)
+        del x, after
+        divergence = self.divergence(
+            tokens, final, lambda done, total: on_step(spec.layers + done, spec.layers + total)
+        )
+        return divergence.result(worst)
+
+    def divergence(self, tokens: Sequence[int], final: FloatArray, on_step: OnStep) -> Divergence:
+        """Compare the exported model with what the source's head reads, ``[n, hidden]``."""
+        spec, drafted = self._spec, np.array(self._options.drafted, np.int64)
+        parts = self._head_parts(len(tokens))
+        steps = spec.layers + len(parts)
+        ids = np.array(tokens, np.int64)
+        stream = self._first_stream(ids, _parts(spec.vocab_used, self._head_rows(len(tokens))))
+        for layer in range(spec.layers):
+            stream = self._exported_layer(layer, stream)
             on_step(layer + 1, steps)
         names = stream_names(spec, spec.layers)
         feeds = dict(zip(names, stream, strict=True)) | {"rows": np.arange(len(tokens))}
         flat = self._exported.run(["final.flat"], feeds)[0]
-        x = self._reference.final_norm(x)
         size, out = (len(drafted), OWN_LOGITS) if len(drafted) else (spec.vocab_size, "logits")
         # Of a draft, the rows whose next token is one that it drafts.
         known = np.isin(ids[1:], drafted) if len(drafted) else np.ones(len(ids) - 1, np.bool_)
         own = np.searchsorted(drafted, ids[1:][known]) if len(drafted) else ids[1:]
         divergence = Divergence([tokens[0], *own.tolist()])
         for done, part in enumerate(parts, 1):
-            expected = self._reference.head(x, part.start, part.stop)
+            expected = self._reference.head(final, part.start, part.stop)
             got = self._exported.head_rows(flat, size, part, out)
             divergence.add(expected[:-1][known], got[:-1][known], part.start)
             on_step(spec.layers + done, steps)
-        return divergence.result(worst)
+        return divergence
+
+    def _head_rows(self, tokens: int) -> int:
+        """Return the rows of a table over the vocabulary that are in memory at once."""
+        return max(CHUNK_NUMBERS // max(self._spec.hidden, tokens), 1)
+
+    def _head_parts(self, tokens: int) -> list[slice]:
+        return _parts(len(self._options.drafted) or self._spec.vocab_used, self._head_rows(tokens))
 
     def _first_stream(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> list[FloatArray]:
         """Return the exported residual stream before the first layer."""

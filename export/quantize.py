@@ -36,6 +36,8 @@ _REACH = {4: (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0), 8: (-1.0, 0.0, 1.0)}
 
 
 FORMATS = ("int4", "int8", "fp16", "fp32")
+# Each matrix in int4 or int8, by what it loses; and what a mixture of both is called.
+AUTO, MIXED = "auto", "int4+int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,23 @@ class WeightForm:
         name: ``int4``, ``int8``, ``fp16`` or ``fp32``.
         block_size: quantised weights that share a scale.
         head_bits: of a quantised head; None is as the other matrices.
+        raised: matrices of an int4 model that are stored in int8.
 
     """
 
     name: str
     block_size: int = 32
     head_bits: int | None = None
+    raised: frozenset[str] = frozenset()
 
     @property
     def bits(self) -> int:
         """Bits of a weight in a quantised matrix."""
         return int(self.name[3:])
+
+    def bits_of(self, matrix: str) -> int:
+        """Bits of a weight in this matrix."""
+        return 8 if matrix in self.raised else self.bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ class TargetTexts:
         progress: called as texts grow.
 
     Attributes:
-        allowed: whether the user lets texts be written, or gave one.
-        made: whether there are some.
+        allowed: whether the user lets texts be written to calibrate on, or gave one.
+        made: whether there are some of these; where they are not allowed, a few may be written to
+            measure on.
 
     """
 
@@ -38,12 +39,13 @@ class TargetTexts:
 
     @property
     def made(self) -> bool:
-        return self._found is not None
+        return self.allowed and self._found is not None
 
     def of(self, source: GivenModel) -> Texts:
         """Return the texts in a model's own tokens, none longer than its context; see ``texts``."""
         if self._found is None:
-            self._found = calibration.texts(self._job, self._folder, self._progress)
+            few = not self.allowed
+            self._found = calibration.texts(self._job, self._folder, self._progress, few)
         own = self._found
         if source.tokenizer != self._target.tokenizer:
             paths = self._target.checkpoint.texts, source.checkpoint.texts
@@ -55,10 +57,13 @@ class TargetTexts:
 def calibrate(
     sources: Sequence[GivenModel], jobs: Mapping[str, list[ExportJob]], texts: TargetTexts
 ) -> None:
-    """Set the texts of the jobs that are calibrated."""
-    if not texts.allowed:
-        return
+    """Set the texts of the jobs that are calibrated, or whose weights are chosen on texts."""
     for source in sources:
         for index, job in enumerate(jobs[source.role]):
-            if formats.reads_texts(job):
-                jobs[source.role][index] = dataclasses.replace(job, texts=texts.of(source))
+            measured = formats.is_measured(job)
+            calibrated = texts.allowed and formats.reads_texts(job)
+            if not (measured or calibrated):
+                continue
+            given = texts.of(source)
+            calibrates, heldout = calibration.held_out(given) if calibrated else ((), given)
+            jobs[source.role][index] = dataclasses.replace(job, texts=calibrates, heldout=heldout)

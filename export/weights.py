@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
@@ -139,14 +140,26 @@ class Quantized:
     ) -> None:
         self.errors: dict[str, float] = {}
         self._graph, self._tensors, self._rounding = graph, tensors, rounding
-        self._bits, self._block = form.bits, form.block_size
+        self._form, self._block = form, form.block_size
         self._head_bits = form.head_bits or form.bits
 
     def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
+        runs = [list(run) for _, run in groupby(weights, self._form.bits_of)]
+        if len(runs) == 1:
+            return self._stacked(x, out, weights, biases)
+        # One kernel multiplies weights of one number of bits.
+        parts, biases = [], list(biases)
+        for number, run in enumerate(runs):
+            own, biases = biases[: len(run)], biases[len(run) :]
+            parts.append(self._stacked(x, f"{out}.part.{number}", run, own))
+        return self._graph.node("Concat", parts, out, axis=-1)
+
+    def _stacked(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
         bias = _joined(self._graph, self._tensors, out, biases) if biases else ""
         stored = weights[0] if len(weights) == 1 else f"{out}.weight"
-        size = self._store(stored, weights, self._bits)
-        return self._multiplied(x, out, stored, size, self._bits, bias)
+        bits = self._form.bits_of(weights[0])
+        size = self._store(stored, weights, bits)
+        return self._multiplied(x, out, stored, size, bits, bias)
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
         size = self._store(table, [table], self._head_bits, head=True)
@@ -178,6 +191,7 @@ class Quantized:
         check_runtime("quantised experts need", _EXPERTS_SINCE, "--weights fp16")
         g, inputs = self._graph, []
         gate, up, down = weights
+        bits = self._form.bits_of(down)
         for stored, parts in ((f"{out}.gate_up", (gate, up)), (down, (down,))):
             rows, columns = _stacked(self._tensors, parts)
             if columns % self._block:
@@ -185,8 +199,8 @@ class Quantized:
                     f"experts of {columns} channels cannot be cut into blocks of {self._block}:"
                     f" try --block-size {max(columns & -columns, 16)}, or --weights fp16"
                 )
-            self._store(stored, parts, self._bits, mixed=len(parts) > 1)
-            packed = stacked((rows, columns * self._bits // 8), kind)
+            self._store(stored, parts, bits, mixed=len(parts) > 1)
+            packed = stacked((rows, columns * bits // 8), kind)
             scales = stacked((rows, columns // self._block), kind)
             inputs += [
                 g.alias(f"{stored}.packed.stack", f"{stored}.packed", packed),
@@ -199,7 +213,7 @@ class Quantized:
             MICROSOFT + "QMoE",
             [x, logits, *inputs, *[""] * 6, shares],
             out,
-            expert_weight_bits=self._bits,
+            expert_weight_bits=bits,
             block_size=self._block,
             accuracy_level=4,
             **kernel_form(kind, kind.renormalised),

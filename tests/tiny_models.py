@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors.numpy import save_file
 from edgedec.export.coreml import ProgramOptions, write_program
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.onnx_static import StaticOptions, write_graphs
+from edgedec.export.quantize import MIXED
 from edgedec.export.ranges import measured
 from edgedec.export.tensors import CanonicalTensors, FloatArray, read
 from edgedec.models.decoder import DecoderSpec
@@ -134,12 +136,20 @@ def write_tiny_model(
     drafted: tuple[int, ...] = (),
     **changes: Any,
 ) -> tuple[DecoderSpec, dict[str, FloatArray]]:
-    """``model.onnx`` of a tiny random decoder in ``folder``; returns what it was made from."""
+    """``model.onnx`` of a tiny random decoder in ``folder``; returns what it was made from.
+
+    Of ``int4+int8`` the values and the last product of each layer, and the head, are in int8.
+    """
     config = tiny_config(**changes)
     spec = spec_for(config)
     tensors = random_tensors(spec, seed)
     options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows, taps=taps,
                            drafted=drafted)  # fmt: skip
+    if weights == MIXED:
+        raised = {spec.name(role, layer) for role in ("v", "down") for layer in range(spec.layers)}
+        options = dataclasses.replace(
+            options, weights="int4", raised=frozenset(raised), head_bits=8
+        )
     folder.mkdir(parents=True, exist_ok=True)
     write_model(spec, MemoryTensors(tensors), folder, options)
     return spec, tensors

@@ -31,6 +31,7 @@ from edgedec.pipeline import Pipeline
 from edgedec.text.tokenizer import Tokenizer
 
 OURS = "edgedec int4"
+_EDGEDEC = "edgedec "
 _TOKENS = 4096
 _PROMPTS = 200  # more than enough chats for as many tokens
 _GGUF = ("q4_0", "q4_k_m")
@@ -89,9 +90,9 @@ def with_best(rows: Iterable[Row]) -> list[Row]:
     Peers count where they take up to 5% more bytes; there is None where none is that small.
     """
     found = list(rows)
-    peers = [row for row in found if "skipped" not in row and not row["model"].startswith(OURS)]
+    peers = [row for row in found if "skipped" not in row and not row["model"].startswith(_EDGEDEC)]
     for row in found:
-        if not row["model"].startswith(OURS):
+        if not row["model"].startswith(_EDGEDEC):
             continue
         equal = [one for one in peers if one["weight_bytes"] <= _EQUAL * row["weight_bytes"]]
         for name in [name for name in row if name.endswith("_kl_nats")]:

@@ -54,12 +54,13 @@ CALIBRATED = click.option(
     "--calibrated/--no-calibrated",
     default=None,
     help="Calibrate the rounding of int4 weights on text that the model generates, which takes"
-    " minutes and is closer to the checkpoint; or round to nearest, in seconds. By default `run`"
+    " minutes and is closer to the checkpoint, or smaller; or round to nearest. By default `run`"
     " and `pull` round, and `export` calibrates.",
 )
 FORM = [
-    click.option("--weights", type=click.Choice(["int4", "int8", "fp16", "fp32"]),
-                 help="How the weights of a checkpoint are stored; default: int4."),
+    click.option("--weights", type=click.Choice(["auto", "int4", "int8", "fp16", "fp32"]),
+                 help="How the weights of a checkpoint are stored; default: auto, int4 and, for the"
+                 " matrices that need it to stay close to the checkpoint, int8."),
     CALIBRATED,
 ]  # fmt: skip
 NAME = click.option("--name", metavar="NAME",
@@ -69,14 +70,14 @@ NAME = click.option("--name", metavar="NAME",
 
 def form(weights: str | None, calibrated: bool | None) -> Form | None:
     """Return the requested form; None if there is no request."""
-    from edgedec.library.records import CALIBRATED, PLAIN, Form
+    from edgedec.library.records import AUTO, CALIBRATED, PLAIN, Form
 
     if weights is None and calibrated is None:
         return None
-    weights = weights or "int4"
-    if calibrated and weights != "int4":
+    found = Form(weights or AUTO, CALIBRATED if calibrated else PLAIN)
+    if calibrated and not found.rounds:
         raise click.UsageError(f"--calibrated is for int4: leave it or --weights {weights} out")
-    return Form(weights, CALIBRATED if calibrated else PLAIN)
+    return found
 
 
 @contextmanager

@@ -21,6 +21,9 @@ _EVERY_S = 5.0
 class Lines:
     """Prints a line such as ``target: 40%``, at most one every few seconds.
 
+    Each line says more than the one before: stages that go on at the same time are one line, of the
+    one that began last, and a share that does not grow is not printed again.
+
     Args:
         clock: returns seconds.
 
@@ -29,14 +32,25 @@ class Lines:
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.monotonic
         self._last = self._clock()
+        self._stage, self._left = "", set[str]()
+        self._printed = -1
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Print a line if the last one is long ago."""
+        """Print a line if the last one is long ago and this one says more."""
+        if stage in self._left:
+            if done or stage == self._stage:
+                return
+            self._left.discard(stage)  # it begins again
+        if stage != self._stage:
+            self._left.add(self._stage)
+            self._stage, self._printed = stage, -1
+        percent = round(100 * done / total) if total else None
         now = self._clock()
-        if now - self._last >= _EVERY_S:
-            self._last = now
-            share = f": {done / total:.0%}" if total else ""
-            click.echo(f"{printable(stage)}{share}", err=True)
+        if now - self._last < _EVERY_S or (percent is not None and percent <= self._printed):
+            return
+        self._last, self._printed = now, -1 if percent is None else percent
+        share = "" if percent is None else f": {percent}%"
+        click.echo(f"{printable(stage)}{share}", err=True)
 
 
 def announced(what: str, listen: Listen) -> Listen:

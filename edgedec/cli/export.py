@@ -26,7 +26,7 @@ class _Export(_help.GroupedCommand):
         "Output": ("verbose", "as_json"),
     }  # fmt: skip
     rare: ClassVar = {
-        "Options": ("calibration", "draft_weights", "draft_vocab", "kv", "block_size",
+        "Options": ("max_kl", "calibration", "draft_weights", "draft_vocab", "kv", "block_size",
                     "batch_invariant", "calibration_text", "parity", "parity_text", "licence",
                     "exporter"),
         "GGUF only": ("imatrix_text",),
@@ -85,10 +85,21 @@ class _Export(_help.GroupedCommand):
 @click.option(
     "--weights",
     metavar="NAME",
-    help="How weights are stored: int4, int8, fp16 or fp32 in onnx (int4 by default); f32, f16,"
+    help="How weights are stored: auto (default), int4, int8, fp16 or fp32 in onnx. auto: int4, and"
+    " int8 for the matrices that need it to stay within --max-kl. f32, f16,"
     " bf16, q8_0, q6_k, q5_k_m, q4_k_m, q4_0 and more in gguf (q4_0); fp16, int8, int4 or lut4"
     " (palettes) in coreml (int4). With several formats: onnx=int4,gguf=q4_k_m. On ARM without dot"
     " products (Raspberry Pi 4) a pass in onnx's int8 has three times the instructions of int4.",
+)
+@click.option(
+    "--max-kl",
+    type=click.FloatRange(min=0.001),
+    default=0.05,
+    show_default=True,
+    metavar="NATS",
+    help="With weights auto: the divergence from the source, in nats per token on texts that the"
+    " target writes, that int4 may add; the draft's may be four times as large. Smaller is closer,"
+    " with more bytes.",
 )
 @click.option(
     "--draft-weights",
@@ -226,7 +237,8 @@ def command(
     what = f"making {chosen['target']} into a bundle"
     # Weights of a GGUF file may be in the blocks of int4 already, which the report says.
     rounds = format != "optimum" and not is_gguf(chosen["target"])
-    if "4" in (chosen["weights"] or "4") and rounds:
+    stored = chosen["weights"] or "auto"
+    if ("4" in stored or "auto" in stored) and rounds:
         what += f": {rounding(calibration)}"
     with _terminal.ended_by_sigterm(), _progress.stages() as listen:
         progress = _progress.announced(what, listen)

@@ -53,11 +53,11 @@ def command(
     """Run a model of any kind: answer PROMPT, or chat.
 
     MODEL, in this and every command, is a bundle's folder; a Hugging Face folder, which is first
-    converted to a bundle in the library, once (int4, rounded to nearest, in seconds; --calibrated
-    is closer to the checkpoint and takes minutes); a GGUF file, or a folder with one, which runs in
-    llama.cpp as it is, or with --format onnx is converted likewise; the name of a model in the
-    library; a name on a hub, such as org/name, which is first downloaded as by
-    `edgedec pull`; or demo.
+    converted to a bundle in the library, once (in int4, and int8 where the model needs it to stay
+    close to its checkpoint; --calibrated needs less of it and takes minutes); a GGUF file, or a
+    folder with one, which runs in llama.cpp as it is, or with --format onnx is converted likewise;
+    the name of a model in the library; a name on a hub, such as org/name, which is first downloaded
+    as by `edgedec pull`; or demo.
 
     A model with a chat template answers PROMPT as a message; others, and all with --raw, continue
     it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,

@@ -31,7 +31,12 @@ _VETTED = "checkpoints"
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}")
 # Forms to try if none is requested: each one if the form before fails parity.
 _MADE = (Form(), Form("int8"), Form("fp32"))
-_PREFERRED = (Form(calibration=records.CALIBRATED), *_MADE)
+_PREFERRED = (
+    *(Form(weights, records.CALIBRATED) for weights in records.ROUNDED),
+    _MADE[0],
+    Form("int4"),
+    *_MADE[1:],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def of_checkpoint(
         library: where it is kept.
         folder: a Hugging Face folder, or a GGUF file.
         form: how weights are stored; None takes a form that was made before, the calibrated one
-            first, else int4, or a finer one for a model that fails parity in int4.
+            first, else ``auto``, or a finer one for a model that fails parity even so.
         listener: receives progress.
         origin: where the folder came from, if it was fetched.
         name: of the model; None is the hub's, or the folder's.
@@ -207,9 +212,11 @@ def _made(new: _New, form: Form) -> Model:
                 ),
                 listener.progress,
             )
-            if is_gguf(new.folder):
-                for note in report.models[0].notes:
-                    listener.say(note)
+            notes = report.models[0].notes
+            if not is_gguf(new.folder):
+                notes = notes[:1] if form.weights == records.AUTO else ()
+            for note in notes:
+                listener.say(note)
             listener.say(f"made in {report.seconds:.1f} s: {library.folder / 'models' / id}")
             return library.publish(staging, id, _record(staging, id, form, new))
 
@@ -217,7 +224,7 @@ def _made(new: _New, form: Form) -> Model:
 def _what(source: str, form: Form) -> str:
     """Describe the form that is made, and the other one."""
     about = f"making {source} into a bundle ({form})"
-    return about if form.weights != "int4" else f"{about}: {rounding(form.calibration)}"
+    return f"{about}: {rounding(form.calibration)}" if form.rounds else about
 
 
 def _origin(folder: Path) -> Origin:

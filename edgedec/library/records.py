@@ -17,6 +17,10 @@ BUNDLE, GGUF = "bundle", "gguf"
 _SCHEMA = 1
 _MAX_BYTES = 1 << 20
 PLAIN, CALIBRATED = "none", "self"
+AUTO = "auto"
+WEIGHTS = (AUTO, "int4", "int8", "fp16", "fp32")
+# Those whose rounding can be calibrated.
+ROUNDED = (AUTO, "int4")
 _COUNTS = {2: "two", 3: "three"}
 
 
@@ -25,17 +29,23 @@ class Form:
     """How a checkpoint's weights are stored.
 
     Attributes:
-        weights: ``int4``, ``int8``, ``fp16`` or ``fp32``.
-        calibration: ``none`` rounds each weight by itself, in seconds; ``self`` rounds them for
-            texts that the model writes, in minutes. Only int4 is calibrated.
+        weights: ``auto`` (int4, and int8 where that keeps the model close to its source), ``int4``,
+            ``int8``, ``fp16`` or ``fp32``.
+        calibration: ``none`` rounds each weight by itself; ``self`` rounds them for texts that the
+            model writes, in minutes. Only what has int4 in it is calibrated.
 
     """
 
-    weights: str = "int4"
+    weights: str = AUTO
     calibration: str = PLAIN
 
+    @property
+    def rounds(self) -> bool:
+        """Whether the rounding of its weights can be calibrated."""
+        return self.weights in ROUNDED
+
     def __str__(self) -> str:
-        if self.weights != "int4":
+        if not self.rounds:
             return self.weights
         return f"{self.weights}, {'calibrated' if self.calibration == CALIBRATED else 'plain'}"
 

@@ -94,6 +94,11 @@ def reads_texts(job: ExportJob) -> bool:
     return in_weights or (measured is not None and measured(job.options))
 
 
+def is_measured(job: ExportJob) -> bool:
+    """Return whether a job's weights are chosen by what is measured on texts."""
+    return job.weights in getattr(exporter(job.format), "MEASURED", ())
+
+
 def outline_of(names: Sequence[str]) -> Callable[[Path], DecoderSpec] | None:
     """Return the reader of sizes for a checkpoint whose architecture has no spec.
 

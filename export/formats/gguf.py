@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from edgedec._support import installation
 from edgedec.decoding.session import Model
-from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.errors import InputError, ParityError, RuntimeUnavailable
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import general_keys, model_keys, sampling_keys
@@ -21,17 +23,21 @@ from edgedec.export.gguf.tokenizer import tokenizer_keys
 from edgedec.export.gguf.writing import PLAIN
 from edgedec.export.gguf.writing import write as write_plain
 from edgedec.export.job import Exported, ExportJob, Figures
-from edgedec.export.options import ExportOptions, Progress
+from edgedec.export.options import DRAFTS, ExportOptions, Progress
+from edgedec.export.quantize import AUTO
 from edgedec.export.sample import read_text
 from edgedec.export.tensors import CountedTensors
 from edgedec.text.tokenizer import Tokenizer
 
-WEIGHTS = (*FTYPES, *reversed(tuple(PLAIN)))
+WEIGHTS = (AUTO, *FTYPES, *reversed(tuple(PLAIN)))
+# What ``auto`` tries, in this order, until one is close enough.
+_LADDER = ("q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0")
 # q4_k_m is closer to its source and faster in single-row passes (0.5 B model: 50 ms against 70),
 # but over 4 and 8 rows, as in verification, q4_0 takes 0.7 of its time; and q4_0's blocks always
 # fit.
 DEFAULT_WEIGHTS = "q4_0"
-CALIBRATED = tuple(FTYPES)
+CALIBRATED = (AUTO, *FTYPES)
+MEASURED = (AUTO,)
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 _FILE = "model.gguf"
 # More tokens would change the importance little, and the numpy reference is slow.
@@ -58,6 +64,32 @@ def check(options: ExportOptions) -> None:
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
+    if job.weights != AUTO:
+        return _written(job, folder, progress)
+    most = job.options.max_kl * (DRAFTS if job.role == "draft" else 1)
+    # K-quants have blocks of 256 columns; llama.cpp's quantiser refuses a model without any.
+    rows = (job.spec.hidden, job.spec.ffn, job.spec.q_size)
+    ladder = [one for one in _LADDER if "_k" not in one or any(row % 256 == 0 for row in rows)]
+    said = f"none of {', '.join(ladder)} loses as little as {most:g} nats per token"
+    for weights in ladder:
+        one = dataclasses.replace(job, weights=weights, tokens=job.heldout[0])
+        found = _written(one, folder, progress)
+        if _lost(one, folder) <= most:
+            said = f"the first of {', '.join(ladder)} that loses at most {most:g} nats per token"
+            break
+    return dataclasses.replace(found, weights=weights, notes=(f"{weights}: {said}", *found.notes))
+
+
+def _lost(job: ExportJob, folder: Path) -> float:
+    """Return the divergence of what was written; infinity where parity refuses it."""
+    try:
+        found = compare(job, folder / _FILE, lambda stage, done, total: None)
+    except ParityError:
+        return math.inf
+    return float(found["kl_nats"])
+
+
+def _written(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     spec, file = job.spec, folder / _FILE
     architecture = architecture_for(spec)
     metadata: dict[str, Any] = {

@@ -6,24 +6,23 @@ import dataclasses
 from pathlib import Path
 
 from edgedec.errors import InputError
-from edgedec.export.balancing import balanced
-from edgedec.export.calibrated import of_job
+from edgedec.export import weighed
 from edgedec.export.calibration import kv_scales
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.parity import ParityRun
-from edgedec.export.quantize import FORMATS, WeightForm
+from edgedec.export.quantize import AUTO, FORMATS
 from edgedec.export.slices import check_runtime
 from edgedec.export.tensors import CountedTensors
 from edgedec.models.decoder import DecoderSpec
 
-WEIGHTS = FORMATS
-DEFAULT_WEIGHTS = "int4"
-CALIBRATED = ("int4",)
+WEIGHTS = (AUTO, *FORMATS)
+DEFAULT_WEIGHTS = AUTO
+CALIBRATED = (AUTO, "int4")
+# Weights that are chosen by what is measured on texts.
+MEASURED = (AUTO,)
 PACKAGES = ("numpy", "onnx", "onnxruntime")
-# Share of the model's bytes that an int8 head may add.
-_MOST_FOR_HEAD = 0.2
 _FILES = ("model.onnx", "model.onnx.data")
 # Of a number in memory: ONNX Runtime's kernels for the processor compute in fp32.
 _BYTES = {"fp16": 4, "fp32": 4}
@@ -43,43 +42,28 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
     spec, tensors = job.padded()
     stage, total = job.stage, spec.parameters
-    graph, notes = onnx_options(job), []
-    if job.texts:
-        form = graph.form
-        tensors, moved = balanced(spec, tensors, job.texts, form.bits, form.block_size)
-        if moved:
-            notes.append(f"outliers balanced at {moved} places")
+    graph = onnx_options(job)
     if graph.kv == "int8":
         scales = kv_scales(
             spec,
             tensors,
             job.tokens,
-            lambda done, layers: progress(f"{job.stage} calibration", done, layers),
+            lambda done, layers: progress(f"{job.stage} cache", done, layers),
         )
         graph = dataclasses.replace(graph, kv_scales=scales)
-    rounding = None
-    if job.texts:
-        # Of a trimmed head too: what it no longer reads is to be saved, not spent on bits.
-        graph = dataclasses.replace(graph, head_bits=head_bits(spec, graph.form))
-        rounding = of_job(job, spec, tensors, graph.form.bits, progress)
-    counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
-    errors = write_model(spec, counted, folder, graph, rounding)
+    if job.heldout:
+        written = weighed.write(job, spec, tensors, graph, folder, progress)
+    else:
+        counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
+        written = weighed.Written(graph, write_model(spec, counted, folder, graph))
     progress(stage, total, total)
-    notes += rounding.notes if rounding else []
+    graph, notes = written.options, list(written.notes)
     if job.drafted:
         own, whole = (_head_bytes(spec, graph, n) for n in (len(job.drafted), spec.vocab_size))
         notes.append(f"its head has {own / 1e6:.1f} MB instead of {whole / 1e6:.1f} MB")
-    return Exported(_FILES, graph.kv, spec.vocab_size, errors, tuple(notes))
-
-
-def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
-    """Return the bits of a calibrated model's head: 8, unless passes would read much more.
-
-    Quantisation error of the head affects the logits directly: int8 removes half of the remaining
-    loss.
-    """
-    more = spec.vocab_size * spec.hidden * (8 - form.bits) / 8
-    return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
+    return Exported(
+        _FILES, graph.kv, spec.vocab_size, written.errors, tuple(notes), weights=written.weights
+    )
 
 
 def _head_bytes(spec: DecoderSpec, graph: GraphOptions, rows: int) -> int:
@@ -107,7 +91,7 @@ def onnx_options(job: ExportJob) -> GraphOptions:
     return GraphOptions(
         name=job.checkpoint.name,
         eos_ids=job.checkpoint.eos_ids,
-        weights=job.weights,
+        weights="int4" if job.weights == AUTO else job.weights,
         kv=job.options.kv,
         block_size=job.block_size,
         # A file in int4 whose head has more bits shows that it needs them.

@@ -9,7 +9,6 @@ from edgedec.errors import InputError
 from edgedec.export import formats
 from edgedec.export.balancing import balanced
 from edgedec.export.calibrated import of_job
-from edgedec.export.formats.onnx import head_bits
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx_static import StaticOptions, files, write_graphs
 from edgedec.export.onnx_static.parity import compare
@@ -18,6 +17,7 @@ from edgedec.export.options import ROWS, ExportOptions, Progress
 from edgedec.export.quantize import FORMATS
 from edgedec.export.ranges import Ranges, measured
 from edgedec.export.tensors import CountedTensors, TensorReader
+from edgedec.export.weighed import head_bits
 from edgedec.models.decoder import DecoderSpec
 
 WEIGHTS = FORMATS

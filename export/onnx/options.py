@@ -28,6 +28,7 @@ class GraphOptions:
         max_context: positions of the rotary tables; None is the model's own context.
         own_rows: attention takes its own list of rows, so that it can be padded separately.
         head_bits: bits of a quantised head, and of a tied embedding; None is those of ``weights``.
+        raised: matrices of an int4 graph that are stored in int8.
         taps: layers before which the residual stream is an output, ascending; the number of layers
             stands for the stream after the last one.
         drafted: of a draft, the tokens that its head has rows for, ascending; empty for all.
@@ -43,6 +44,7 @@ class GraphOptions:
     max_context: int | None = None
     own_rows: bool = False
     head_bits: int | None = None
+    raised: frozenset[str] = field(default=frozenset(), repr=False)
     taps: tuple[int, ...] = ()
     drafted: tuple[int, ...] = field(default=(), repr=False)
     kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
@@ -50,7 +52,7 @@ class GraphOptions:
     @property
     def form(self) -> WeightForm:
         """The form of its weights."""
-        return WeightForm(self.weights, self.block_size, self.head_bits)
+        return WeightForm(self.weights, self.block_size, self.head_bits, self.raised)
 
 
 def context(spec: DecoderSpec, options: GraphOptions) -> int:

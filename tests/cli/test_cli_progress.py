@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,28 @@ def test_a_line_is_printed_every_few_seconds(
     ]  # fmt: skip
 
 
+def test_stages_at_the_same_time_are_one_line_that_grows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_progress, "_EVERY_S", 0.0)
+    lines = _progress.Lines(Clock())
+    lines("target", 21, 100)
+    for layer in range(1, 4):
+        lines("target calibration", layer, 4)
+        lines("target calibration", layer, 4)
+        lines("target", 21, 100)
+    lines("target parity", 1, 2)
+    lines("calibration text", 0, 2)
+    assert capsys.readouterr().err.splitlines() == [
+        "target: 21%", "target calibration: 25%", "target calibration: 50%",
+        "target calibration: 75%", "target parity: 50%", "calibration text: 0%",
+    ]  # fmt: skip
+    lines("target", 0, 100)
+    lines("target", 1, 100)
+    again = capsys.readouterr().err.splitlines()
+    assert again == ["target: 0%", "target: 1%"], "the control: a stage that begins again is shown"
+
+
 def test_a_clock_that_stands_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """The control: lines come with time, and not with work."""
     lines = _progress.Lines(Clock())
@@ -65,12 +89,15 @@ def test_commands_that_convert_print_such_lines(
     monkeypatch.setattr(_progress, "_EVERY_S", 0.0)
     shown = run(command, *words)
     assert shown.exit_code == 0, shown.output
-    shares = [int(found) for found in re.findall(r"^draft: (\d+)%$", shown.stderr, re.M)] or [
-        int(found) for found in re.findall(r"^target: (\d+)%$", shown.stderr, re.M)
-    ]
-    assert shares == sorted(shares)
-    assert len(shares) > 1
-    assert shares[-1] == 100
+    found = re.findall(r"^((?:draft|target)[a-z ]*): (\d+)%$", shown.stderr, re.M)
+    by_stage = {
+        stage: [int(share) for _, share in lines]
+        for stage, lines in groupby(found, key=itemgetter(0))
+    }
+    assert len(by_stage) == len(list(groupby(found, key=itemgetter(0)))), "no stage comes back"
+    for shares in by_stage.values():
+        assert shares == sorted(set(shares))
+    assert len(found) > 3
 
 
 def test_plan_prints_such_lines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

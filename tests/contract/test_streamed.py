@@ -93,7 +93,7 @@ def test_a_graph_with_taps_is_streamed_and_shows_none(tmp_path: Path) -> None:
     np.testing.assert_array_equal(logits(streamed), logits(whole))
 
 
-@pytest.mark.parametrize("weights", ["fp32", "int4", "int8"])
+@pytest.mark.parametrize("weights", ["fp32", "int4", "int8", "int4+int8"])
 def test_bits_are_those_of_the_model_in_memory(load: Load, weights: str) -> None:
     whole = load(weights, None, batch_invariant=False)
     streamed = load(weights, batch_invariant=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,12 @@ def test_a_trained_model_loses_less_than_half(
     monkeypatch.setattr(calibration, "_WRITTEN", 256)
     lost = {
         name: exported(
-            DEMO / "draft", tmp_path / name, block_size=128, calibration=name, parity=True
+            DEMO / "draft",
+            tmp_path / name,
+            weights="int4",
+            block_size=128,
+            calibration=name,
+            parity=True,
         )
         .models[0]
         .parity["kl_nats"]
@@ -263,3 +269,39 @@ def test_a_gguf_is_weighed_by_them(
     )
     export_bundle(options, lambda stage, done, total: seen.add(stage))
     assert ({"calibration text", "target importance"} <= seen) == (calibration == "self")
+
+
+TEMPLATE = (
+    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def templated(target: Path, template: str) -> None:
+    file = target / "tokenizer_config.json"
+    config = read_json(file) if file.exists() else {}
+    file.write_text(json.dumps(config | {"chat_template": template}), "utf-8")
+
+
+def test_a_chat_model_writes_question_and_answer(
+    target: Path, tmp_path: Path, few: None, written: list[calibration.Texts]
+) -> None:
+    templated(target, TEMPLATE)
+    exported(target, tmp_path / "out", weights="int4")
+    begun = Tokenizer.load(target).encode("<user>", add_special_tokens=False)
+    (texts,) = written
+    assert {text[: len(begun)] for text in texts} == {tuple(begun)}
+    assert {len(text) for text in texts} == {len(begun) - 1 + 128}
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ raise_exception('no') }}", "{{ messages[0]['content'].upper() }}", "{% if %}"]
+)
+def test_a_template_that_shows_no_beginning_is_not_used(
+    target: Path, tmp_path: Path, few: None, written: list[calibration.Texts], template: str
+) -> None:
+    """The control: such a model begins as one without a template."""
+    templated(target, template)
+    exported(target, tmp_path / "out", weights="int4")
+    assert {text[0] for text in written[0]} == {0}

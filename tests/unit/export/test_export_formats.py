@@ -55,7 +55,7 @@ def test_one_format_needs_no_name(with_toy):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("large", "say for which format, as in --weights onnx=int4,toy=small"),
+        ("large", "say for which format, as in --weights onnx=auto,toy=small"),
         ("toy=int4", "'int4' is not a weight format of toy: expected one of small, large"),
         ("gguf=q4_0", "'gguf' is not exported here, only onnx, toy"),
         ("toy=", "'' is not a weight format"),

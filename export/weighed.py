@@ -1,0 +1,218 @@
+"""Writes an ONNX graph in int4, or int4 and int8, by what held-out texts show.
+
+Texts for calibration do not always represent a model's use, so a calibrated graph is compared with
+a plainly rounded one on texts that neither has seen, and the closer one is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.export import sensitivity
+from edgedec.export.balancing import balanced
+from edgedec.export.calibrated import CalibratedRounding, of_job
+from edgedec.export.closeness import Closeness
+from edgedec.export.job import ExportJob
+from edgedec.export.kept import KeptRounding, KeptTensors
+from edgedec.export.mixing import TRIES, Mixing, Mixture
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.options import DRAFTS, Progress
+from edgedec.export.quantize import AUTO, MIXED, PlainRounding, WeightForm
+from edgedec.export.tensors import TensorReader
+from edgedec.models.decoder import DecoderSpec
+
+# Share of the model's bytes that an int8 head may add where nothing is measured.
+_MOST_FOR_HEAD = 0.2
+_PLAIN_BLOCK = 32
+# Graphs that are compared at most: both ways, and mixtures.
+_COMPARED = 2 + TRIES + 1
+# A graph that parity refuses counts as one that is so much too far from its source.
+_REFUSED = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A graph on disk.
+
+    Attributes:
+        options: of the graph.
+        errors: relative error of each quantised tensor.
+        weights: how they are stored, if that was chosen.
+        notes: lines for the user.
+
+    """
+
+    options: GraphOptions
+    errors: Mapping[str, float]
+    weights: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to round matrices to int4."""
+
+    name: str
+    tensors: TensorReader
+    rounding: KeptRounding
+    options: GraphOptions
+    calibrated: CalibratedRounding | None = None
+    notes: tuple[str, ...] = ()
+
+
+def write(
+    job: ExportJob,
+    spec: DecoderSpec,
+    tensors: TensorReader,
+    options: GraphOptions,
+    folder: Path,
+    progress: Progress,
+) -> Written:
+    """Write a job's graph; its texts are for calibration, and ``job.heldout`` to measure on."""
+    with tempfile.TemporaryDirectory(prefix="rounded-", dir=folder) as scratch:
+        writing = _Writing(job, spec, tensors, folder, progress)
+        ways = list(writing.ways(options, Path(scratch)))
+        return writing.mixed(ways) if job.weights == AUTO else writing.closest(ways)
+
+
+def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
+    """Return the bits of a calibrated model's head: 8, unless passes would read much more.
+
+    Quantisation error of the head affects the logits directly: int8 removes half of the remaining
+    loss.
+    """
+    more = spec.vocab_size * spec.hidden * (8 - form.bits) / 8
+    return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
+
+
+class _Writing:
+    def __init__(
+        self,
+        job: ExportJob,
+        spec: DecoderSpec,
+        tensors: TensorReader,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self._job, self._spec, self._tensors = job, spec, tensors
+        self._folder, self._progress = folder, progress
+        self._errors: dict[str, float] = {}
+        self._known: dict[tuple[str, frozenset[str]], float] = {}
+        # What is in the folder: a way and the matrices that are raised.
+        self._last: tuple[str, frozenset[str]] | None = None
+        own = spec.within(job.options.max_context)
+        sample = job.tokens if job.options.parity and job.weights == AUTO else ()
+        self._closeness = Closeness(
+            own, tensors, job.heldout, sample, job.drafted, self._step("source")
+        )
+
+    def ways(self, options: GraphOptions, scratch: Path) -> Iterator[_Way]:
+        """Yield the ways to round: plainly, and for texts if there are any."""
+        job, spec = self._job, self._spec
+        bits = None if job.weights == AUTO else head_bits(spec, options.form)
+        block = job.options.block_size or _PLAIN_BLOCK
+        plain = dataclasses.replace(options, block_size=block, head_bits=bits)
+        yield _Way("rounded", self._tensors, self._kept(scratch, "rounded", PlainRounding()), plain)
+        if not job.texts:
+            return
+        form, notes = options.form, []
+        tensors, moved = balanced(spec, self._tensors, job.texts, form.bits, form.block_size)
+        if moved:
+            notes.append(f"outliers balanced at {moved} places")
+        rounding = of_job(job, spec, tensors, form.bits, self._progress)
+        assert rounding is not None
+        kept = self._kept(scratch, "calibrated", rounding)
+        own = dataclasses.replace(options, head_bits=bits)
+        yield _Way("calibrated", tensors, kept, own, rounding, tuple(notes))
+
+    def _kept(
+        self, scratch: Path, name: str, rounding: PlainRounding | CalibratedRounding
+    ) -> KeptRounding:
+        folder = scratch / name
+        folder.mkdir()
+        return KeptRounding(rounding, folder)
+
+    def closest(self, ways: Sequence[_Way]) -> Written:
+        """Write the way that is closest to the source."""
+        way, losses = self._compared(ways)
+        self._write(way, frozenset())
+        return Written(way.options, self._errors, None, self._notes(way, losses))
+
+    def mixed(self, ways: Sequence[_Way]) -> Written:
+        """Write the way that is closest to the source, with as much in int8 as that takes."""
+        job, spec = self._job, self._spec
+        way, losses = self._compared(ways)
+        most = job.options.max_kl * (DRAFTS if job.role == "draft" else 1)
+        found = Mixture(frozenset(), 0.0, self._closely(way, frozenset(), most))
+        if found.kl_nats > most:
+            units = sensitivity.measure(
+                spec.within(job.options.max_context), way.tensors, job.texts or job.heldout,
+                KeptTensors(way.tensors, way.rounding, way.options.block_size), self._step("bits"),
+            )  # fmt: skip
+            mixing = Mixing(units, lambda raised: self._closely(way, raised, most), most)
+            found = mixing.best(found.kl_nats)
+        options = self._write(way, found.raised)
+        weights = MIXED if 0 < found.share < 1 else "int8" if found.share else "int4"
+        notes = (_said(found, self._bytes(), most), *self._notes(way, losses))
+        return Written(options, self._errors, weights, notes)
+
+    def _compared(self, ways: Sequence[_Way]) -> tuple[_Way, dict[str, float]]:
+        losses = {way.name: self._measure(way, frozenset()) for way in ways}
+        return min(ways, key=lambda way: losses[way.name]), losses
+
+    def _measure(self, way: _Way, raised: frozenset[str]) -> float:
+        options = self._write(way, raised)
+        if (way.name, raised) not in self._known:
+            self._known[way.name, raised] = self._closeness.kl_nats(self._folder, options)
+            self._step("comparing")(len(self._known), _COMPARED)
+        return self._known[way.name, raised]
+
+    def _closely(self, way: _Way, raised: frozenset[str], most: float) -> float:
+        """Return the divergence, or more than ``most`` if parity would refuse the graph."""
+        lost = self._measure(way, raised)
+        options = self._write(way, raised)
+        if lost <= most and not self._closeness.passes(self._folder, options, self._job.weights):
+            return max(lost, most * _REFUSED)
+        return lost
+
+    def _write(self, way: _Way, raised: frozenset[str]) -> GraphOptions:
+        """Write the graph, unless it is there; return its options."""
+        options = dataclasses.replace(way.options, raised=raised)
+        if self._spec.name("head") in raised:
+            options = dataclasses.replace(options, head_bits=8)
+        if self._last != (way.name, raised):
+            self._errors = write_model(self._spec, way.tensors, self._folder, options, way.rounding)
+            self._last = way.name, raised
+        return options
+
+    def _notes(self, way: _Way, losses: Mapping[str, float]) -> tuple[str, ...]:
+        notes = list(way.notes)
+        if way.calibrated is not None:
+            notes += way.calibrated.notes
+        elif len(losses) > 1:
+            notes.append(
+                "rounded to nearest: on held-out text closer than calibrated"
+                f" (KL {losses['rounded']:.2g} nats, {losses['calibrated']:.2g})"
+            )
+        return tuple(notes)
+
+    def _bytes(self) -> int:
+        return sum(file.stat().st_size for file in self._folder.glob("model.onnx*"))
+
+    def _step(self, what: str) -> sensitivity.OnStep:
+        stage = f"{self._job.stage} {what}"
+        return lambda done, total: self._progress(stage, done, total)
+
+
+def _said(found: Mixture, size: int, most: float) -> str:
+    """Say what was chosen, and what that costs."""
+    kept = f"{size / 1e6:.0f} MB"
+    if not found.share:
+        return f"int4: {kept}; KL {found.kl_nats:.2g} nats on its own text, at most {most:g} asked"
+    kind = "all of it int8" if found.share == 1 else f"{found.share:.0%} of it int8"
+    close = f"KL {found.kl_nats:.2g} nats on its own text"
+    return f"int4, {kind} to stay close: {kept}; {close}, at most {most:g} asked"
