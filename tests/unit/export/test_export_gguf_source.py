@@ -167,6 +167,7 @@ def test_a_folder_of_one_file_is_that_file(tmp_path):
 
 def test_from_a_folder_to_a_file_and_on(tmp_path):
     """The tokenizer, the ends, the context and the vocabulary are still those of the folder."""
+    pytest.importorskip("llama_cpp", reason="a GGUF file is written with the extra gguf")
     folder = tiny_checkpoint(tmp_path / "m", vocab_size=410)
     exported(folder, tmp_path / "gguf", formats=("gguf",), weights="f32")
     first = Checkpoint.open(folder)
