@@ -60,9 +60,10 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
     hidden, heads = file.count("embedding_length"), file.count("attention.head_count")
     norm: Norm = read["norm"]
     epsilon = file.above_zero(_EPSILON[norm.kind])
-    if not hidden or not heads or epsilon >= 1:
+    size = file.count("attention.key_length", hidden // max(heads, 1))
+    if not heads or size < 2 or epsilon >= 1:
         raise file.wrong(
-            f"it has {hidden} channels, {heads} heads and norms with an epsilon of {epsilon}: it is"
+            f"it has {heads} heads of {size} channels and norms with an epsilon of {epsilon}: it is"
             " damaged"
         )
     return {
@@ -70,7 +71,7 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
         "layers": file.count("block_count"),
         "heads": heads,
         "kv_heads": file.count("attention.head_count_kv", heads),
-        "head_dim": file.count("attention.key_length", hidden // heads),
+        "head_dim": size,
         "ffn": file.count("feed_forward_length"),
         "max_context": file.count("context_length"),
         "norm": dataclasses.replace(norm, epsilon=epsilon),

@@ -9,7 +9,7 @@ import damage
 import pytest
 from example_counts import examples
 from gguf_files import gguf_bytes
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tiny_llama import GOOD, TENSORS
 
@@ -75,6 +75,8 @@ def test_the_sound_file_is_read(tmp_path: Path) -> None:
 
 
 @fuzz
+@example("llama.attention.head_count", 33)
+@example("llama.block_count", 2**31 - 1)
 @given(KEYS, VALUES)
 def test_any_value_of_a_key(tmp_path: Path, key: str, value: object) -> None:
     (tmp_path / "a.gguf").write_bytes(gguf_bytes({**GOOD, key: value}, TENSORS))
