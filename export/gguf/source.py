@@ -82,8 +82,11 @@ def _write_tokenizer(header: GgufHeader, folder: Path) -> None:
     tokenizer = load_tokenizer(header)
     tokenizer.backend.save(utf8(folder / TOKENIZER), pretty=False)
     named = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
+    # llama.cpp assumes some where a file names none: those are text.
     config = {
-        name: tokenizer.backend.id_to_token(id) for name, id in named.items() if id is not None
+        name: tokenizer.backend.id_to_token(id)
+        for name, id in named.items()
+        if id in tokenizer.special_ids
     }
     (folder / CONFIG).write_text(json.dumps(config), "utf-8")
     if template := header.text("tokenizer.chat_template"):
