@@ -41,6 +41,8 @@ _LEAST = 1024
 # With fewer different tokens it is most likely a text whose characters the tokenizer lacks.
 _LEAST_KINDS = 8
 _SEED = 1
+# One in so many texts is measured on: about 500 tokens of those that a model writes.
+_HELD_OUT = 16
 # Stands for a user's words in a rendered template.
 _MARK = "edgedec-user-words"
 _SMALLEST_NOISE = np.float32(2.0**-25)
@@ -85,11 +87,11 @@ def retokenized(written: Texts, source: Path, other: Path) -> Texts:
 
 
 def held_out(written: Texts) -> tuple[Texts, Texts]:
-    """Return texts to calibrate on, and others to measure on: a tenth, or half of a single one."""
+    """Return texts to calibrate on, and others to measure on: some, or half of a single one."""
     if len(written) == 1:
         half = len(written[0]) // 2
         return (written[0][:half],), (written[0][half:],)
-    count = max(len(written) // 10, 1)
+    count = max(len(written) // _HELD_OUT, 1)
     return written[:-count], written[-count:]
 
 

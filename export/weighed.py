@@ -25,11 +25,12 @@ from edgedec.export.quantize import AUTO, MIXED, PlainRounding, WeightForm
 from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec
 
-# Share of the model's bytes that an int8 head may add where nothing is measured.
+# Share of the model's bytes that an int8 head may add without being measured.
 _MOST_FOR_HEAD = 0.2
 _PLAIN_BLOCK = 32
 # Graphs that are compared at most: both ways, and mixtures.
 _COMPARED = 2 + TRIES + 1
+_RAISED = 8
 # A graph that parity refuses counts as one that is so much too far from its source.
 _REFUSED = 1.2
 
@@ -113,7 +114,7 @@ class _Writing:
     def ways(self, options: GraphOptions, scratch: Path) -> Iterator[_Way]:
         """Yield the ways to round: plainly, and for texts if there are any."""
         job, spec = self._job, self._spec
-        bits = None if job.weights == AUTO else head_bits(spec, options.form)
+        bits = head_bits(spec, options.form)
         block = job.options.block_size or _PLAIN_BLOCK
         plain = dataclasses.replace(options, block_size=block, head_bits=bits)
         yield _Way("rounded", self._tensors, self._kept(scratch, "rounded", PlainRounding()), plain)
@@ -153,6 +154,9 @@ class _Writing:
                 spec.within(job.options.max_context), way.tensors, job.texts or job.heldout,
                 KeptTensors(way.tensors, way.rounding, way.options.block_size), self._step("bits"),
             )  # fmt: skip
+            if way.options.head_bits == _RAISED:
+                head = (spec.name("head"),)
+                units = [unit for unit in units if unit.names != head]
             mixing = Mixing(units, lambda raised: self._closely(way, raised, most), most)
             found = mixing.best(found.kl_nats)
         options = self._write(way, found.raised)
@@ -183,7 +187,7 @@ class _Writing:
         """Write the graph, unless it is there; return its options."""
         options = dataclasses.replace(way.options, raised=raised)
         if self._spec.name("head") in raised:
-            options = dataclasses.replace(options, head_bits=8)
+            options = dataclasses.replace(options, head_bits=_RAISED)
         if self._last != (way.name, raised):
             self._errors = write_model(self._spec, way.tensors, self._folder, options, way.rounding)
             self._last = way.name, raised

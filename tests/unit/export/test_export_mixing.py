@@ -285,7 +285,8 @@ def test_a_model_that_is_close_in_int4_stays_in_int4(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "target", spoilt=False, sharp=0.1)
     report = exported(target, tmp_path / "out", parity=False)
     assert report.models[0].weights == "int4"
-    assert set(bits(report).values()) == {4}
+    # A head that costs little is in int8 from the start.
+    assert {one for name, one in bits(report).items() if name != "logits"} == {4}
     assert report.models[0].notes[0].startswith("int4: ")
 
 
