@@ -38,7 +38,7 @@ def test_as_json(run, checkpoints, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--format", "onnx,gguf", "--weights", "q4_0"], "onnx=int4,gguf=q4_0"),
+        (["--format", "onnx,gguf", "--weights", "q4_0"], "onnx=auto,gguf=q4_0"),
         (["--format", "gguf", "--weights", "int4"], "q4_k_m"),
         (["--format", "gguf", "--kv", "int8"], "choose it with --kv"),
         (["--format", "ggml"], "no format 'ggml'"),
