@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,10 @@ PRESETS: Mapping[str, Shape] = MappingProxyType(
         "draft-half-head": Shape(2048, 512, 2, 4, 2, 4096),
         "target-0.55b-32k": Shape(2048, 8192, 8, 32, 8, 32768),
         "draft-60m-32k": Shape(768, 3072, 4, 12, 6, 32768),
+        # SmolLM2-135M-Instruct, and six of its layers: 1.1 B and 0.1 B with its vocabulary. Widths
+        # of 576 leave no larger quantisation block than 64.
+        "smollm2-1.1b": Shape(2048, 4096, 30, 24, 8, 49152),
+        "smollm2-draft-100m": Shape(1024, 2048, 6, 12, 4, 49152),
     }
 )
 
@@ -190,8 +195,14 @@ def _check(small: DecoderSpec, shape: Shape, block: int) -> None:
     for name, edges in borders.items():
         if any(edge % block for edge in edges):
             raise InputError(
-                f"{name}: real and new values meet at {edges}, inside a block of {block}"
+                f"{name}: real and new values meet at {edges}, inside a block of {block}:"
+                f" give --block {fitting(edges)} or less, and quantise with such a block"
             )
+
+
+def fitting(edges: Sequence[int]) -> int:
+    """Return the largest power of two up to 128 that divides all of these."""
+    return min(math.gcd(edge, 128) for edge in edges)
 
 
 def _copy_companions(source: Path, out: Path) -> None:

@@ -28,8 +28,9 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import head_for
 from edgedec.models.registry import spec_for
 
-# A published head's layer has the width of the target's and a wide MLP.
-FFN, HEADS, KV_HEADS = 4096, 16, 8
+# A published head's layer has the width of the target's and a wide MLP. So many query heads share a
+# key head at least.
+FFN, KV_HEADS, GROUP = 4096, 8, 2
 _IDS = "eagle_aux_hidden_state_layer_ids"
 
 
@@ -47,22 +48,23 @@ def grow_head(source: Path, small_target: Path, target: Path, out: Path, seed: i
     small, large = (spec_for(read_json(one / "config.json")) for one in (small_target, target))
     config = read_json(source / "config.json")
     head = head_for(config, small)
+    layer = head.layer
+    keys = max(KV_HEADS, layer.kv_heads)
     places = layer_places(small, large)
     grown = {
         **config,
         "hidden_size": large.hidden,
         "target_hidden_size": large.hidden,
-        "intermediate_size": FFN,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
+        "intermediate_size": max(FFN, layer.ffn),
+        "num_attention_heads": keys * max(GROUP, layer.heads // layer.kv_heads),
+        "num_key_value_heads": keys,
         "rms_norm_eps": head.layer.norm.epsilon * small.hidden / large.hidden,
         "eagle_config": {
             _IDS: [places[tap] - 1 for tap in head.taps],
             "use_aux_hidden_state": True,
         },
     }
-    layer = head_for(grown, large).layer
-    tensors = dict(_tensors(source, head.layer, layer, seed))
+    tensors = dict(_tensors(source, layer, head_for(grown, large).layer, seed))
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(grown, indent=2) + "\n", "utf-8")
     save_file(tensors, out / "model.safetensors")

@@ -41,14 +41,24 @@ class Head(nn.Module):
 
     kept: Tensor
 
-    def __init__(self, dims: Dimensions, kept: Tensor, teacher: Decoder, seed: int = 4) -> None:
+    def __init__(
+        self,
+        dims: Dimensions,
+        kept: Tensor,
+        teacher: Decoder,
+        seed: int = 4,
+        *,
+        taps: tuple[int, ...] = TAPS,
+        depth: int = STEPS,
+    ) -> None:
         """``kept`` are the target's ids that the head can draft, sorted.
 
-        It starts with the target's rows for them, and with its last norm.
+        It starts with the target's rows for them, and with its last norm. ``depth`` is how many
+        steps it learns to go.
         """
         super().__init__()
-        self.dims = dims
-        self.fc = nn.Linear(len(TAPS) * dims.hidden, dims.hidden, bias=False)
+        self.dims, self.taps, self.depth = dims, taps, depth
+        self.fc = nn.Linear(len(taps) * dims.hidden, dims.hidden, bias=False)
         self.midlayer = Midlayer(dims)
         self.norm = Norm(dims.hidden, dims.norm_epsilon)
         self.lm_head = nn.Linear(dims.hidden, len(kept), bias=False)
@@ -65,12 +75,12 @@ class Head(nn.Module):
         """Return the logits of each step, [rows, anchors, draft vocabulary].
 
         Step j at anchor a stands at position a + j and predicts token a + j + 2. The first step
-        has all positions but the last as anchors, others those from which STEPS steps are left.
+        has all positions but the last as anchors, others those from which all steps are left.
 
         Args:
             teacher: has the embedding and the rotary table.
             tokens: [rows, length].
-            states: the target's streams before the layers of TAPS, each [rows, length, hidden].
+            states: the target's streams before the layers of ``taps``, each [rows, length, hidden].
 
         """
         embedded = teacher.model.embed_tokens(tokens)
@@ -80,7 +90,7 @@ class Head(nn.Module):
         text: Projected | None = None
         ahead: list[Projected] = []
         logits = []
-        for step in range(STEPS):
+        for step in range(self.depth):
             cos, sin = teacher.cos[anchors + step], teacher.sin[anchors + step]
             read = embedded[:, 1 + step : 1 + step + len(anchors)]
             query, own = self._project(read, carried, cos, sin)
@@ -92,7 +102,7 @@ class Head(nn.Module):
             carried = carried + self.midlayer.self_attn.join(mixed)
             carried = carried + self.midlayer.mlp(self.midlayer.post_attention_layernorm(carried))
             logits.append(self.lm_head(self.norm(carried)))
-            anchors = anchors[: places - STEPS + 1]
+            anchors = anchors[: places - self.depth + 1]
             carried = carried[:, : len(anchors)]
         return logits
 
@@ -109,7 +119,7 @@ def head_loss(teacher: Decoder, head: Head, tokens: Tensor) -> Tensor:
     """Cross-entropy of all steps with the target's distribution; tokens [rows, length]."""
     with autocast(tokens.device):
         with torch.no_grad():
-            taught, states = teacher.with_states(tokens, TAPS)
+            taught, states = teacher.with_states(tokens, head.taps)
         steps = head.steps(teacher, tokens, states)
         losses = [
             DECAY**step * transfer(logits, _taught(taught, step, logits), head.kept)
@@ -126,10 +136,10 @@ def _taught(taught: Tensor, step: int, logits: Tensor) -> Tensor:
 @torch.no_grad()
 def head_agreement(teacher: Decoder, head: Head, rows: Tensor) -> list[tuple[float, float]]:
     """For each depth: the share of equal first choices, and the overlap; rows [rows, length]."""
-    sums = torch.zeros(STEPS, 3, dtype=torch.float64)
+    sums = torch.zeros(head.depth, 3, dtype=torch.float64)
     for tokens in rows.split(32):
         with autocast(tokens.device):
-            taught, states = teacher.with_states(tokens, TAPS)
+            taught, states = teacher.with_states(tokens, head.taps)
             steps = head.steps(teacher, tokens, states)
         for step, logits in enumerate(steps):
             found = agreement(logits, _taught(taught, step, logits), head.kept)
@@ -142,12 +152,12 @@ def export_head(head: Head, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     config = head.dims.hf_config() | {
         "architectures": ["LlamaForCausalLMEagle3"],
-        "target_hidden_size": TARGET.hidden,
+        "target_hidden_size": head.fc.in_features // len(head.taps),
         "draft_vocab_size": len(head.kept),
         "tie_word_embeddings": False,
         # Counted by the layers that write the streams, as SGLang and ModelOpt do.
         "eagle_config": {
-            "eagle_aux_hidden_state_layer_ids": [tap - 1 for tap in TAPS],
+            "eagle_aux_hidden_state_layer_ids": [tap - 1 for tap in head.taps],
             "use_aux_hidden_state": True,
         },
     }
