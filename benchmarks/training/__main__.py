@@ -69,7 +69,7 @@ def _train(options: argparse.Namespace, which: str) -> None:
     target = states.load_target(folder)
     chats = head.Chats(states.read_chats(options.work / "answers.jsonl"), options.work / "states")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    kept = head.kept_tokens(chats.chats, tokenizer, options.draft_vocab)
+    kept = head.kept_once(chats.chats, tokenizer, options.draft_vocab, options.work)
     if which == "head":
         taps = states.middle_taps(target.dims.layers)
         found: object = head.train_head(target, chats, kept, taps, options.work, options.tokens)

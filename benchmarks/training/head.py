@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,6 +84,17 @@ def kept_tokens(chats: list[Chat], tokenizer: Tokenizer, size: int) -> Tensor:
         np.add.at(counts, chat.tokens[chat.prompt :], 1.0)
         np.add.at(counts, chat.tokens[: chat.prompt], 0.25)
     return most_used(torch.from_numpy(counts), always, size)
+
+
+def kept_once(chats: list[Chat], tokenizer: Tokenizer, size: int, work: Path) -> Tensor:
+    """The ids of ``kept_tokens``, chosen once: more chats may come, and a checkpoint goes on."""
+    file = work / "kept.json"
+    if not file.exists():
+        file.write_text(json.dumps(kept_tokens(chats, tokenizer, size).tolist()), "utf-8")
+    kept = torch.tensor(json.loads(file.read_text("utf-8")))
+    if len(kept) != size:
+        raise SystemExit(f"error: {file} has {len(kept)} tokens: remove it, or give that number")
+    return kept
 
 
 def taught(target: Decoder, last: Tensor, kept: Tensor) -> Tensor:

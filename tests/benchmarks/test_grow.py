@@ -179,6 +179,7 @@ def test_real_and_random_values_share_no_block(tmp_path: Path) -> None:
     ("shape", "block", "said"),
     [
         (dataclasses.replace(SAME, hidden=128), 128, "hidden: real and new values meet at [64]"),
+        (dataclasses.replace(SAME, hidden=128), 128, "give --block 64 or less"),
         (dataclasses.replace(SAME, heads=6), 32, "heads: real and new values meet at [32, 48]"),
         (dataclasses.replace(SAME, hidden=32), 32, "hidden 32 is less than the source's 64"),
         (dataclasses.replace(SAME, layers=1), 32, "layers 1 is less"),
@@ -248,7 +249,7 @@ def test_the_command_line(tmp_path: Path, capsys: Any) -> None:
     assert "error: layers 1 is less" in capsys.readouterr().err
 
 
-def test_presets_grow_the_demo_pair() -> None:
+def test_presets_grow_what_they_are_for() -> None:
     """Their blocks are aligned, and their sizes are what their names say."""
     target = tiny_config(
         hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8,
@@ -258,12 +259,21 @@ def test_presets_grow_the_demo_pair() -> None:
         **target, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2,
     }  # fmt: skip
+    published = {
+        **target, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+        "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152,
+    }  # fmt: skip
+    sources = {
+        "smollm2-1.1b": published, "smollm2-draft-100m": {**published, "num_hidden_layers": 6}
+    }  # fmt: skip
     millions = {
+        "smollm2-1.1b": 1107, "smollm2-draft-100m": 100,
         "target-0.5b": 495, "target-1b": 982, "draft-50m": 55, "draft-150m": 157,
         "target-35m": 35, "draft-half-head": 18, "target-0.55b-32k": 554, "draft-60m-32k": 61,
     }  # fmt: skip
     for name, shape in PRESETS.items():
-        small = spec_for(target if name.startswith("target") else draft)
-        grow_module._check(small, shape, 128)
-        large = spec_for({**target, **grow_module._changes(small, shape, "float16")})
+        source = sources.get(name, target if name.startswith("target") else draft)
+        small = spec_for(source)
+        grow_module._check(small, shape, 64 if name in sources else 128)
+        large = spec_for({**source, **grow_module._changes(small, shape, "float16")})
         assert large.parameters / 1e6 == pytest.approx(millions[name], rel=0.05)

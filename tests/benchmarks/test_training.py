@@ -1,7 +1,9 @@
 """The recipe that trains drafters for a published target: what it asks, keeps and learns."""
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +91,32 @@ def test_half_an_answer_is_written_again(tmp_path: Path) -> None:
     assert answers.answered(file) == {3}
 
 
+@pytest.fixture(autouse=True)
+def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Matrices are small here: threads of torch would only wait for each other."""
+    if request.node.get_closest_marker("torch") is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 # A slower kernel where float32 norms meet bfloat16 states.
 slower_kernel = pytest.mark.filterwarnings("ignore:Mismatch dtype:UserWarning")
 
 
-def tiny_target(folder: Path) -> Path:
+def tiny_target(folder: Path, *, written: float = 1.0) -> Path:
+    """A random target; with less ``written`` by its layers, what it says is easier to learn."""
     config = tiny_config(tie_word_embeddings=True, num_hidden_layers=6)
-    save_checkpoint(folder, config, random_tensors(spec_for(config)))
+    tensors = random_tensors(spec_for(config))
+    for name in tensors:
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensors[name] = tensors[name] * np.float32(written)
+    save_checkpoint(folder, config, tensors)
     return folder
 
 
@@ -114,8 +135,12 @@ def written_chats(count: int = 64) -> list[Any]:
 
 @pytest.mark.torch
 @slower_kernel
-def test_states_are_those_of_each_chat_alone(tmp_path: Path) -> None:
+def test_states_are_those_of_each_chat_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from benchmarks.training import head, states
+
+    monkeypatch.setattr(states, "autocast", lambda device: contextlib.nullcontext())
 
     target = states.load_target(tiny_target(tmp_path / "target"))
     chats = written_chats()
@@ -136,7 +161,7 @@ def test_states_are_those_of_each_chat_alone(tmp_path: Path) -> None:
         assert tokens[0].tolist() == chats[number].tokens
         assert weights[0].tolist() == [head.PROMPT_WEIGHT] * 4 + [1.0] * (tokens.shape[1] - 4)
         _, streams = target.with_states(tokens, (2, 3))
-        tolerance = {"atol": 0.02 * float(streams[1].abs().max()), "rtol": 0.02}
+        tolerance = {"atol": 0.01, "rtol": 0.002}
         torch.testing.assert_close(found[:, :, 0], streams[0], **tolerance)
         torch.testing.assert_close(found[:, :, 1], streams[1], **tolerance)
         assert (found[:, :, 0] - streams[1]).abs().max() > tolerance["atol"]  # a tap too high
@@ -150,19 +175,19 @@ def test_a_head_learns_and_is_written_as_published_ones_are(tmp_path: Path) -> N
     from benchmarks.training import head, states
     from edgedec.models.heads import head_for
 
-    folder = tiny_target(tmp_path / "target")
+    folder = tiny_target(tmp_path / "target", written=0.1)
     target = states.load_target(folder)
     chats = written_chats()
     states.keep_states(target, chats, (2, 3, 4), tmp_path / "states")
     kept = head.Chats(chats, tmp_path / "states")
     drafted = torch.arange(0, 96, 2)
     torch.manual_seed(0)
-    trained = head.train_head(target, kept, drafted, (2, 3, 4), tmp_path, 20 * 2048)
+    trained = head.train_head(target, kept, drafted, (2, 3, 4), tmp_path, 120 * 2048)
     again = head.Head(
         dataclasses.replace(target.dims, layers=1), drafted, target, taps=(2, 3, 4), depth=3
     )
     untrained = head.agreement(target, again, kept)
-    assert trained[0] > untrained[0] + 0.1
+    assert min(trained) > max(untrained) + 0.4
 
     config = json.loads((tmp_path / "head" / "config.json").read_text())
     spec = head_for(config, spec_for(json.loads((folder / "config.json").read_text())))
