@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.training.answers import answer_all
-from benchmarks.training.questions import questions
+from benchmarks.training.questions import questions, texts
 
 
 def arguments() -> argparse.Namespace:
@@ -34,7 +36,9 @@ def _questions(options: argparse.Namespace) -> None:
     held_out = "\n".join(file.read_text("utf-8") for file in options.held_out)
     made = questions(options.count, held_out)
     (options.work / "questions.json").write_text(json.dumps(made), "utf-8")
-    print(f"{len(made)} questions")
+    unasked = texts(options.count // 2)
+    (options.work / "texts.json").write_text(json.dumps(unasked), "utf-8")
+    print(f"{len(made)} questions and {len(unasked)} texts")
 
 
 def _answers(options: argparse.Namespace) -> None:
@@ -46,10 +50,27 @@ def _answers(options: argparse.Namespace) -> None:
 def _states(options: argparse.Namespace) -> None:
     from benchmarks.training import states
 
-    target = states.load_target(_given(options.target, "--target"))
-    chats = states.read_chats(options.work / "answers.jsonl")
+    folder = _given(options.target, "--target")
+    target = states.load_target(folder)
     taps = states.middle_taps(target.dims.layers)
-    states.keep_states(target, chats, taps, options.work / "states")
+    for chats, out in _parts(options, folder):
+        states.keep_states(target, chats, taps, out)
+
+
+def _parts(options: argparse.Namespace, folder: Path) -> Iterator[tuple[list[Any], Path]]:
+    """Yield the answers and the texts with the folders of their states."""
+    from tokenizers import Tokenizer
+
+    from benchmarks.training import states
+
+    for name in ("answers.jsonl", "texts.json"):
+        _text(options.work / name)
+    yield states.read_chats(options.work / "answers.jsonl"), options.work / "states"
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    yield (
+        states.text_chats(options.work / "texts.json", tokenizer),
+        options.work / "states-of-texts",
+    )
 
 
 def _head(options: argparse.Namespace) -> None:
@@ -67,7 +88,7 @@ def _train(options: argparse.Namespace, which: str) -> None:
 
     folder = _given(options.target, "--target")
     target = states.load_target(folder)
-    chats = head.Chats(states.read_chats(options.work / "answers.jsonl"), options.work / "states")
+    chats = head.Chats(*_parts(options, folder))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     kept = head.kept_once(chats.chats, tokenizer, options.draft_vocab, options.work)
     if which == "head":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from functools import partial
@@ -29,24 +30,41 @@ HELD_OUT = 16  # every 16th chat is measured with and not trained on
 class Chats:
     """The chats whose states are kept, and windows of them."""
 
-    def __init__(self, chats: list[Chat], folder: Path) -> None:
-        """``folder`` has what ``keep_states`` wrote for these chats."""
-        files = [np.load(file, mmap_mode="r") for file in sorted(folder.glob("?????.npy"))]
-        self.chats = chats[: len(files) * CHATS_A_FILE]
+    def __init__(self, *parts: tuple[list[Chat], Path]) -> None:
+        """``parts`` are chats, and the folders where ``keep_states`` wrote theirs."""
+        self.chats: list[Chat] = []
         self._rows: list[NDArray[np.float16]] = []
-        for number, states in enumerate(files):
-            mine = self.chats[number * CHATS_A_FILE : (number + 1) * CHATS_A_FILE]
-            ends = np.cumsum([len(chat.tokens) for chat in mine])
-            if ends[-1] != len(states):
-                raise SystemExit(f"error: the states in {folder} are of other chats: remove them")
-            self._rows += np.split(states, ends[:-1])
+        for chats, folder in parts:
+            self._read(chats, folder)
         numbers = np.arange(len(self.chats))
-        self.trained = numbers[numbers % HELD_OUT != HELD_OUT - 1]
-        self.held_out = numbers[numbers % HELD_OUT == HELD_OUT - 1]
+        held_out = numbers % HELD_OUT == HELD_OUT - 1
+        answered = np.array([len(chat.tokens) > chat.prompt for chat in self.chats])
+        self.trained = numbers[~held_out]
+        self.held_out = numbers[held_out & answered]
         if not len(self.held_out):
-            raise SystemExit(f"error: expected states of {HELD_OUT} chats at least in {folder}")
+            raise SystemExit(f"error: expected states of {HELD_OUT} answers at least")
         sizes = np.array([len(self.chats[number].tokens) for number in self.trained], np.float64)
         self._odds = sizes / sizes.sum()
+
+    def _read(self, chats: list[Chat], folder: Path) -> None:
+        files = [np.load(file, mmap_mode="r") for file in sorted(folder.glob("?????.npy"))]
+        for number, states in enumerate(files):
+            mine = chats[number * CHATS_A_FILE : (number + 1) * CHATS_A_FILE]
+            ends = np.cumsum([len(chat.tokens) for chat in mine])
+            if not len(ends) or ends[-1] != len(states):
+                raise SystemExit(f"error: the states in {folder} are of other chats: remove them")
+            self._rows += np.split(states, ends[:-1])
+            self.chats += mine
+
+    def spread(self) -> Tensor:
+        """The usual size of each channel of the tapped states, [taps, H], above 0.
+
+        A few channels are a hundred times the others, and a few tokens a thousand times: medians,
+        of the first file's.
+        """
+        rows = np.concatenate(self._rows[:CHATS_A_FILE])[:, :-1].astype(np.float32)
+        middle = np.median(np.abs(rows), axis=0)
+        return torch.from_numpy(np.maximum(middle, 0.1 * np.median(middle)))
 
     def draw(self, rng: np.random.Generator, rows: int, length: int) -> NDArray[np.int64]:
         """Chats and the first places of their windows, [rows, 2]; long chats come more often."""
@@ -100,6 +118,31 @@ def kept_once(chats: list[Chat], tokenizer: Tokenizer, size: int, work: Path) ->
 def taught(target: Decoder, last: Tensor, kept: Tensor) -> Tensor:
     """The target's distribution over the ``kept`` ids alone, from its last states."""
     return F.linear(last, target.model.embed_tokens.weight[kept]).float().softmax(-1)
+
+
+class Balanced(Head):
+    """A head whose first matrix reads states divided by ``spread``.
+
+    Steps of Muon are of one size in all directions, and a channel that is large would make them
+    large in what the head carries.
+    """
+
+    spread: Tensor
+
+    def balance(self, spread: Tensor) -> Balanced:
+        self.register_buffer("spread", spread, persistent=False)
+        return self
+
+    def steps(self, teacher: Decoder, tokens: Tensor, states: list[Tensor]) -> list[Tensor]:
+        balanced = [state / size for state, size in zip(states, self.spread, strict=True)]
+        return super().steps(teacher, tokens, balanced)
+
+    def export(self, folder: Path) -> None:
+        """Write it as one that reads the states as they are."""
+        plain = copy.deepcopy(self)
+        with torch.no_grad():
+            plain.fc.weight.div_(self.spread.flatten())
+        export_head(plain, folder)
 
 
 def losses(
@@ -167,13 +210,13 @@ def train_head(
     Its vocabulary's rows are the target's and stay so: there is too little text to learn them.
     """
     dims = replace(target.dims, layers=1)
-    head = Head(dims, kept, target, taps=taps, depth=DEPTH)
+    head = Balanced(dims, kept, target, taps=taps, depth=DEPTH).balance(chats.spread())
     head.lm_head.weight.requires_grad_(False)
     trainer = Trainer("head", head, schedule(tokens), work, seed=4)
 
     def checkpoint() -> None:
         print("agreement by depth", agreement(target, head, chats, 16), flush=True)
-        export_head(head, work / "head")
+        head.export(work / "head")
 
     trainer.fit(chats.draw, partial(loss, target, head, chats), checkpoint)
     return agreement(target, head, chats)

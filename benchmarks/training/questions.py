@@ -111,6 +111,21 @@ def questions(count: int, held_out: str = "", seed: int = 7) -> list[Question]:
     return [(kind, text) for kind, text in made if text[:80] not in held_out]
 
 
+def texts(count: int, seed: int = 8) -> list[str]:
+    """Return ``count`` texts as they are, a third each documentation, source and prose.
+
+    They cost a pass of the target each and no decoding.
+    """
+    rng = random.Random(seed)
+    documented, functions = library()
+    kinds = [[text for _, text in documented], functions, sorted(set(paragraphs(package_texts())))]
+    for kind in kinds:
+        rng.shuffle(kind)
+    chosen = [text for kind in kinds for text in kind[: count // 3]]
+    rng.shuffle(chosen)
+    return chosen
+
+
 def _sum(rng: random.Random) -> str:
     a, b, c = rng.randint(2, 99), rng.randint(2, 99), rng.randint(2, 20)
     return rng.choice(MATHS).format(a=a, b=b, c=c, d=c * a + b)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from network import Decoder, Dimensions
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor
 from train import autocast
 
@@ -37,6 +38,12 @@ def read_chats(file: Path, longest: int = 640) -> list[Chat]:
     lines = file.read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines if line.endswith("}")]  # the last may be half
     return [Chat(row["ids"][:longest], row["n"], row["kind"]) for row in rows]
+
+
+def text_chats(file: Path, tokenizer: Tokenizer, longest: int = 256) -> list[Chat]:
+    """Texts that the target did not write, as chats without an answer."""
+    ids = [tokenizer.encode(text).ids[:longest] for text in json.loads(file.read_text("utf-8"))]
+    return [Chat(one, len(one), "text") for one in ids if len(one) > 8]
 
 
 def dimensions(folder: Path) -> Dimensions:

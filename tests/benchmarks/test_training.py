@@ -42,6 +42,14 @@ def test_questions_are_of_many_kinds_and_equal_for_equal_arguments(at_hand: None
     assert not any("{" in text for kind, text in made if kind in ("general", "maths"))
 
 
+def test_texts_are_a_third_each_of_what_is_at_hand(at_hand: None) -> None:
+    found = questions.texts(30)
+    assert [len([t for t in found if t.startswith(kind)]) for kind in ("def", "Return", "The")] == [
+        10, 10, 10
+    ]  # fmt: skip
+    assert found == questions.texts(30)
+
+
 def test_what_a_benchmark_asks_is_left_out(at_hand: None) -> None:
     made = questions.questions(200)
     asked = made[3][1]
@@ -151,11 +159,11 @@ def test_states_are_those_of_each_chat_alone(
     assert before == [file.stat().st_mtime_ns for file in sorted((tmp_path / "states").iterdir())]
     longer = [dataclasses.replace(chat, tokens=[*chat.tokens, 1]) for chat in chats]
     with pytest.raises(SystemExit, match="of other chats"):
-        head.Chats(longer, tmp_path / "states")
+        head.Chats((longer, tmp_path / "states"))
 
     import torch
 
-    kept = head.Chats(chats, tmp_path / "states")
+    kept = head.Chats((chats, tmp_path / "states"))
     for number in (0, 31, 32, 63):
         tokens, found, weights = kept.windows(torch.tensor([[number, 0]]))
         assert tokens[0].tolist() == chats[number].tokens
@@ -165,6 +173,28 @@ def test_states_are_those_of_each_chat_alone(
         torch.testing.assert_close(found[:, :, 0], streams[0], **tolerance)
         torch.testing.assert_close(found[:, :, 1], streams[1], **tolerance)
         assert (found[:, :, 0] - streams[1]).abs().max() > tolerance["atol"]  # a tap too high
+
+
+@pytest.mark.torch
+@slower_kernel
+def test_texts_are_trained_on_and_not_measured_with(tmp_path: Path) -> None:
+    from benchmarks.training import head, states
+
+    target = states.load_target(tiny_target(tmp_path / "target"))
+    chats = written_chats(32)
+    texts = [dataclasses.replace(chat, prompt=len(chat.tokens)) for chat in chats]
+    parts = [(chats, tmp_path / "states"), (texts, tmp_path / "texts")]
+    for part, folder in parts:
+        states.keep_states(target, part, (2, 3), folder)
+    both = head.Chats(*parts)
+    assert both.held_out.tolist() == [15, 31]
+    assert len(both.trained) == 60
+    assert set(both.trained) & {15, 31, 47, 63} == set()
+    drawn = both.draw(np.random.default_rng(0), 2000, 0)[:, 0]
+    assert set(drawn) == set(both.trained)
+    assert 700 < (drawn >= 32).sum() < 1300
+    with pytest.raises(SystemExit, match="16 answers"):
+        head.Chats(parts[1])
 
 
 @pytest.mark.torch
@@ -179,7 +209,7 @@ def test_a_head_learns_and_is_written_as_published_ones_are(tmp_path: Path) -> N
     target = states.load_target(folder)
     chats = written_chats()
     states.keep_states(target, chats, (2, 3, 4), tmp_path / "states")
-    kept = head.Chats(chats, tmp_path / "states")
+    kept = head.Chats((chats, tmp_path / "states"))
     drafted = torch.arange(0, 96, 2)
     torch.manual_seed(0)
     trained = head.train_head(target, kept, drafted, (2, 3, 4), tmp_path, 120 * 2048)
@@ -199,7 +229,13 @@ def test_a_head_learns_and_is_written_as_published_ones_are(tmp_path: Path) -> N
     assert tensors["t2d"].nonzero()[0].tolist() == drafted.tolist()
     rows = target.model.embed_tokens.weight[drafted].half().numpy()
     assert (tensors["lm_head.weight"] == rows).all()
-    assert len(list((tmp_path / "states").iterdir())) == 2
+    # What is written reads the states as they are, and drafts what the trained one does.
+    written = {name: torch.from_numpy(tensors[name]).float() for name in again.state_dict()}
+    again.load_state_dict(written)
+    assert min(head.agreement(target, again, kept)) > min(trained) - 0.1
+    written["fc.weight"] = written["fc.weight"] * kept.spread().flatten()
+    again.load_state_dict(written)
+    assert min(head.agreement(target, again, kept)) < min(trained) - 0.2
 
 
 @pytest.mark.torch
@@ -233,7 +269,7 @@ def test_a_cut_draft_learns_its_target(tmp_path: Path) -> None:
     target = states.load_target(folder)
     chats = written_chats()
     states.keep_states(target, chats, (2, 3, 4), tmp_path / "states")
-    kept, drafted = head.Chats(chats, tmp_path / "states"), torch.arange(96)
+    kept, drafted = head.Chats((chats, tmp_path / "states")), torch.arange(96)
     before = draft.agreement(target, draft.cut(target, 2), kept, drafted)
     after = draft.train_draft(target, kept, drafted, folder, tmp_path, layers=2, tokens=20 * 2048)
     assert after > before + 0.1
