@@ -159,7 +159,7 @@ def library() -> tuple[list[tuple[str, str]], list[str]]:
 def package_texts() -> Iterator[str]:
     """Yield the descriptions and the licences of the installed packages."""
     for package in sorted(distributions(), key=lambda one: one.name or ""):
-        yield package.metadata.get_payload() if package.metadata else ""
+        yield package.read_text("METADATA") or ""
         for file in package.files or ():
             if file.name.upper().startswith(("LICENSE", "NOTICE", "README")):
                 path = Path(str(package.locate_file(file)))
