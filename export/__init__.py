@@ -50,8 +50,8 @@ def source_files(folder: Path) -> list[Path]:
     """
     with explained_imports():
         from edgedec.export import tokenizer
-        from edgedec.export.checkpoint import Checkpoint
-    checkpoint = Checkpoint.open(folder)
+        from edgedec.export.source import open_source
+    checkpoint = open_source(folder)
     tokenizer.check(checkpoint.texts)  # before the weights are hashed, which takes minutes
     if checkpoint.texts != folder:  # everything is in the files of the weights
         return checkpoint.files

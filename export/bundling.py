@@ -34,6 +34,7 @@ from edgedec.export.options import (
     ModelReport,
     Progress,
 )
+from edgedec.export.source import open_source
 from edgedec.export.target_texts import TargetTexts, calibrate
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.hardware.resident import keep_heap_small
@@ -219,7 +220,7 @@ def _warn(target: Checkpoint, draft: Checkpoint, note: str) -> None:
 
 
 def _open(options: ExportOptions, path: Path) -> Checkpoint:
-    return Checkpoint.open(path, formats.outline_of(options.formats))
+    return open_source(path, formats.outline_of(options.formats))
 
 
 def _jobs(

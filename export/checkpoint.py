@@ -17,7 +17,6 @@ import numpy as np
 
 from edgedec._support.files import open_regular
 from edgedec._support.model_path import (
-    gguf_of,
     how_to_fetch,
     is_gguf,
     is_hub_name,
@@ -79,7 +78,7 @@ class Checkpoint:
         """Read the configuration and the headers; no weights yet.
 
         Args:
-            path: the folder or the file; a folder with nothing but one GGUF file is that file.
+            path: the folder.
             outline: returns the sizes of a decoder without a spec, whose tensors will not be
                 read; None if a spec is required.
 
@@ -89,10 +88,6 @@ class Checkpoint:
 
         """
         path = Path(path)
-        if (file := gguf_of(path)) is not None:
-            from edgedec.export.gguf.source import open_file
-
-            return open_file(file)
         if is_hub_name(str(path)):
             raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
         if part := part_of_model(path):

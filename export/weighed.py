@@ -199,8 +199,8 @@ class _Writing:
             notes += way.calibrated.notes
         elif len(losses) > 1:
             notes.append(
-                "rounded to nearest: on held-out text closer than calibrated"
-                f" (KL {losses['rounded']:.2g} nats, {losses['calibrated']:.2g})"
+                "rounded to nearest: on held-out text closer than calibrated (divergence"
+                f" {losses['rounded']:.2g} nats, {losses['calibrated']:.2g})"
             )
         return tuple(notes)
 
@@ -215,8 +215,8 @@ class _Writing:
 def _said(found: Mixture, size: int, most: float) -> str:
     """Say what was chosen, and what that costs."""
     kept = f"{size / 1e6:.0f} MB"
+    close = f"divergence on its own text {found.kl_nats:.2g} nats, at most {most:g} asked"
     if not found.share:
-        return f"int4: {kept}; KL {found.kl_nats:.2g} nats on its own text, at most {most:g} asked"
+        return f"int4: {kept}; {close}"
     kind = "all of it int8" if found.share == 1 else f"{found.share:.0%} of it int8"
-    close = f"KL {found.kl_nats:.2g} nats on its own text"
-    return f"int4, {kind} to stay close: {kept}; {close}, at most {most:g} asked"
+    return f"int4, {kind} to stay close: {kept}; {close}"

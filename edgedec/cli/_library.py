@@ -145,11 +145,12 @@ def path(word: str | Path, format: str | None = None) -> str:
     ``format`` is the value of --format, for which a GGUF file may be made into a bundle.
     """
     from edgedec._support.model_path import is_gguf, ready
-    from edgedec.library.locate import ONNX, Wish
 
     there = ready(word)
-    if there is not None and not (format == ONNX and is_gguf(there)):
+    if there is not None and not (format is not None and is_gguf(there)):
         return str(there)
+    from edgedec.library.locate import Wish
+
     return str(located(word, Wish(format=format)).path)
 
 

@@ -13,7 +13,7 @@ from edgedec.loading.opening import NoPlan
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Models
 from edgedec.memory.grant import granting
-from edgedec.planning import remembered, streaming
+from edgedec.planning import remembered
 from edgedec.records.plan import Decision
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
@@ -82,7 +82,7 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
     A limit by itself costs no measurement. Weights that do not fit are read from the disk in every
     pass, and how many of them to keep in memory depends on measured times.
     """
-    from edgedec.planning import decisions
+    from edgedec.planning import decisions, streaming
     from edgedec.profiling.store import identity
 
     assert options.memory is not None

@@ -239,7 +239,7 @@ def test_an_answer_goes_on_to_its_end_or_the_contexts(run: Run, bundle: Path) ->
 
 def test_the_demo_which_ends_no_answer_has_128_tokens(run: Run) -> None:
     """Its text would go on to the end of the context: seconds of nonsense at a first try."""
-    end = ("--logit-bias", "3=-100000")
+    end = ("--logit-bias", "3=-100000", "--temperature", "0")
     assert "cut at 128 tokens" in run("chat", "demo", *end, stdin="Hello\n").stderr
     assert "cut at 128 tokens" in run("run", "demo", "Hi", "--system", "Be brief.", *end).stderr
 

@@ -103,7 +103,7 @@ def test_export_says_in_words_how_close_it_is_and_what_comes_next(
     assert shown.exit_code == 0, shown.output
     assert "close enough to its source for most uses" in shown.stdout
     assert "KL" not in shown.stdout
-    rounded = "weights are rounded to nearest; --calibrated takes minutes and is closer"
+    rounded = "weights are rounded to nearest; --calibrated takes minutes and is closer or smaller"
     assert shown.stderr.splitlines()[0] == f"making {draft} into a bundle: {rounded}"
     assert shown.stderr.splitlines()[-1] == f"next: edgedec chat '{out}'"
     more = run(*words, "-v").stdout

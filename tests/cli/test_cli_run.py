@@ -34,7 +34,7 @@ def demo(repository: Path) -> Path:
 def test_a_checkpoint_is_run_in_one_command(run: Run, demo: Path, library: Library) -> None:
     first = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
     assert first.exit_code == 0, first.output
-    assert "into a bundle (int4, plain)" in first.stderr
+    assert "into a bundle (auto, plain)" in first.stderr
     (model,) = library.models()
     assert run("generate", model.path, "def f(x):", *LENGTH).stdout == first.stdout
     again = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
@@ -177,7 +177,7 @@ def test_the_library_is_listed_shown_and_emptied(
     pulled = json.loads(run("pull", demo / "draft", "--json").stdout)
     assert run("pull", demo / "draft", "--weights", "fp16").exit_code == 0
     listed = json.loads(run("list", "--json").stdout)
-    assert {one["form"]["weights"] for one in listed["models"]} == {"int4", "fp16"}
+    assert {one["form"]["weights"] for one in listed["models"]} == {"auto", "fp16"}
     assert listed["size_bytes"] == library.size_bytes() > 0
     shown = run("show", pulled["id"][:6]).stdout
     for part in ("draft", pulled["id"], str(demo / "draft"), "model.safetensors  sha256 "):

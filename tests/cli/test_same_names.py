@@ -100,7 +100,7 @@ PYTHON_ONLY = {
     "timeout_s", "providers",
     # for measuring, and for programs that decode many texts
     "ignore_eos", "parallel", "conversations", "schedule", "draft_depth", "draft_format", "cores",
-    "context_limit",
+    "context_limit", "shown_tokens",
     # for the draft alone; --runtime-option draft_NAME=VALUE gives some of them
     *(name for name in OpenChanges.__annotations__ if name.startswith("draft_")),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_llama import GOOD, TENSORS
 
 from edgedec.errors import EdgedecError
-from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.source import open_source
 from edgedec.export.tensors import read
 
 MODEL = gguf_bytes(GOOD, TENSORS)
@@ -54,7 +54,7 @@ def uses(file: Path) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            source = Checkpoint.open(file)
+            source = open_source(file)
             source.spec.rope_tables(0, 8)
             for name in source.spec.tensors():
                 read(source.tensors, name)

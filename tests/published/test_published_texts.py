@@ -19,7 +19,9 @@ TEXTS = [*PROMPTS.values(), LONG]
 # Where sums are added in another order, a digit of a quantised activation tips. In logits; what no
 # model would have chosen is several below the best.
 NEAR_TIE = 0.5
-FP32 = 1e-3
+# llama.cpp and the export differ on Gemma by hundredths of a logit, transformers and the export do
+# not.
+FP32 = {"SmolLM2": 1e-3, "gemma-3": 0.05}
 
 
 @pytest.fixture(scope="module", params=["smollm2", "gemma3"])
@@ -61,15 +63,16 @@ def test_the_file_writes_llamacpps_text(file: Path) -> None:
 def test_exported_to_fp32_it_writes_the_text_of_the_same_weights_in_llamacpp(
     file: Path, exported: Callable[[Path, str], Path], requantised: Callable[[Path, str], Path]
 ) -> None:
+    (limit,) = (limit for name, limit in FP32.items() if file.name.startswith(name))
     texts = plain(exported(file, "fp32"))
     with alone(requantised(file, "f32"), f32=True) as model:
         assert [prompt for prompt, _ in texts] == [model.encode(text) for text in TEXTS]
-        assert farthest(model, texts) <= FP32
+        assert farthest(model, texts) <= limit
         # The control: the published file rounds activations, so it would be seen here.
-        assert difference(model, exported(file, "fp32"), texts[0]) <= FP32
+        assert difference(model, exported(file, "fp32"), texts[0]) <= limit
     with alone(file) as model:
         assert farthest(model, texts) <= NEAR_TIE
-        assert difference(model, exported(file, "fp32"), texts[0]) > 10 * FP32
+        assert difference(model, exported(file, "fp32"), texts[0]) > 10 * limit
 
 
 def difference(model: Alone, bundle: Path, text: tuple[list[int], list[int]]) -> float:

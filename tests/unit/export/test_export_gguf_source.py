@@ -11,9 +11,9 @@ from tiny_models import tiny_checkpoint
 
 from edgedec.errors import EdgedecError, UnsupportedArchitecture
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.gguf.file import ModelFile
 from edgedec.export.quantize import PlainRounding, dequantize
+from edgedec.export.source import open_source
 from edgedec.export.tensors import CountedTensors, PaddedTensors, read
 from edgedec.gguf import GgufHeader, load_tokenizer
 from edgedec.text.tokenizer import Tokenizer
@@ -71,7 +71,7 @@ def in_blocks(tensors, name, bits, block_size=32):
 @pytest.mark.parametrize("bits", [4, 8])
 def test_blocks_are_copied_where_they_fit(kind, file, bits, name):
     """Number by number, and not otherwise: a second rounding would show in the last bits."""
-    source = Checkpoint.open(file)
+    source = open_source(file)
     fits = {"Q4_0": 4, "IQ4_NL": 8, "Q5_0": 8, "Q8_0": 8}.get(kind, 99) <= bits
     assert source.tensors.fits(name, bits, 32) == fits
     stored, error = in_blocks(source.tensors, name, bits)
@@ -84,13 +84,13 @@ def test_blocks_are_copied_where_they_fit(kind, file, bits, name):
 
 
 def test_other_blocks_are_rounded(kind, file):
-    source = Checkpoint.open(file)
+    source = open_source(file)
     for block_size in (16, 64):
         assert not source.tensors.fits(Q, 8, block_size)
 
 
 def test_readers_of_readers_copy_too(tmp_path):
-    source = Checkpoint.open(write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q8_0"))
+    source = open_source(write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q8_0"))
     done = []
     counted = CountedTensors(PaddedTensors(source.tensors, {EMBED: VOCAB + 7}), done.append)
     assert np.array_equal(in_blocks(counted, Q, 8)[0], read(source.tensors, Q))
@@ -106,7 +106,7 @@ def test_a_scale_that_is_no_number_is_refused(tmp_path):
     data = bytearray(file.read_bytes())
     data[tensor.start : tensor.start + 2] = b"\xff\x7f"
     file.write_bytes(data)
-    source = Checkpoint.open(file)
+    source = open_source(file)
     with pytest.raises(EdgedecError, match="NaN"):
         in_blocks(source.tensors, Q, 8)
     with pytest.raises(EdgedecError, match="NaN"):
@@ -143,7 +143,7 @@ def test_weights_in_the_blocks_of_int4_are_not_calibrated(tmp_path):
 
 def test_the_tokenizer_is_the_files_own(tmp_path):
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
-    source = Checkpoint.open(file)
+    source = open_source(file)
     own, other = load_tokenizer(GgufHeader.read(file)), Tokenizer.load(source.texts)
     for text in ("abba", "!<s>ab</s>", "a b<|eot_id|>", ""):
         assert other.encode(text) == own.encode(text)
@@ -152,7 +152,7 @@ def test_the_tokenizer_is_the_files_own(tmp_path):
 
 
 def test_the_scratch_folder_goes_with_the_checkpoint(tmp_path):
-    source = Checkpoint.open(write_tiny_gguf(tmp_path / "tiny.gguf"))
+    source = open_source(write_tiny_gguf(tmp_path / "tiny.gguf"))
     texts = source.texts
     assert (texts / "tokenizer.json").is_file()
     del source
@@ -162,7 +162,7 @@ def test_the_scratch_folder_goes_with_the_checkpoint(tmp_path):
 
 def test_a_folder_of_one_file_is_that_file(tmp_path):
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
-    assert Checkpoint.open(tmp_path).path == file
+    assert open_source(tmp_path).path == file
 
 
 def test_from_a_folder_to_a_file_and_on(tmp_path):
@@ -170,8 +170,8 @@ def test_from_a_folder_to_a_file_and_on(tmp_path):
     pytest.importorskip("llama_cpp", reason="a GGUF file is written with the extra gguf")
     folder = tiny_checkpoint(tmp_path / "m", vocab_size=410)
     exported(folder, tmp_path / "gguf", formats=("gguf",), weights="f32")
-    first = Checkpoint.open(folder)
-    then = Checkpoint.open(tmp_path / "gguf/target/model.gguf")
+    first = open_source(folder)
+    then = open_source(tmp_path / "gguf/target/model.gguf")
     assert then.eos_ids == first.eos_ids
     assert then.spec.max_context == first.spec.max_context
     one, two = Tokenizer.load(first.texts), Tokenizer.load(then.texts)
@@ -186,18 +186,18 @@ def test_from_a_folder_to_a_file_and_on(tmp_path):
 
 def test_what_cannot_be_read_back_is_refused_in_a_line(tmp_path):
     with pytest.raises(UnsupportedArchitecture, match="'mamba' cannot be read back") as error:
-        Checkpoint.open(write_tiny_gguf(tmp_path / "m.gguf", "mamba"))
+        open_source(write_tiny_gguf(tmp_path / "m.gguf", "mamba"))
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(EdgedecError, match="cannot be read"):
-        Checkpoint.open(tmp_path / "none.gguf")
+        open_source(tmp_path / "none.gguf")
 
 
 def test_a_file_that_became_shorter(tmp_path):
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
-    source = Checkpoint.open(file)
+    source = open_source(file)
     last = max(ModelFile(file).tensors.values(), key=lambda tensor: tensor.start)
     file.write_bytes(file.read_bytes()[: last.start])
     with pytest.raises(EdgedecError, match="became shorter"):
