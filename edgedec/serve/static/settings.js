@@ -12,11 +12,11 @@ const DEMO = "demo";
 const kept = {};
 let model = { id: "", chat: true, sampling: null };
 
-// `sampling`: what the model's own files ask for; null without any.
+// `sampling`: of its answers; null where the model neither chats nor asks for any.
 export function setModel({ id, edgedec: { chat, sampling } }) {
   model = { id, chat, sampling: sampling ?? null };
   $("mode-label").hidden = !chat;
-  $("temperature").placeholder = sampling ? "as the model asks" : "0";
+  $("temperature").placeholder = String(sampling?.temperature ?? 0);
 }
 
 export function continuesCode() {

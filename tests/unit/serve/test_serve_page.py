@@ -22,6 +22,7 @@ pytestmark = pytest.mark.chromium
 def test_it_loads_alone_and_chats(window: Browser, server: Server) -> None:
     page = opened(window, server)
     choose(page, "marks", "yes")
+    choose(page, "temperature", "0")
     say(page, "Hello <b>there</b>", 40)
     page.wait(f"({TEXT} || '').length > 10")
     page.wait(IDLE)
@@ -196,6 +197,7 @@ def test_every_view_fits_and_is_legible(
 ) -> None:
     page = opened(window, server)
     choose(page, "marks", "yes" if dark else "no")
+    choose(page, "temperature", "0")
     say(page, "Hello there", 60)
     page.wait(f"({TEXT} || '').length > 10")
     page.wait(IDLE)

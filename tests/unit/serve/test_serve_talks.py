@@ -116,6 +116,7 @@ def test_the_last_answer_is_asked_for_again(page: Browser) -> None:
     finish(page, "Another answer")
     assert turns(page) == ["Question", "Another answer"]
     assert sent(page)["messages"] == [{"role": "user", "content": "Question"}]
+    choose(page, "temperature", "0")
     press(page, "Regenerate")
     page.wait("window.sent.length === 3")
     finish(page, "Another answer")
