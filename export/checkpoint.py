@@ -102,15 +102,10 @@ class Checkpoint:
                 f"{path} is a head, which drafts for its target:"
                 f" edgedec export TARGET --head {path}"
             )
-        notes = []
+        notes: list[str] = []
+        tensors: SourceTensors
         try:
-            spec = spec_for(config)
-            tensors = CheckpointTensors(path, spec)
-            if spec.tied and tensors.has_own_head():
-                spec = dataclasses.replace(spec, tied=False)
-                tensors = CheckpointTensors(path, spec)
-                notes.append(_OWN_HEAD)
-            notes += tensors.unused()
+            spec, tensors, notes = _read(path, spec_for(config))
         except UnsupportedArchitecture as error:
             if outline is None:
                 raise UnsupportedArchitecture(
@@ -240,6 +235,16 @@ class CheckpointTensors:
         values = self._canonical.rows(name, start, stop)
         check_finite(name, values)
         return values
+
+
+def _read(path: Path, spec: DecoderSpec) -> tuple[DecoderSpec, CheckpointTensors, list[str]]:
+    """Return a checkpoint's decoder as its files have it, its tensors, and notes for the user."""
+    tensors, notes = CheckpointTensors(path, spec), []
+    if spec.tied and tensors.has_own_head():
+        spec = dataclasses.replace(spec, tied=False)
+        tensors = CheckpointTensors(path, spec)
+        notes.append(_OWN_HEAD)
+    return spec, tensors, [*notes, *tensors.unused()]
 
 
 def check_finite(name: str, values: FloatArray) -> None:
