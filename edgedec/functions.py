@@ -85,7 +85,9 @@ class PlanOptions(TypedDict, total=False):
     remember: bool
 
 
-_PULL: dict[str, Any] = {"weights": None, "calibrated": False, "format": None, "name": None}
+_PULL: dict[str, Any] = {
+    "weights": None, "calibrated": False, "max_kl": None, "format": None, "name": None,
+}  # fmt: skip
 _PLAN: dict[str, Any] = {
     **defaults_of(Workload), "memory": None, "prompts": None, "rpc": None, "rpc_trust": False,
     "refresh": False, "out": None, "remember": True,
@@ -97,6 +99,7 @@ class PullOptions(TypedDict, total=False):
 
     weights: str | None
     calibrated: bool
+    max_kl: float | None
     format: str | None
     name: str | None
 
@@ -164,7 +167,7 @@ def pull(
         options: ``weights`` is how a checkpoint's weights are stored, ``auto``, ``int4``,
             ``int8``, ``fp16`` or ``fp32``; None is auto: int4, and int8 for the matrices that need
             it to stay close to the checkpoint. ``calibrated`` calibrates the rounding of int4
-            weights, which takes minutes.
+            weights, which takes minutes. ``max_kl`` is as in ``convert``, for ``auto``.
             ``format="onnx"`` makes a bundle of a GGUF file, too; None leaves it a GGUF file.
             ``name`` is what to call it in the library; None is the hub's name, or the folder's.
 
@@ -180,7 +183,7 @@ def pull(
 
     check_names(options, list(PullOptions.__annotations__))
     given = _PULL | dict(options)
-    form = _form(given["weights"], calibrated=given["calibrated"])
+    form = Form.requested(given["weights"], given["calibrated"] or None, given["max_kl"])
     wish = Wish(form, given["name"], refresh=True, format=given["format"])
     listener = Listener(say, progress, progress)
     found = locate(str(model), library or Library(), listener, wish).model
@@ -269,18 +272,6 @@ def _measured(given: Mapping[str, Any]) -> ProfileOptions:
     return ProfileOptions(
         Wanted(rpc=given["rpc"]), prompts=prompts, prompts_name=name, refresh=given["refresh"]
     )
-
-
-def _form(weights: str | None, *, calibrated: bool) -> Form | None:
-    """Return the form that is asked for; None if none is."""
-    from edgedec.library.records import AUTO, CALIBRATED, PLAIN
-
-    if weights is None and not calibrated:
-        return None
-    found = Form(weights or AUTO, CALIBRATED if calibrated else PLAIN)
-    if calibrated and not found.rounds:
-        raise InputError(f"calibrated is for int4: leave it or weights={weights!r} out")
-    return found
 
 
 def _prompts(given: Any) -> tuple[tuple[CalibrationPrompt, ...] | None, str | None]:

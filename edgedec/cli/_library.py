@@ -62,22 +62,25 @@ FORM = [
                  help="How the weights of a checkpoint are stored; default: auto, int4 and, for the"
                  " matrices that need it to stay close to the checkpoint, int8."),
     CALIBRATED,
+    click.option("--max-kl", type=click.FloatRange(min=0.001), metavar="NATS",
+                 help="With --weights auto: the divergence from the checkpoint, in nats per token"
+                 " on texts that it writes, that int4 may add; default: 0.05."),
 ]  # fmt: skip
 NAME = click.option("--name", metavar="NAME",
                     help="What to call the model in the library; default: the hub's name, or the "
                     "folder's.")  # fmt: skip
 
 
-def form(weights: str | None, calibrated: bool | None) -> Form | None:
-    """Return the requested form; None if there is no request."""
-    from edgedec.library.records import AUTO, CALIBRATED, PLAIN, Form
+def form(chosen: dict[str, Any]) -> Form | None:
+    """Remove the options of ``FORM`` from a command's values, and return the requested form."""
+    from edgedec.errors import InputError
+    from edgedec.library.records import Form
 
-    if weights is None and calibrated is None:
-        return None
-    found = Form(weights or AUTO, CALIBRATED if calibrated else PLAIN)
-    if calibrated and not found.rounds:
-        raise click.UsageError(f"--calibrated is for int4: leave it or --weights {weights} out")
-    return found
+    weights, calibrated, max_kl = (chosen.pop(name) for name in ("weights", "calibrated", "max_kl"))
+    try:
+        return Form.requested(weights, calibrated, max_kl)
+    except InputError as error:
+        raise click.UsageError(f"--{error}".replace("weights", "--weights")) from None
 
 
 @contextmanager
@@ -230,5 +233,4 @@ def wish(chosen: dict[str, Any], *, refresh: bool = False) -> Wish:
     """Remove the options of ``FORM`` and ``NAME`` from a command's values, and return the wish."""
     from edgedec.library.locate import Wish
 
-    wanted = form(chosen.pop("weights"), chosen.pop("calibrated"))
-    return Wish(wanted, chosen.pop("name"), refresh=refresh, format=chosen["format"])
+    return Wish(form(chosen), chosen.pop("name"), refresh=refresh, format=chosen["format"])

@@ -20,7 +20,7 @@ from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError, InputError, ParityError
 from edgedec.export import ExportOptions, Progress, export_bundle, source_files
-from edgedec.export.options import rounding
+from edgedec.export.options import MAX_KL, rounding
 from edgedec.gguf import GgufHeader
 from edgedec.library import drafts, records
 from edgedec.library.choosing import Fetched
@@ -208,6 +208,7 @@ def _made(new: _New, form: Form) -> Model:
                     out=staging / records.BUNDLE,
                     weights=form.weights,
                     calibration=form.calibration,
+                    max_kl=MAX_KL if form.max_kl is None else form.max_kl,
                     licence=origin.licence,
                 ),
                 listener.progress,
@@ -271,6 +272,8 @@ def _now() -> str:
 def _id(origin: Origin, form: Form, name: str) -> str:
     """Return the id of a model: the same for the same bytes, form, name and edgedec's version."""
     raw = [origin.files, form.weights, form.calibration, name, __version__]
+    if form.max_kl is not None:
+        raw.append(form.max_kl)
     return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from edgedec._support.atomic import write_json
 from edgedec._support.fields import from_json, json_object, one_line, to_json
 from edgedec._support.files import open_regular
-from edgedec.errors import BundleError
+from edgedec.errors import BundleError, InputError
 
 RECORD = "model.json"
 BUNDLE, GGUF = "bundle", "gguf"
@@ -33,11 +33,29 @@ class Form:
             ``int8``, ``fp16`` or ``fp32``.
         calibration: ``none`` rounds each weight by itself; ``self`` rounds them for texts that the
             model writes, in minutes. Only what has int4 in it is calibrated.
+        max_kl: of ``auto``, in nats per token; None is that of ``edgedec export``.
 
     """
 
     weights: str = AUTO
     calibration: str = PLAIN
+    max_kl: float | None = None
+
+    @classmethod
+    def requested(
+        cls, weights: str | None, calibrated: bool | None, max_kl: float | None
+    ) -> Form | None:
+        """Return the requested form, None if there is no request; InputError if it is none."""
+        if weights is None and calibrated is None and max_kl is None:
+            return None
+        found = cls(weights or AUTO, CALIBRATED if calibrated else PLAIN, max_kl)
+        if calibrated and not found.rounds:
+            raise InputError(f"calibrated is for int4: leave it or weights {weights} out")
+        if max_kl is not None and found.weights != AUTO:
+            raise InputError(f"max-kl is for weights auto: leave it or weights {weights} out")
+        if max_kl is not None and not max_kl > 0:
+            raise InputError(f"max-kl: expected nats above 0, got {max_kl}")
+        return found
 
     @property
     def rounds(self) -> bool:
@@ -47,7 +65,9 @@ class Form:
     def __str__(self) -> str:
         if not self.rounds:
             return self.weights
-        return f"{self.weights}, {'calibrated' if self.calibration == CALIBRATED else 'plain'}"
+        limit = "" if self.max_kl is None else f" within {self.max_kl:g} nats"
+        rounding = "calibrated" if self.calibration == CALIBRATED else "plain"
+        return f"{self.weights}{limit}, {rounding}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,23 @@ def test_a_model_that_does_not_bear_four_bits_gets_eight(
     assert "weights are rounded to nearest; --calibrated" in said[0]
 
 
+def test_a_closer_form_is_another_model_of_more_bytes(
+    add, library: Library, repository: Path
+) -> None:
+    draft = repository / "models" / "demo" / "draft"
+    found = [
+        add(draft, Form.requested(None, calibrated=None, max_kl=limit))
+        for limit in (1.0, None, 0.001)
+    ]
+    near, usual, close = (one.size_bytes for one in found)
+    assert near <= usual < close
+    assert len({one.id for one in library.models()}) == 3
+    assert str(found[2].record.form) == "auto within 0.001 nats, plain"
+    for weights, limit in (("int4", 0.1), (None, 0.0), (None, float("nan"))):
+        with pytest.raises(InputError, match=r"^max-kl"):
+            Form.requested(weights, calibrated=None, max_kl=limit)
+
+
 def test_the_same_bytes_under_two_names_are_listed_under_both(
     add, library: Library, said: Said, tmp_path: Path
 ) -> None:
