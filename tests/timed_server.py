@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +15,15 @@ from waiting import LIMIT_S, until
 from edgedec.serve.protocol import limited
 
 LEFT = threading.Event()  # an answer's client is gone
+PAGE_BYTES = 60_000
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 async def endless(scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers ``/`` at once, and ``/endless`` until the client is gone."""
+    """An application that answers ``/`` at once, and ``/endless`` until the client is gone.
+
+    ``/page`` is an answer in one piece, as large as a connection takes without a pause.
+    """
 
     async def left() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -31,7 +35,8 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
     while scope["path"] == "/endless" and not gone.done():
         await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
         await asyncio.sleep(0)
-    await send({"type": "http.response.body", "body": b"done"})
+    page = b"x" * PAGE_BYTES if scope["path"] == "/page" else b""
+    await send({"type": "http.response.body", "body": page + b"done"})
     gone.cancel()
 
 
@@ -64,6 +69,8 @@ class Watched:
         made, received, paused, resumed: numbers of connections, of pieces that came, and of times
             that one could not write on and that one could again.
         paused_at, lost_at: when that was last so, and when a connection last ended.
+        unsent: bytes that the last connection that read something could not hand to the system.
+        buffer_bytes: of the system, for what a connection sends; 0 leaves that to it.
 
     """
 
@@ -71,9 +78,14 @@ class Watched:
         watched, self.clock = self, clock
         self.made = self.received = self.paused = self.resumed = 0
         self.paused_at = self.lost_at = 0.0
+        self.unsent: Callable[[], int] = lambda: 0
+        self.buffer_bytes = int(limits.pop("buffer_bytes", 0))
 
         class Noted(limited(idle_s)):  # type: ignore[misc]
             def connection_made(self, transport: Any) -> None:
+                if watched.buffer_bytes:
+                    kernels = transport.get_extra_info("socket")
+                    kernels.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, watched.buffer_bytes)
                 super().connection_made(transport)
                 watched.made += 1
 
@@ -83,6 +95,7 @@ class Watched:
 
             def data_received(self, data: bytes) -> None:
                 super().data_received(data)
+                watched.unsent = self.transport.get_write_buffer_size
                 watched.received += 1
 
             def pause_writing(self) -> None:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from edgedec._support.fields import one_line
 from edgedec._support.model_path import DEMO, is_gguf
@@ -271,7 +272,7 @@ def _now() -> str:
 
 def _id(origin: Origin, form: Form, name: str) -> str:
     """Return the id of a model: the same for the same bytes, form, name and edgedec's version."""
-    raw = [origin.files, form.weights, form.calibration, name, __version__]
+    raw: list[Any] = [origin.files, form.weights, form.calibration, name, __version__]
     if form.max_kl is not None:
         raw.append(form.max_kl)
     return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:16]

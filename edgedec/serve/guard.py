@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +17,8 @@ from edgedec.serve.settings import Settings
 
 # Routes without a key: what watches whether the server is up, and the page, which asks for it.
 _OPEN = page.PATHS | health.PATHS
+# RFC 9112, section 3.2: nothing but a name or an address, and a port.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII)
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -101,11 +103,9 @@ class Guard:
 
 
 def _name(host: str) -> str:
-    """Return the name or address of a Host header, without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    """Return the name or address of a Host header, without its port; "" if it is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1].strip("[]").lower()
 
 
 def _known(name: str, hosts: Collection[str]) -> bool:

@@ -21,13 +21,12 @@ from edgedec.memory.grant import granting
 from edgedec.pipeline import Pipeline
 from edgedec.serve.app import Routes
 from edgedec.serve.model import Served
-from edgedec.serve.protocol import limited
+from edgedec.serve.protocol import HEAD_BYTES, limited
 from edgedec.serve.settings import Settings
 
 KEY = "EDGEDEC_API_KEY"
 _LEAST_KEY, _MOST_KEY = 16, 4096
 _BACKLOG = 1024
-_HEADER_BYTES = 64 << 10
 # Of the seconds until the end, those in which texts go on; the rest is for their last words.
 _GOING_ON, _LEAST_REST_S = 0.8, 0.5
 # Seconds that Python lets a thread compute while another waits for its turn. The decoding thread
@@ -62,7 +61,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
+        h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_keep_alive=10,
     )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # prompts come one by one

@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 
 from serving import Server
 from test_serve_guard import BODY, LONG
-from timed_server import GET, LEFT, Clock, Watched, answering, watched
+from timed_server import GET, LEFT, PAGE_BYTES, Clock, Watched, answering, watched
 from waiting import LIMIT_S, until
 
 
@@ -29,9 +29,11 @@ def timed() -> Iterator[Watched]:
 
 
 @contextmanager
-def connected(timed: Watched) -> Iterator[socket.socket]:
+def connected(timed: Watched, buffer_bytes: int = 0) -> Iterator[socket.socket]:
     with socket.socket() as sock:
         sock.settimeout(30)
+        if buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         timed.connected(sock)
         yield sock
 
@@ -122,6 +124,38 @@ def test_a_client_that_takes_something_now_and_then_is_not(timed: Watched) -> No
     assert LEFT.wait(LIMIT_S)
 
 
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_page_that_is_not_taken_is_dropped(closes: bool) -> None:
+    """It fits in the server's buffer, so nothing pauses; the connection may be closing by then."""
+    get = GET.replace(b"/ ", b"/page ")
+    if closes:
+        get = get.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with watched(0.5, Clock(), buffer_bytes=2048) as timed, connected(timed, 2048) as sock:
+        sock.sendall(get)
+        until(lambda: timed.unsent() > 0)
+        assert timed.paused == 0
+        timed.clock.passes(0.45)
+        assert timed.lost_at == 0
+        timed.clock.passes(0.1)
+        until(lambda: timed.lost_at > 0)
+        assert len(whole(sock)) < PAGE_BYTES
+
+
+def test_a_page_that_is_taken_late_comes_whole() -> None:
+    """The control."""
+    get = GET.replace(b"/ ", b"/page ")
+    with watched(0.5, Clock(), buffer_bytes=2048) as timed, connected(timed, 2048) as sock:
+        sock.sendall(get)
+        until(lambda: timed.unsent() > 0)
+        timed.clock.passes(0.45)
+        found = b""
+        while not found.endswith(b"done\r\n0\r\n\r\n"):
+            found += sock.recv(65536)
+        assert len(found) > PAGE_BYTES
+        timed.clock.passes(0.4)
+        assert b"done" in one_answer(sock)
+
+
 def answer(address: Any) -> bytes:
     with socket.create_connection(address, timeout=LIMIT_S) as sock:
         sock.sendall(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
@@ -146,9 +180,32 @@ class TestTooMany:
             silent[-1].sendall(GET[len(data) :])
             assert silent[-1].recv(65536).startswith(b"HTTP/1.1 200")
 
+    @pytest.mark.parametrize("limits", [{"most_of_one": 3}, {"most": 3, "most_of_one": 2}])
+    def test_who_takes_nothing_gives_way(self, limits: Any) -> None:
+        with watched(60, Clock(), linger_s=1, **limits) as timed, ExitStack() as stack:
+            stuck = []
+            for _ in range(limits["most_of_one"]):
+                stuck.append(stack.enter_context(connected(timed)))
+                paused = timed.paused
+                stuck[-1].sendall(GET.replace(b"/ ", b"/endless "))
+                until(lambda before=paused: timed.paused > before)
+            timed.clock.passes(0.9)
+            with connected(timed) as early:  # nobody is stuck yet
+                assert early.fileno()
+                lost, made = timed.lost_at, timed.made
+                assert (lost, made) == (0, len(stuck) + 1)
+            timed.clock.passes(1.2)
+            with connected(timed) as late:
+                until(lambda: timed.lost_at > 1)
+                assert b"done" in one_answer(late)
+                whole(stuck[0])  # it ends
+
     def test_who_is_served_does_not_give_way(self) -> None:
         """Where all others are served, a new one is told to come again, in the API's shape."""
-        with answering(60, most=3, most_of_one=3) as address, ExitStack() as stack:
+        with (
+            answering(60, most=3, most_of_one=3, linger_s=60) as address,
+            ExitStack() as stack,
+        ):
             served = []
             for _ in range(3):
                 served.append(
@@ -162,6 +219,48 @@ class TestTooMany:
             assert json.loads(body)["error"]["code"] == "crowded"
             for sock in served:
                 assert sock.recv(65536)
+
+
+def head(fields: int, size: int) -> bytes:
+    """A request's head of so many fields and, up to the empty line, so many bytes."""
+    lines = [GET[:-4], *(b"x: y" for _ in range(fields - 2))]
+    spare = size - sum(len(line) + 2 for line in lines) - len(b"z: \r\n")
+    return b"\r\n".join([*lines, b"z: " + b"z" * spare, b"", b""])
+
+
+class TestHeads:
+    @pytest.mark.parametrize(
+        ("fields", "size", "answers"),
+        [(100, 2000, True), (101, 2000, False), (9, 16_384, True), (9, 16_386, False),
+         (60_000, 400_000, False), (20_000, 250_000, False)],
+    )  # fmt: skip
+    @pytest.mark.parametrize("before", [b"", GET], ids=["first", "second"])
+    def test_a_large_one_is_refused(
+        self, fields: int, size: int, answers: bool, before: bytes
+    ) -> None:
+        last = head(fields, size)
+        assert last.count(b"\r\n") == fields + 2
+        assert len(last) == size + 2
+        found, count = b"", 2 if before else 1
+        with (
+            answering(60) as address,
+            socket.create_connection(address, timeout=LIMIT_S) as sock,
+            suppress(OSError),  # it may be refused and closed before all is sent
+        ):
+            sock.sendall(before + last)
+            while found.count(b"HTTP/1.1 ") < count and (more := sock.recv(65536)):
+                found += more
+        assert found.count(b"HTTP/1.1 200") == count - (not answers)
+        if size < 20_000:
+            assert found.count(b"HTTP/1.1 400") == (not answers)
+
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_one_with_two_lengths_is_refused(self, order: int) -> None:
+        lengths = [b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n"][::order]
+        for lines, status in ((lengths, 400), (lengths[:1], 200), (lengths[1:], 200)):
+            with answering(60) as address, socket.create_connection(address) as sock:
+                sock.sendall(GET[:-2] + b"".join(lines) + b"\r\n0\r\n\r\n")
+                assert sock.recv(65536).startswith(b"HTTP/1.1 %d" % status)
 
 
 def test_a_refused_body_is_not_read_on() -> None:

@@ -77,7 +77,8 @@ class TestKey:
     [
         ("127.0.0.1", 200), ("localhost:1234", 200), ("[::1]:80", 200), ("box.example:8080", 200),
         ("evil.example", 421), ("localhost.evil.example", 421), ("", 421),
-        ("127.0.0.1.nip.io", 421),
+        ("127.0.0.1.nip.io", 421), ("127.0.0.1/.evil.example", 421), ("[::1].evil", 421),
+        ("evil.example@127.0.0.1", 421), ("127.0.0.1:80:80", 421), ("127.0.0.1?x", 421),
     ],
 )  # fmt: skip
 def test_a_foreign_name_is_refused(locked: Server, host: str, status: int) -> None:
