@@ -29,6 +29,9 @@ _CHILDREN: dict[str, dict[int, str]] = {
 }
 _TENSOR_DATA = {4, 5, 6, 7, 9, 10, 11}
 _EXTERNAL_DATA = 13
+_OP_TYPE = 4
+# Operators that may compute for as long as a file says; ONNX Runtime builds the last from Loop.
+_LOOPS = {b"Loop", b"Scan", b"SequenceMap"}
 _MAX_DEPTH = 16
 # Largest size of metadata and of a path to weights, which are copied, unlike weights.
 _MAX_ENTRY_BYTES = 1 << 20
@@ -38,6 +41,10 @@ _MAX_FIELDS = 1 << 19
 # file that is larger holds weights as well, and hashing those takes longer than the walk.
 _REMEMBERED_BYTES, _REMEMBERED = 1 << 20, 8
 _walked: dict[bytes, ModelFile] = {}
+
+
+class _Loops(Exception):
+    """A node may compute for ever."""
 
 
 @dataclass(slots=True)
@@ -77,6 +84,10 @@ def read_model_file(path: Path) -> ModelFile:
         raise BundleError(f"{path}: cannot be read: {reason}") from error
     try:
         found = _facts(content)
+    except _Loops as error:
+        raise BundleError(
+            f"{path}: its graph has a loop ({error}), which no export has: refused"
+        ) from None
     except TooMany:
         raise BundleError(
             f"{path}: its graph has more than {_MAX_FIELDS} fields, expected some"
@@ -148,6 +159,8 @@ class _Walk:
         for number, _, start, end in self._fields(view):
             child = children.get(number)
             if child is None:
+                if number == _OP_TYPE and kind == "node" and start is not None:
+                    self._operator(bytes(view[start:end]))
                 continue
             if start is None:
                 raise Damaged
@@ -159,6 +172,11 @@ class _Walk:
                 self._found.metadata[key] = text
             else:
                 self.message(value, child, depth + 1)
+
+    @staticmethod
+    def _operator(name: bytes) -> None:
+        if name in _LOOPS:
+            raise _Loops(name.decode())
 
     def _tensor(self, view: memoryview) -> None:
         external: dict[str, str] = {}

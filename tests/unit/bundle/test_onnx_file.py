@@ -192,6 +192,45 @@ def test_metadata_of_another_graph(folder: Path, changes: dict[str, Any]) -> Non
     refused(folder, "export it again")
 
 
+def loop_forever(model: onnx.ModelProto) -> None:
+    """Add a node that counts to the largest number there is."""
+    scalar = onnx.TensorProto.BOOL
+    one = onnx.helper.make_tensor("on", scalar, [], [True])
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["go"], ["still"])],
+        "body",
+        [
+            onnx.helper.make_tensor_value_info("step", onnx.TensorProto.INT64, []),
+            onnx.helper.make_tensor_value_info("go", scalar, []),
+        ],
+        [onnx.helper.make_tensor_value_info("still", scalar, [])],
+    )
+    most = onnx.helper.make_tensor("most", onnx.TensorProto.INT64, [], [2**62])
+    model.graph.initializer.extend([one, most])
+    model.graph.node.append(onnx.helper.make_node("Loop", ["most", "on"], [], body=body))
+
+
+def test_a_graph_with_a_loop(folder: Path) -> None:
+    edit(folder, loop_forever)
+    refused(folder, "model.onnx", "has a loop (Loop)")
+
+
+@pytest.mark.parametrize("name", ["Scan", "SequenceMap"])
+def test_a_loop_in_a_branch_or_a_function(tmp_path: Path, name: str) -> None:
+    """The control: a branch alone ends."""
+    file = tmp_path / "model.onnx"
+    for name_of_it, ends in (("If", True), (name, False)):
+        node = message((4, name_of_it))
+        branch = message((4, "If"), (5, message((6, message((1, node))))))
+        for content in (message((7, message((1, branch)))), message((25, message((7, node))))):
+            file.write_bytes(content)
+            if ends:
+                assert read_model_file(file).weight_bytes == 0
+            else:
+                with pytest.raises(BundleError, match=name):
+                    read_model_file(file)
+
+
 def test_a_provider_that_is_not_there(folder: Path) -> None:
     with pytest.raises(RuntimeUnavailable, match="NoSuchProvider"):
         OnnxModel.load(folder, providers=["NoSuchProvider", "CPUExecutionProvider"])
