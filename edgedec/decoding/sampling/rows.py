@@ -47,7 +47,7 @@ class Rows:
         """Return the token that plain decoding emits after this node: argmax of log p + noise."""
         if self._sampler.plain_greedy:
             first, logit = self._most_likely(node)
-            if not logit > -np.inf:
+            if not -np.inf < logit < np.inf:
                 raise self._no_numbers()
             return first
         token = self._drawn.get(node)
@@ -56,7 +56,7 @@ class Rows:
         if token is None:
             ids, sums = self._noisy_scores(node, 1)
             index = int(sums.argmax())
-            if not sums[index] > -np.inf:  # argmax stops at a NaN
+            if not np.isfinite(sums[index]):  # argmax stops at a NaN
                 raise self._no_numbers()
             token = index if ids is None else int(ids[index])
         self._drawn[node] = token
@@ -70,12 +70,13 @@ class Rows:
         """
         scored, row = self._scored, node - self._scored.start
         if self._sampler.plain_greedy and (scored.logits is None or count <= _width(scored)):
-            best = scored.top_ids[row, :count][scored.top_logits[row, :count] > -np.inf]
+            tops = scored.top_logits[row, :count]
+            best, first = scored.top_ids[row, :count][tops > -np.inf], tops[0]
         else:
             ids, sums = self._noisy_scores(node, count)
             order = filters.ranked(sums, min(count, len(sums)))
-            best = order if ids is None else ids[order]
-        if not len(best):
+            best, first = order if ids is None else ids[order], sums[order[:1]].max(initial=-np.inf)
+        if not len(best) or not np.isfinite(first):
             raise self._no_numbers()
         return best
 
@@ -119,8 +120,8 @@ class Rows:
         if sampler.penalties is not None:
             return None
         best, logit = self._most_likely(node)
-        # NaN or -inf: left to the row, which says so.
-        return best if logit > -np.inf and self.permits(node, best) else None
+        # NaN or infinity: left to the row, which says so.
+        return best if -np.inf < logit < np.inf and self.permits(node, best) else None
 
     def _won(self, node: int) -> int | None:
         """Return the token that wins clearly and that filters keep for certain.
@@ -139,6 +140,8 @@ class Rows:
             return None
         logits = scored.logits[row]
         ids, tops = scored.leading(row)
+        if not tops[0] < np.inf:  # left to the row, which says so
+            return None
         if large:
             token = winner(logits, scale, noise, ids, tops)
             if token is None:
@@ -188,7 +191,7 @@ class Rows:
         if not sampler.params.greedy:
             row = row * sampler.inverse_temperature
             if sampler.params.filtered:
-                self._refuse_nan(row)
+                self._refuse_no_numbers(row)
                 ids = filters.survivors(row, sampler.params)
                 if not len(ids):
                     raise self._no_numbers()
@@ -210,7 +213,7 @@ class Rows:
         allowed = None if constraint is None else constraint.allowed(self._path(node))
         if allowed is None:  # everything may follow, or nobody visits this row
             return row
-        self._refuse_nan(row)
+        self._refuse_no_numbers(row)
         masked: FloatArray = np.where(allowed, row, _NEVER)
         if self._purpose is Purpose.DRAFT and masked.max() == _NEVER:
             # A draft of another vocabulary has none of the allowed tokens: any will do.
@@ -244,16 +247,16 @@ class Rows:
             index = 1 + (self._position << 24) + node
         return sampler.streams.noise(self.position(node), sampler.vocab_size, purpose, index)
 
-    def _refuse_nan(self, row: FloatArray) -> None:
-        """Refuse a row with a NaN, which a filter or a mask would hide."""
-        if np.isnan(row.max()):
+    def _refuse_no_numbers(self, row: FloatArray) -> None:
+        """Refuse a row with a NaN or no finite maximum, which a filter or a mask would hide."""
+        if not np.isfinite(row.max()):
             raise self._no_numbers()
 
     def _no_numbers(self) -> SessionError:
         drafted = self._purpose is Purpose.DRAFT
         error = DraftFailed if drafted else SessionError
         return error(
-            f"the {'draft' if drafted else 'target'}'s logits are NaN or -inf: its file is damaged"
+            f"the {'draft' if drafted else 'target'}'s logits are NaN or infinite: its file is damaged"
             " or its numbers overflow, download or export it again"
         )
 

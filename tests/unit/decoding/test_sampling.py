@@ -198,7 +198,7 @@ PENALISED = {"logit_bias": {3: 1.0}, "repetition_penalty": 1.2}
 class TestLogitsThatAreNoNumbers:
     @pytest.mark.parametrize("whole", [True, False])
     @pytest.mark.parametrize("start", [0, 2])
-    @pytest.mark.parametrize("value", [np.nan, -np.inf])
+    @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
     def test_are_refused_by_greedy_where_they_are_looked_at(
         self, value: float, start: int, *, whole: bool
     ) -> None:
@@ -235,7 +235,7 @@ class TestLogitsThatAreNoNumbers:
             sampler.rows(Pass(0, ids, best, None), TokenTree(9), Purpose.TARGET).draw(0)
 
     @pytest.mark.parametrize("chosen", FILTERS, ids=str)
-    @pytest.mark.parametrize("value", [np.nan, -np.inf])
+    @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
     def test_are_refused(self, chosen: dict[str, Any], value: float) -> None:
         logits = np.full((1, VOCAB), value, dtype=np.float32)
         rows = rows_of(SamplingParams(temperature=1, seed=1, **chosen), logits)

@@ -42,7 +42,7 @@ SAMPLERS = {
 PROMPT = [5, 6, 7, 5, 6]
 ALL, ONE = slice(None), slice(20, 21)
 GOES_ON = (
-    "the draft failed, going on without it: the draft's logits are NaN or -inf: its file is damaged"
+    "the draft failed, going on without it: the draft's logits are NaN or infinite: its file is damaged"
     " or its numbers overflow, download or export it again"
 )
 
@@ -159,7 +159,7 @@ def test_logits_that_are_no_numbers_are_named(
         for drafter in ("none", "lookup", "recycle"):
             with (
                 np.errstate(invalid="ignore"),
-                pytest.raises(SessionError, match="the target's logits are NaN or -inf"),
+                pytest.raises(SessionError, match="the target's logits are NaN or infinite"),
             ):
                 decoded(model, params, drafter)
 
@@ -213,5 +213,5 @@ def test_one_is_enough(
     model = load(tmp_path, monkeypatch)
     for params in SAMPLERS.values():
         for drafter in ("none", "lookup", "recycle"):
-            with pytest.raises(SessionError, match="the target's logits are NaN or -inf"):
+            with pytest.raises(SessionError, match="the target's logits are NaN or infinite"):
                 run(model, params, drafter)
