@@ -42,8 +42,8 @@ SAMPLERS = {
 PROMPT = [5, 6, 7, 5, 6]
 ALL, ONE = slice(None), slice(20, 21)
 GOES_ON = (
-    "the draft failed, going on without it: the draft's logits are NaN or infinite: its file is damaged"
-    " or its numbers overflow, download or export it again"
+    "the draft failed, going on without it: the draft's logits are NaN or infinite: its file is"
+    " damaged or its numbers overflow, download or export it again"
 )
 
 
