@@ -256,8 +256,8 @@ class Rows:
         drafted = self._purpose is Purpose.DRAFT
         error = DraftFailed if drafted else SessionError
         return error(
-            f"the {'draft' if drafted else 'target'}'s logits are NaN or infinite: its file is damaged"
-            " or its numbers overflow, download or export it again"
+            f"the {'draft' if drafted else 'target'}'s logits are NaN or infinite: its file is"
+            " damaged or its numbers overflow, download or export it again"
         )
 
 
