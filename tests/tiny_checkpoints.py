@@ -36,18 +36,24 @@ def noisy_checkpoint(
 
 
 def scripted_checkpoint(
-    folder: Path, script: Sequence[str], *, context: int, entries: Mapping[str, Any]
+    folder: Path,
+    *scripts: Sequence[str],
+    context: int,
+    entries: Mapping[str, Any],
+    special: Sequence[str] = (),
 ) -> Path:
-    """Write a model that has learnt one text, which follows ``script[0]`` at a prompt's end.
+    """Write a model that has learnt texts, each of which follows its first part at a prompt's end.
 
     Each part is a token of its own, which alone decides the next; after the last one it ends.
+    ``special`` are tokens that are no text.
     """
     config = tiny_models.tiny_config(vocab_size=384, max_position_embeddings=context)
     spec = spec_for(config)
     tensors = tiny_models.random_tensors(spec)
     tokenizer = Tokenizer.from_str(tiny_tokenizers.byte_level().to_str())
-    tokenizer.add_tokens([AddedToken(part, special=False) for part in script])
-    ids = [*map(tokenizer.token_to_id, script), config["eos_token_id"]]
+    parts = dict.fromkeys(part for script in scripts for part in script)
+    tokenizer.add_special_tokens([AddedToken(part) for part in special])
+    tokenizer.add_tokens([AddedToken(part) for part in parts if part not in special])
     embedded, head = tensors[spec.name("embed")], tensors[spec.name("head")]
     for name, values in tensors.items():
         if name.endswith(("o_proj.weight", "down_proj.weight")):
@@ -55,8 +61,13 @@ def scripted_checkpoint(
         elif name.endswith("norm.weight"):
             values[:] = 1
     head *= 0.1
-    for token, following in itertools.pairwise(ids):
-        head[following] = embedded[token] / np.linalg.norm(embedded[token])
+    ends = np.zeros_like(embedded[0])
+    for script in scripts:
+        ids = [tokenizer.token_to_id(part) for part in script]
+        for token, following in itertools.pairwise(ids):
+            head[following] = embedded[token] / np.linalg.norm(embedded[token])
+        ends += embedded[ids[-1]] / np.linalg.norm(embedded[ids[-1]])
+    head[config["eos_token_id"]] = ends
     tiny_models.save_checkpoint(folder, config, tensors)
     tiny_tokenizers.save(tokenizer, folder)
     (folder / "tokenizer_config.json").write_text(json.dumps(entries), "utf-8")

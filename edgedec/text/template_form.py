@@ -55,6 +55,7 @@ class Form:
         calls: arguments as ``OBJECT`` or ``TEXT``; None: calls become text.
         nothing: fields of a message of calls alone, one of ``NOTHING``.
         results: whether it takes messages of the role ``tool``; otherwise they are the user's.
+        single: whether a message takes one call at most; the next follows its result.
         short_ids: whether it refuses ids of calls as the API writes them.
         declared: whether only its name says that it lists tools.
 
@@ -67,6 +68,7 @@ class Form:
     calls: str | None = None
     nothing: dict[str, Any] = dataclasses.field(default_factory=lambda: NOTHING[0])
     results: bool = False
+    single: bool = False
     short_ids: bool = False
     declared: bool = False
 
@@ -80,27 +82,38 @@ class Form:
             tools: as the API writes them.
 
         """
-        found = list(talk)
+        found = _with_ids(talk)
         if self.calls is None or (tools and self.tools is None):
             found = described.with_spoken_results(described.with_spoken_calls(found))
         elif not self.results:
             found = described.with_spoken_results(found)
-        if tools and self.tools is None:
-            found, tools = described.with_tools(found, tools), None
-        elif tools and (self.bare_system or self.tools == IN_SYSTEM):
-            if found[0]["role"] != "system":
-                found.insert(0, {"role": "system", "content": ""})
-            if self.tools == IN_SYSTEM:
-                listed = json.dumps([one["function"] for one in tools], ensure_ascii=False)
-                found[0], tools = {**found[0], "tools": listed}, None
+        if tools:
+            found, tools = self._listed(found, tools)
         if not self.system:
             found = _without_system(found)
+        if self.single:
+            found = _one_call_each(found)
         ids = itertools.count(1)
         numbers: dict[str, str] = {}
         for one in found if self.short_ids else ():
             for call in one.get("tool_calls", ()):
                 numbers.setdefault(str(call.get("id")), f"call{next(ids):05d}")
         return [self._message(one, numbers) for one in found], tools
+
+    def _listed(
+        self, talk: list[Message], tools: Sequence[Message]
+    ) -> tuple[list[Message], Sequence[Message] | None]:
+        """Return messages and tools with these where the template looks for them."""
+        if self.tools is None:
+            return described.with_tools(talk, tools), None
+        if not self.bare_system and self.tools != IN_SYSTEM:
+            return talk, tools
+        if talk[0]["role"] != "system":
+            talk = [{"role": "system", "content": ""}, *talk]
+        if self.tools != IN_SYSTEM:
+            return talk, tools
+        listed = json.dumps([one["function"] for one in tools], ensure_ascii=False)
+        return [{**talk[0], "tools": listed}, *talk[1:]], None
 
     def _message(self, given: Message, numbers: dict[str, str]) -> Message:
         found = dict(given)
@@ -126,6 +139,48 @@ class Form:
         if numbers:
             found["id"] = numbers[str(given.get("id"))]
         return found
+
+
+def _with_ids(talk: Sequence[Message]) -> list[Message]:
+    """Return a conversation in which calls and their results have ids, as not every API asks for.
+
+    A result without one is that of the first call that waits for one, of its function if it says
+    which.
+    """
+    found, waiting = [], list[tuple[str, str]]()
+    for place, one in enumerate(talk):
+        if calls := one.get("tool_calls"):
+            calls = [{"id": f"call_{place}_{number}", **call} for number, call in enumerate(calls)]
+            waiting += [(str(call["id"]), call["function"]["name"]) for call in calls]
+            one = {**one, "tool_calls": calls}
+        elif one["role"] == "tool" and waiting:
+            name = one.get("tool_name", one.get("name"))
+            own = next((pair for pair in waiting if pair[1] == name), waiting[0])
+            own = next((pair for pair in waiting if pair[0] == one.get("tool_call_id")), own)
+            waiting.remove(own)
+            one = {"tool_call_id": own[0], **one}
+        found.append(one)
+    return found
+
+
+def _one_call_each(talk: Sequence[Message]) -> list[Message]:
+    """Return a conversation whose messages have one call each, with its result after it."""
+    found: list[Message] = []
+    results = {one.get("tool_call_id"): one for one in talk if one["role"] == "tool"}
+    moved = set[str]()
+    for one in talk:
+        calls = one.get("tool_calls") or ()
+        if len(calls) < 2:
+            if one["role"] != "tool" or one.get("tool_call_id") not in moved:
+                found.append(one)
+            continue
+        for number, call in enumerate(calls):
+            content = "" if number else one["content"]
+            found.append({**one, "content": content, "tool_calls": [call]})
+            if call["id"] in results:
+                found.append(results[call["id"]])
+                moved.add(call["id"])
+    return found
 
 
 def _without_system(talk: Sequence[Message]) -> list[Message]:
@@ -200,6 +255,9 @@ def _with_calls(ask: Ask, form: Form) -> Form:
             if parts == form.parts:
                 continue  # as parts, then
             tried = dataclasses.replace(tried, results=False, parts=form.parts)
+        several = ask(*tried.shaped(_calling("2nd"), tools))
+        if "2nd" not in several or _VALUE not in several:
+            tried = dataclasses.replace(tried, single=True)
         # Python's own spelling of an object, or a text within a text, is not what was trained.
         if f"'{_KEY}'" not in text and f'\\"{_KEY}' not in text:
             return tried
@@ -211,14 +269,18 @@ def _talk(*roles: str) -> list[Message]:
     return [{"role": role, "content": f"zq{at}{role}"} for at, role in enumerate(roles)]
 
 
-def _calling() -> list[Message]:
-    call = {"id": _IDS[0], "type": "function",
-            "function": {"name": _NAME, "arguments": {_KEY: _VALUE}}}  # fmt: skip
-    return [
-        *_talk("user"),
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": _RESULT, "tool_call_id": _IDS[0], "name": _NAME},
+def _calling(*more: str) -> list[Message]:
+    """Return a conversation with a call, and with more of one message by their values."""
+    calls = [
+        {"id": f"{_IDS[0]}{number or ''}", "type": "function",
+         "function": {"name": _NAME, "arguments": {_KEY: value}}}
+        for number, value in enumerate((_VALUE, *more))
+    ]  # fmt: skip
+    results = [
+        {"role": "tool", "content": _RESULT, "tool_call_id": call["id"], "name": _NAME}
+        for call in calls
     ]
+    return [*_talk("user"), {"role": "assistant", "content": "", "tool_calls": calls}, *results]
 
 
 def arrives(ask: Ask, form: Form) -> bool:
