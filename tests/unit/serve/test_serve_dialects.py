@@ -222,3 +222,33 @@ def test_lang_chain(caller: Server, kind: str, stream: bool) -> None:
     assert (name, arguments) == ("weather", {"city": "Oslo"})
     answer = said([*talk, call, ToolMessage(RESULT, tool_call_id=key)])
     assert answer.text == ANSWER
+
+
+def test_open_webui(caller: Server) -> None:
+    """What its server sends: a stream with tools, the calls as they came, and its title's task."""
+
+    def streamed(messages: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+        body = {"stream": True, "model": "tiny", "messages": messages, "tools": tools(),
+                "stream_options": {"include_usage": True}, "temperature": 0}  # fmt: skip
+        text, calls = "", dict[int, dict[str, Any]]()
+        for event in caller.post("/v1/chat/completions", body).text.split("\n\n"):
+            if not event.startswith("data: {"):
+                continue
+            for choice in json.loads(event[6:])["choices"]:
+                text += choice["delta"].get("content") or ""
+                for one in choice["delta"].get("tool_calls", ()):
+                    if one["index"] in calls:
+                        more = one["function"].get("arguments", "")
+                        calls[one["index"]]["function"]["arguments"] += more
+                    else:
+                        calls[one["index"]] = one
+        return text, list(calls.values())
+
+    _, calls = streamed(TALK)
+    assert [one["index"] for one in calls] == [0]
+    said = {"role": "assistant", "content": "", "tool_calls": calls}
+    result = {"role": "tool", "tool_call_id": calls[0]["id"], "content": RESULT}
+    assert streamed([*TALK, said, result]) == (ANSWER, [])
+    title = {"model": "tiny", "messages": [{"role": "user", "content": "Name this chat."}],
+             "stream": False, "max_completion_tokens": 1000}  # fmt: skip
+    assert caller.post("/v1/chat/completions", title).status_code == 200
