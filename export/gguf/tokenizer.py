@@ -15,6 +15,7 @@ from edgedec.errors import ExportError
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.gguf.pretokenizers import name_for
 from edgedec.export.tokenizer import TokenizerContent
+from edgedec.gguf.vocabulary import ENDS
 from edgedec.text.tokenizer import Tokenizer
 
 _Kind = gguf.TokenType
@@ -128,15 +129,16 @@ def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the special tokens, whether they are added to a text, and the chat template."""
     tokenizer = Tokenizer.load(checkpoint.texts)
     before, after = _around(tokenizer)
-    ends = dict.fromkeys((*after[:1], *checkpoint.eos_ids))
-    if tokenizer.eos_id is not None:
-        ends[tokenizer.eos_id] = None
+    ends = tuple(dict.fromkeys((*after[:1], *checkpoint.eos_ids)))
     # The token that actually begins a text takes precedence over the declared one.
     named = {"bos": before[0] if before else tokenizer.bos_id}
     named |= dict(zip(("eos", "eot", "eom"), ends, strict=False))
     keys: dict[str, Any] = {
         f"tokenizer.ggml.{name}_token_id": id for name, id in named.items() if id is not None
     }
+    if ends:
+        # llama.cpp has keys for three, and adds every token that is called like an end.
+        keys[ENDS] = ",".join(map(str, ends))
     keys["tokenizer.ggml.add_bos_token"] = len(before) == 1
     keys["tokenizer.ggml.add_eos_token"] = len(after) == 1
     template = tokenizer.chat_template

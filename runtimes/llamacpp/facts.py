@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgedec.decoding.session import Rollback
 from edgedec.errors import SessionError
+from edgedec.gguf.vocabulary import ENDS, listed_ends
 from edgedec.runtimes.llamacpp.context import Context, cells_for
 from edgedec.runtimes.llamacpp.library import Weights, api
 
@@ -75,7 +76,10 @@ def _state_size(context: Context, tokens: list[int]) -> int:
 def eos_ids(weights: Weights) -> tuple[int, ...]:
     """Return all tokens that end a text or a turn."""
     vocab, ends = weights.vocab, api.llama_vocab_is_eog
-    found = {t for t in range(api.llama_vocab_n_tokens(vocab)) if ends(vocab, t)}
+    count = int(api.llama_vocab_n_tokens(vocab))
+    if listed := listed_ends(weights.text(ENDS), count):
+        return tuple(listed)
+    found = {t for t in range(count) if ends(vocab, t)}
     found |= {int(api.llama_vocab_eos(vocab)), int(api.llama_vocab_eot(vocab))}
     return tuple(sorted(token for token in found if token >= 0))
 
