@@ -17,6 +17,7 @@ from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError
 from edgedec.text import tokenizer_check, tokenizer_files
 from edgedec.text.detokenize import Scheme, TextStream, byte_spelled
+from edgedec.text.equivalent import simplify
 from edgedec.text.tokenizer_check import one_line_errors
 from edgedec.text.tokenizer_files import CONFIG, MAX_CONFIG_BYTES, TEMPLATE, TOKENIZER, token_text
 
@@ -123,6 +124,7 @@ class Tokenizer:
         config = tokenizer_files.read_config(text, file)
         with one_line_errors(f"{file}: its tokens cannot be added"):
             completed = tokenizer_files.complete(backend, config, file)
+            completed |= simplify(backend)
         found = cls(backend, config)
         found.completed = completed
         return found
