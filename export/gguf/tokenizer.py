@@ -23,6 +23,9 @@ _Kind = gguf.TokenType
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 # llama.cpp's score for tokens that no merge makes.
 _NEVER = -1e4
+# Of added tokens, apart from normalized, which matters where there is a normalizer.
+_FLAGS = ("lstrip", "rstrip", "single_word")
+_NAMED = 3
 _INNER = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}
 # What llama.cpp does to the texts of a tokenizer of pieces; spaces are marks when they are split.
 _PIECES: dict[str, dict[str, Any]] = {
@@ -58,6 +61,27 @@ def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int)
     keys["tokenizer.ggml.tokens"] = tokens
     keys["tokenizer.ggml.token_type"] = _kinds(content, tokens, added, model)
     return keys | _specials(checkpoint)
+
+
+def left_out(content: TokenizerContent) -> str:
+    """Return a note on what other programs that read the file do in another way, or nothing.
+
+    In a bundle text is read with tokenizer.json, whatever the file says.
+    """
+    found = [
+        f"{flag} of {one['content']!r:.40}"
+        for one in content.raw.get("added_tokens") or []
+        for flag in _FLAGS
+        if one.get(flag)
+    ]
+    cuts = list(flat(content.raw.get("pre_tokenizer"), _INNER["pre_tokenizer"]))
+    if any(part.get("prepend_scheme") == "first" for part in cuts):
+        found.append("a space at the beginning of a text alone")
+    if not found:
+        return ""
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    named = ", ".join(found[:_NAMED])
+    return f"a GGUF file cannot say, and llama.cpp by itself does not do: {named}{more}"
 
 
 def _tokens(content: TokenizerContent, rows: int) -> list[str]:
