@@ -250,6 +250,11 @@ def _read(path: Path, spec: DecoderSpec) -> tuple[DecoderSpec, CheckpointTensors
         spec = dataclasses.replace(spec, tied=False)
         tensors = CheckpointTensors(path, spec)
         notes.append(_OWN_HEAD)
+    if any(rope is not None and rope.kind == "dynamic" for rope in spec.ropes):
+        notes.append(
+            f"its dynamic scaling of positions begins beyond {spec.max_context} tokens, with"
+            " angles that change as a text grows: such texts are refused"
+        )
     return spec, tensors, [*notes, *tensors.unused()]
 
 
