@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -31,6 +32,8 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import is_head
 from edgedec.models.registry import spec_for
 from edgedec.models.sources import CANONICAL
+from edgedec.text import ends
+from edgedec.text.tokenizer import TOKENIZER, Tokenizer
 
 MAX_JSON_BYTES = 64 << 20
 _OWN_HEAD = (
@@ -46,7 +49,7 @@ _KNOWN = re.compile(
 _NAMED, _BLOCK = 4, 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """A decoder's configuration, weights and tokenizer: a Hugging Face folder, or a GGUF file.
 
@@ -139,17 +142,20 @@ class Checkpoint:
         names = {"config.json", "tokenizer.json", *self.tensors.files}
         return [self.path / name for name in sorted(names)]
 
-    @property
+    @functools.cached_property
     def eos_ids(self) -> tuple[int, ...]:
-        """Tokens that end a text; generation_config.json has precedence over config.json."""
-        for source in (self.generation, self.config):
-            value = source.get("eos_token_id")
-            ids = value if isinstance(value, list) else [value]
-            if value is not None:
-                if all(type(i) is int and 0 <= i < self.spec.vocab_used for i in ids):
-                    return tuple(ids)
-                raise CheckpointError(f"{self.path}: eos_token_id {value!r} is not a token")
-        return ()
+        """Tokens that end a text: all that the files name (``edgedec.text.ends``).
+
+        Those of generation_config.json come first, or of config.json where it names none.
+        """
+        of_config, ids = ends.stated(self.config), ends.stated(self.generation)
+        first = ids or of_config
+        if not all(type(i) is int and 0 <= i < self.spec.vocab_used for i in first):
+            raise CheckpointError(f"{self.path}: eos_token_id {first!r} is not a token")
+        more = []
+        if (self.texts / TOKENIZER).exists():
+            more = ends.more_ends(Tokenizer.load(self.texts), of_config)
+        return tuple(dict.fromkeys([*first, *(i for i in more if i < self.spec.vocab_used)]))
 
     @property
     def mask_token(self) -> int | None:
@@ -244,6 +250,11 @@ def _read(path: Path, spec: DecoderSpec) -> tuple[DecoderSpec, CheckpointTensors
         spec = dataclasses.replace(spec, tied=False)
         tensors = CheckpointTensors(path, spec)
         notes.append(_OWN_HEAD)
+    if any(rope is not None and rope.kind == "dynamic" for rope in spec.ropes):
+        notes.append(
+            f"its dynamic scaling of positions begins beyond {spec.max_context} tokens, with"
+            " angles that change as a text grows: such texts are refused"
+        )
     return spec, tensors, [*notes, *tensors.unused()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.rope import read_rope
+from edgedec.models.rope import Rope, read_rope
 from edgedec.models.traits import Activation, Experts, Norm
 
 _REQUIRED = object()
@@ -130,6 +130,12 @@ class Config:
         heads = self.positive("num_attention_heads")
         return self.positive("head_dim", max(self.positive("hidden_size") // heads, 1))
 
+    def _max_context(self, ropes: Sequence[Rope | None]) -> int:
+        """Return the tokens of the longest text, by the scaling that all rotating layers have."""
+        stated, kinds = self.positive("max_position_embeddings"), [rope for rope in ropes if rope]
+        alike = bool(kinds) and all(rope == kinds[0] for rope in kinds)
+        return kinds[0].longest_text(stated) if alike else stated
+
     def decoder(self, *, windows: tuple[int, ...] = (), **traits: Any) -> DecoderSpec:
         """Return a spec from the fields that all these architectures share, and their traits.
 
@@ -161,7 +167,7 @@ class Config:
             head_dim=self._head_dim(),
             vocab_size=vocab_size,
             vocab_used=self.positive("edgedec_vocab_used", vocab_size),
-            max_context=self.positive("max_position_embeddings"),
+            max_context=self._max_context(traits["ropes"]),
             windows=windows or (0,) * layers,
             tied=self.flag("tie_word_embeddings"),
             **traits,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,4 +57,9 @@ def _ropes(c: Config) -> tuple[Rope, Rope]:
     else:
         near = {"rope_theta": c.factor("rope_local_base_freq", 10_000.0)}
         whole = dict(c.raw)
-    return read_rope(near, 10_000.0, dim), read_rope(whole, 1_000_000.0, dim)
+    wide = read_rope(whole, 1_000_000.0, dim)
+    if wide.kind == "linear":  # max_position_embeddings is the stretched length here
+        original = c.positive("max_position_embeddings") / wide.scaling["factor"]
+        scaling = {**wide.scaling, "original_max_position_embeddings": float(int(original))}
+        wide = dataclasses.replace(wide, scaling=scaling)
+    return read_rope(near, 10_000.0, dim), wide

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgedec._support.scaled_context import original_context, scaled_context
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 
 FloatArray = npt.NDArray[np.float32]
@@ -50,6 +51,13 @@ class Rope:
             (np.cos(angles) * magnitude).astype(np.float32),
             (np.sin(angles) * magnitude).astype(np.float32),
         )
+
+    def longest_text(self, stated: int) -> int:
+        """Return the tokens of the longest text of a model whose config.json states ``stated``."""
+        factor, original = (
+            self.scaling.get(name, 0.0) for name in ("factor", "original_max_position_embeddings")
+        )
+        return scaled_context(self.kind, stated, factor, original)
 
     def frequencies(self, dim: int, max_context: int) -> tuple[DoubleArray, float]:
         """Return radians per position, ``[dim / 2]``, and the factor on cosines and sines."""
@@ -157,15 +165,15 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
         raise UnsupportedArchitecture("rope_parameters by kind of layer are not supported")
     theta = scaling.get("rope_theta", config.get("rope_theta", default_theta))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
+    kind = "longrope" if kind == "su" else kind  # its name in the first folders
     if kind not in _KINDS or "mscale" in scaling:
         known = ", ".join(sorted(_KINDS))
         raise UnsupportedArchitecture(f"rope scaling {kind!r}: expected one of {known}")
     numbers = {"rope_theta": theta, **scaling}
-    if kind == "yarn":
-        numbers = _yarn_numbers(numbers, config)
+    if kind in _COMPLETED:
+        numbers = _COMPLETED[kind](numbers, config)
     factors = {}
     if kind == "longrope":
-        numbers = _longrope_numbers(numbers, config)
         factors = {name: _factors(scaling.get(f"{name}_factor"), name, dim // 2) for name in _SIDES}
     for name in ("rope_theta", *_NEEDED[kind]):
         value = numbers.get(name)
@@ -178,6 +186,15 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
     kept = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
     theta = kept.pop("rope_theta")
     return Rope(theta, kind, kept, **factors)
+
+
+def _linear_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    name = "original_max_position_embeddings"
+    stated, factor = config.get("max_position_embeddings"), scaling.get("factor")
+    original = scaling.get(name) or config.get(name)
+    if original is None and type(stated) is int and type(factor) in (int, float):
+        original = original_context("linear", stated, float(factor))  # type: ignore[arg-type]
+    return {**scaling, **({} if original is None else {name: original})}
 
 
 def _yarn_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,10 +219,16 @@ def _longrope_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> 
     if numbers.get("attention_factor") is None:
         factor = 1.0
         if isinstance(original, int | float) and isinstance(longest, int | float) and original > 1:
-            factor = max(longest / original, 1.0)
+            stated = scaling.get("factor") if longest == original else None
+            factor = stated if isinstance(stated, int | float) else longest / original
+            factor = max(factor, 1.0)
             factor = math.sqrt(1 + math.log(factor) / math.log(original))
         numbers["attention_factor"] = factor
     return numbers
+
+
+# Numbers that follow from others.
+_COMPLETED = {"linear": _linear_numbers, "yarn": _yarn_numbers, "longrope": _longrope_numbers}
 
 
 def _factors(values: object, name: str, count: int) -> tuple[float, ...]:

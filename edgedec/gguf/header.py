@@ -18,6 +18,7 @@ from typing import Any
 
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
+from edgedec._support.scaled_context import scaled_context
 from edgedec.errors import BundleError
 from edgedec.gguf._source import ByteSource
 from edgedec.gguf.types import ARRAY, BOOL, FILE_TYPES, NUMBERS, STRING, TENSOR_TYPES
@@ -143,8 +144,16 @@ class GgufHeader:
 
     @property
     def context_length(self) -> int | None:
-        """Number of tokens of the model's trained context, or None."""
-        return self.number(f"{self.architecture}.context_length", 0) or None
+        """Number of tokens of the longest text, by the scaling of positions, or None."""
+        stated = self.number(f"{self.architecture}.context_length", 0)
+        scaling = f"{self.architecture}.rope.scaling."
+        named = (self.metadata.get(scaling + key) for key in ("factor", "original_context_length"))
+        factor, original = (
+            float(value) if isinstance(value, int | float) and 0 < value < math.inf else 0.0
+            for value in named
+        )
+        kind = self.text(f"{scaling}type") or "none"
+        return scaled_context(kind, stated, factor, original) or None
 
     @property
     def vocab_size(self) -> int | None:

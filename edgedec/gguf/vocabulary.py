@@ -40,6 +40,9 @@ FILL_NAMES = frozenset(
         *(f"<\uff5cfim\u2581{part}\uff5c>" for part in ("begin", "hole", "end")),  # DeepSeek's
     ]
 )
+# Ids of all ends that a model's files name, separated by commas: in files that edgedec writes.
+ENDS = "edgedec.eos_token_ids"
+_MOST_ENDS = 48  # a key is read up to 511 characters
 KNOWN_NAMES = END_NAMES | FILL_NAMES | SHOWN_NAMES
 OWN_ENDS = (
     {"<|return|>", "<|call|>"},
@@ -150,11 +153,28 @@ def _retype(tokens: list[str], types: Any) -> None:
 def end_ids(header: GgufHeader) -> list[int]:
     """Return the tokens that end a text: those that a file names so, and those known by name."""
     tokens = _tokens(header)
+    if listed := listed_ends(header.text(ENDS), len(tokens)):
+        return listed
     named = [header.number(f"tokenizer.ggml.{name}_token_id", -1) for name in ("eos", "eot", "eom")]
     types = _types(header, len(tokens))
     _retype(tokens, types)
     known = [id for id, token in enumerate(tokens) if token in END_NAMES and types[id] == CONTROL]
     return [id for id in dict.fromkeys([*named, *known]) if 0 <= id < len(tokens)]
+
+
+def listed_ends(value: str | None, count: int) -> list[int]:
+    """Return what a file lists under ``ENDS``; nothing if it does not, or not as expected.
+
+    Args:
+        value: of that key, or None.
+        count: tokens of the vocabulary.
+
+    """
+    parts = (value or "").split(",", _MOST_ENDS)
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        return []
+    found = list(dict.fromkeys(map(int, parts)))
+    return found if max(found) < count else []
 
 
 def wrong(header: GgufHeader, message: str) -> BundleError:

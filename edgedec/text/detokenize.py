@@ -56,12 +56,11 @@ class Scheme:
     @classmethod
     def read(cls, decoder: Any) -> Scheme:
         """Read the parsed JSON; BundleError for a decoder that cannot be run incrementally here."""
-        parts = _parts(decoder)
-        if [p["type"] for p in parts] == ["ByteLevel"]:
-            return cls(byte_level=True)
+        parts = decoder_parts(decoder)
         fields: dict[str, Any] = {"replacements": ()}
-        fused = len(parts) == 0
-        for part in parts:
+        fused = fields["byte_level"] = bool(parts) and parts[0]["type"] == "ByteLevel"
+        parts_left = parts[1:] if fused else parts
+        for part in parts_left:
             _read_part(part, fields, fused=fused)
             fused = fused or part["type"] == "Fuse"
         if not parts:
@@ -91,14 +90,16 @@ class Scheme:
 
     def joiner(self, *, continued: bool) -> Joiner:
         """Return a joiner for a new text, or for one that continues another."""
-        return ByteLevelJoiner() if self.byte_level else PieceJoiner(self, continued=continued)
+        inner = ByteLevelJoiner() if self.byte_level else PieceJoiner(self, continued=continued)
+        return inner if continued or not self.strip[1] else StrippingJoiner(inner, *self.strip)
 
 
-def _parts(decoder: Any) -> list[dict[str, Any]]:
+def decoder_parts(decoder: Any) -> list[dict[str, Any]]:
+    """Return the decoders of a parsed ``decoder`` section, in order."""
     if not isinstance(decoder, dict):
         return []
     if decoder.get("type") == "Sequence":
-        return [part for inner in decoder["decoders"] for part in _parts(inner)]
+        return [part for inner in decoder["decoders"] for part in decoder_parts(inner)]
     return [decoder]
 
 
@@ -173,7 +174,6 @@ class PieceJoiner:
     def __init__(self, scheme: Scheme, *, continued: bool) -> None:
         self._scheme = scheme
         self._run = bytearray()
-        self._strip_left = 0 if continued else scheme.strip[1]
         self._first = not continued
 
     def push(self, token: str) -> str:
@@ -188,10 +188,10 @@ class PieceJoiner:
                 return ""
         if scheme.mark:
             token = token.replace(scheme.mark, "" if first and scheme.drop_first_mark else " ")
-        return self._stripped(self._end_run() + token)
+        return self._end_run() + token
 
     def flush(self) -> str:
-        return self._stripped(self._end_run())
+        return self._end_run()
 
     def _end_run(self) -> str:
         run, self._run = self._run, bytearray()
@@ -200,14 +200,33 @@ class PieceJoiner:
         except UnicodeDecodeError:
             return REPLACEMENT * len(run)
 
+
+class StrippingJoiner:
+    """Joins without what is stripped from the beginning of the whole text.
+
+    Args:
+        inner: joins.
+        char: is stripped.
+        count: at most so many of it.
+
+    """
+
+    def __init__(self, inner: Joiner, char: str, count: int) -> None:
+        self._inner, self._char, self._left = inner, char, count
+
+    def push(self, token: str) -> str:
+        return self._stripped(self._inner.push(token))
+
+    def flush(self) -> str:
+        return self._stripped(self._inner.flush())
+
     def _stripped(self, text: str) -> str:
-        """Return the text without what is stripped from the beginning of the whole text."""
-        while self._strip_left and text:
-            if text[0] != self._scheme.strip[0]:
-                self._strip_left = 0
+        while self._left and text:
+            if text[0] != self._char:
+                self._left = 0
                 break
             text = text[1:]
-            self._strip_left -= 1
+            self._left -= 1
         return text
 
 

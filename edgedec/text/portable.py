@@ -36,21 +36,24 @@ def unknown_parts(parsed: dict[str, Any]) -> list[str]:
         ("pre_tokenizer", "pretokenizers", _pre_tokenizer),
         ("post_processor", "processors", _post_processor),
     ):
-        for part in _flat(parsed.get(name), inner):
+        for part in flat(parsed.get(name), inner):
             found += [f"{name} {one_line(clause)}" for clause in check(part)]
     try:
-        Scheme.read(parsed.get("decoder"))
+        scheme = Scheme.read(parsed.get("decoder"))
+        if scheme.byte_level and scheme.strip[1]:
+            found.append("decoder Strip after ByteLevel, expected ByteLevel alone")
     except BundleError as error:
         found.append(str(error))
     return found
 
 
-def _flat(section: Any, inner: str) -> Iterator[dict[str, Any]]:
+def flat(section: Any, inner: str) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a section of a parsed file; ``inner`` names those of a sequence."""
     if not isinstance(section, dict):
         return
     if section.get("type") == "Sequence":
         for part in section.get(inner) or ():
-            yield from _flat(part, inner)
+            yield from flat(part, inner)
     else:
         yield section
 

@@ -17,6 +17,7 @@ from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError
 from edgedec.text import tokenizer_check, tokenizer_files
 from edgedec.text.detokenize import Scheme, TextStream, byte_spelled
+from edgedec.text.equivalent import simplify
 from edgedec.text.tokenizer_check import one_line_errors
 from edgedec.text.tokenizer_files import CONFIG, MAX_CONFIG_BYTES, TEMPLATE, TOKENIZER, token_text
 
@@ -61,20 +62,29 @@ class Tokenizer:
         self.vocab_size: int = 1 + max(backend.get_vocab(with_added_tokens=True).values())
         added = backend.get_added_tokens_decoder()
         special = {i: t for i, t in added.items() if t.special}
-        # Text as it is, also where its letters are those that a byte-level vocabulary gives bytes.
-        literal = {
-            i: t.content for i, t in added.items() if self.scheme.byte_level and not t.special
-        }
-        self._literal = {
-            id: byte_spelled(text)
-            for id, text in literal.items()
-            if self.scheme.bytes_of(text) != text.encode("utf-8", "replace")
-        }
+        self._literal = self._literally({i: t.content for i, t in added.items() if not t.special})
         self.special_ids = frozenset(special)
         self.special_names = frozenset(token.content for token in special.values())
         self.bos_token = token_text(config.get("bos_token"))
         self.eos_token = token_text(config.get("eos_token"))
         self._written: dict[int, str] = dict(self._literal)
+
+    def _literally(self, added: Mapping[int, str]) -> dict[int, str]:
+        """Return the spelling of added tokens that the library does not show as they are.
+
+        It takes letters of a byte-level vocabulary's alphabet for bytes, and since 0.23 writes a
+        normalised token as the normalizer leaves it: in small letters, or with a mark in front.
+        """
+        spelled = byte_spelled if self.scheme.byte_level else str
+        return {
+            id: spelled(text)
+            for id, text in added.items()
+            if self.backend.id_to_token(id) != text
+            or (
+                self.scheme.byte_level
+                and self.scheme.bytes_of(text) != text.encode("utf-8", "replace")
+            )
+        }
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -123,6 +133,7 @@ class Tokenizer:
         config = tokenizer_files.read_config(text, file)
         with one_line_errors(f"{file}: its tokens cannot be added"):
             completed = tokenizer_files.complete(backend, config, file)
+            completed |= simplify(backend)
         found = cls(backend, config)
         found.completed = completed
         return found

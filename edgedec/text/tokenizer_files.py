@@ -31,6 +31,9 @@ MAX_CONFIG_BYTES = 8 << 20
 MAX_ADDED = 1 << 16
 # Classes whose flags decide whether BOS and EOS surround a text, and BOS without a flag.
 _FLAGGED = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
+# Classes (None is no class) that leave the space in front to tokenizer.json; the others follow
+# add_prefix_space, which is false where it is not stated.
+_AS_WRITTEN = frozenset({"None", "TokenizersBackend", "Llama", "CodeLlama"})
 _SPECIAL = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
 )  # fmt: skip
@@ -109,6 +112,7 @@ def complete(backend: tokenizers.Tokenizer, config: Mapping[str, Any], file: Pat
     """
     changed = _add_tokens(backend, config, file)
     kind = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer")
+    changed |= kind not in _AS_WRITTEN and _put_space(backend, config)
     flags = config.get("add_bos_token", _FLAGGED.get(kind)), config.get("add_eos_token", False)
     return (kind in _FLAGGED and _surround(backend, config, flags)) or changed
 
@@ -166,6 +170,18 @@ def _surround(
     backend.post_processor = TemplateProcessing(
         single=single, pair=[*single, "$B"], special_tokens=list(ids.items())
     )
+    return True
+
+
+def _put_space(backend: tokenizers.Tokenizer, config: Mapping[str, Any]) -> bool:
+    """Have a space put before a text of bytes as the flag says; return whether that is new."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    wanted, cut = config.get("add_prefix_space") is True, backend.pre_tokenizer
+    if not isinstance(cut, ByteLevel) or cut.add_prefix_space == wanted:
+        return False
+    cut.add_prefix_space = wanted
+    backend.pre_tokenizer = cut
     return True
 
 

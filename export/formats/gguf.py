@@ -19,7 +19,7 @@ from edgedec.export.gguf.metadata import general_keys, model_keys, sampling_keys
 from edgedec.export.gguf.naming import Layout
 from edgedec.export.gguf.parity import compare
 from edgedec.export.gguf.quantize import FTYPES, fallbacks, quantise, tensor_errors
-from edgedec.export.gguf.tokenizer import tokenizer_keys
+from edgedec.export.gguf.tokenizer import left_out, tokenizer_keys
 from edgedec.export.gguf.writing import PLAIN
 from edgedec.export.gguf.writing import write as write_plain
 from edgedec.export.job import Exported, ExportJob, Figures
@@ -104,7 +104,7 @@ def _written(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     total = spec.parameters
     counted = CountedTensors(job.tensors, lambda done: progress(job.stage, min(done, total), total))
     write_plain(first, spec, counted, architecture, metadata, plain)
-    notes = tuple(filter(None, [architecture.note(spec)]))
+    notes = tuple(filter(None, [architecture.note(spec), left_out(job.content)]))
     errors = {}
     if not direct:
         weighing = _weighing(job, folder, architecture.layout, progress)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgedec._support.fields import one_line
+from edgedec._support.scaled_context import original_context
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf.architectures import Architecture
 from edgedec.export.gguf.file import ModelFile
@@ -81,6 +82,8 @@ def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float 
         return keys | ({"rope.scaling.attn_factor": magnitude} if magnitude != 1 else {})
     if rope.kind == "linear":
         keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": rope.scaling["factor"]}
+        original = rope.scaling.get("original_max_position_embeddings")
+        keys |= {"rope.scaling.original_context_length": int(original)} if original else {}
     if rope.kind == "yarn":
         keys |= _yarn_keys(rope)
     return keys
@@ -146,7 +149,7 @@ def rope_of(file: ModelFile, head_dim: int, architecture: Architecture) -> tuple
         raise file.unknown(f"its rotation's scaling {one_line(str(kind))} is unknown here")
     if file.number("rope.scaling.attn_factor", 1.0) != 1:
         raise file.unknown("its rotation has a factor on sines and cosines")
-    return dim, Rope(theta) if factor == 1 else Rope(theta, "linear", {"factor": factor})
+    return dim, Rope(theta) if factor == 1 else _linear_of(file, theta, factor)
 
 
 def _by_factors(file: ModelFile, theta: float, pairs: int, architecture: Architecture) -> Rope:
@@ -164,6 +167,13 @@ def _by_factors(file: ModelFile, theta: float, pairs: int, architecture: Archite
         "attention_factor": file.above_zero("rope.scaling.attn_factor", 1.0),
     }
     return Rope(theta, "longrope", scaling, tuple(short), tuple(long))
+
+
+def _linear_of(file: ModelFile, theta: float, factor: float) -> Rope:
+    stated = file.count("rope.scaling.original_context_length", 0)
+    original = original_context("linear", file.count("context_length"), factor, stated)
+    scaling = {"factor": factor, "original_max_position_embeddings": float(original)}
+    return Rope(theta, "linear", scaling)
 
 
 def _yarn_of(file: ModelFile, theta: float, factor: float) -> Rope:

@@ -88,7 +88,8 @@ def _rotation(file: ModelFile, read: Traits, architecture: Architecture) -> Trai
     dim, rope = rope_of(file, read["head_dim"], architecture)
     skips = architecture.skips
     ropes = tuple(None if skips and (at + 1) % skips == 0 else rope for at in range(layers))
-    return found | {"ropes": ropes, "rotary_dim": dim}
+    longest = rope.longest_text(read["max_context"])
+    return found | {"ropes": ropes, "rotary_dim": dim, "max_context": longest}
 
 
 def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Traits:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedec._support.scaled_context import scaled_context
 from edgedec.decoding.session import Rollback
 from edgedec.errors import SessionError
+from edgedec.gguf.vocabulary import ENDS, listed_ends
 from edgedec.runtimes.llamacpp.context import Context, cells_for
 from edgedec.runtimes.llamacpp.library import Weights, api
 
@@ -75,9 +78,31 @@ def _state_size(context: Context, tokens: list[int]) -> int:
 def eos_ids(weights: Weights) -> tuple[int, ...]:
     """Return all tokens that end a text or a turn."""
     vocab, ends = weights.vocab, api.llama_vocab_is_eog
-    found = {t for t in range(api.llama_vocab_n_tokens(vocab)) if ends(vocab, t)}
+    count = int(api.llama_vocab_n_tokens(vocab))
+    if listed := listed_ends(weights.text(ENDS), count):
+        return tuple(listed)
+    found = {t for t in range(count) if ends(vocab, t)}
     found |= {int(api.llama_vocab_eos(vocab)), int(api.llama_vocab_eot(vocab))}
     return tuple(sorted(token for token in found if token >= 0))
+
+
+def longest_text(weights: Weights) -> int:
+    """Return the tokens of the longest text, by the scaling of positions."""
+    stated = int(api.llama_model_n_ctx_train(weights.pointer))
+    scaling = f"{weights.text('general.architecture')}.rope.scaling."
+    factor, original = (
+        _number(weights.text(f"{scaling}{key}")) for key in ("factor", "original_context_length")
+    )
+    return scaled_context(weights.text(f"{scaling}type") or "none", stated, factor, original)
+
+
+def _number(value: str | None) -> float:
+    """Return a value of the file's metadata above 0, which llama.cpp writes as text, or 0."""
+    try:
+        found = float(value or 0)
+    except ValueError:
+        return 0.0
+    return found if 0 < found < math.inf else 0.0
 
 
 def first_padding(weights: Weights) -> int:

@@ -10,7 +10,14 @@ from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
 from edgedec.errors import StateError
 from edgedec.runtimes.llamacpp.check import shows_states
 from edgedec.runtimes.llamacpp.context import CHUNK, Context, Settings, head_rows
-from edgedec.runtimes.llamacpp.facts import Facts, eos_ids, fingerprint, first_padding, least_cells
+from edgedec.runtimes.llamacpp.facts import (
+    Facts,
+    eos_ids,
+    fingerprint,
+    first_padding,
+    least_cells,
+    longest_text,
+)
 from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api, has_states
 from edgedec.runtimes.llamacpp.taps import may_show
 
@@ -52,7 +59,7 @@ class LoadedWeights:
             name=weights.text("general.name") or file.stem,
             vocab_size=vocab_size,
             eos_ids=eos_ids(weights),
-            max_context=int(api.llama_model_n_ctx_train(pointer)),
+            max_context=longest_text(weights),
             kv_bytes_per_token=facts.kv_bytes_per_token,
             weight_bytes=int(api.llama_model_size(pointer)),
             threads=settings.threads,

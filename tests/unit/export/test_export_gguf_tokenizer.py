@@ -301,7 +301,7 @@ def test_added_tokens_of_both_kinds(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: setattr(t, "normalizer", normalizers.Lowercase()), "normalizer .Lowercase"),
+        (lambda t: setattr(t, "normalizer", normalizers.Lowercase()), "the normalizer Lowercase"),
         (lambda t: setattr(t, "pre_tokenizer", pre_tokenizers.Whitespace()), "does not have this"),
     ],
 )
