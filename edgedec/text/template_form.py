@@ -57,6 +57,7 @@ class Form:
         results: whether it takes messages of the role ``tool``; otherwise they are the user's.
         short_ids: whether it refuses ids of calls as the API writes them.
         declared: whether only its name says that it lists tools.
+        single: whether it refuses several calls of one message (Llama 3.1); each then has its own.
 
     """
 
@@ -69,6 +70,7 @@ class Form:
     results: bool = False
     short_ids: bool = False
     declared: bool = False
+    single: bool = False
 
     def shaped(
         self, talk: Sequence[Message], tools: Sequence[Message] | None
@@ -80,7 +82,7 @@ class Form:
             tools: as the API writes them.
 
         """
-        found = list(talk)
+        found = _one_by_one(talk) if self.single else list(talk)
         if self.calls is None or (tools and self.tools is None):
             found = described.with_spoken_results(described.with_spoken_calls(found))
         elif not self.results:
@@ -144,6 +146,33 @@ def _without_system(talk: Sequence[Message]) -> list[Message]:
         found[-1] = {**found[-1], "content": "\n\n".join([found[-1]["content"], *waiting])}
     elif waiting:
         found.append({"role": "user", "content": "\n\n".join(waiting)})
+    return found
+
+
+def _one_by_one(talk: Sequence[Message]) -> list[Message]:
+    """Return a conversation in which each call is a message, and its result follows it."""
+    found: list[Message] = []
+    for calls, results in _turns(talk):
+        left, ids = list(results), {one.get("id") for one in calls.get("tool_calls", ())}
+        for place, call in enumerate(calls.get("tool_calls", ())):
+            content = "" if place else calls["content"]
+            found.append({**calls, "content": content, "tool_calls": [call]})
+            own = [one for one in left if one.get("tool_call_id") == call.get("id")]
+            own = own or [one for one in left if one.get("tool_call_id") not in ids][:1]
+            found += own
+            left = [one for one in left if one not in own]
+        found += left if "tool_calls" in calls else [calls, *left]
+    return found
+
+
+def _turns(talk: Sequence[Message]) -> list[tuple[Message, list[Message]]]:
+    """Return the messages, each with the results that follow it."""
+    found: list[tuple[Message, list[Message]]] = []
+    for one in talk:
+        if one["role"] == "tool" and found:
+            found[-1][1].append(one)
+        else:
+            found.append((one, []))
     return found
 
 
