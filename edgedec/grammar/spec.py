@@ -3,6 +3,7 @@
 A JSON text is written on one line as Python's ``json.dumps`` writes it: ``{"a": 1, "b": [2, 3]}``.
 If white space were free, a small model might write nothing else; a schema asks for another form
 in ``x-guidance``, llguidance's own keyword: ``{"x-guidance": {"whitespace_flexible": true}}``.
+Objects are closed unless the schema says otherwise (``closing``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from edgedec._support.files import open_regular
 from edgedec.errors import InputError
+from edgedec.grammar.closing import closed
 
 JSON_SCHEMA, REGEX, GRAMMAR = "JSON schema", "regular expression", "grammar"
 # Larger ones are slow to compile: a list of 6,000 words takes a tenth of a second.
@@ -84,28 +86,37 @@ def json_schema(schema: object) -> Grammar:
         schema = {}
     if not isinstance(schema, Mapping):
         raise InputError(f"the JSON schema is {schema!r:.60}: expected an object")
+    return Grammar(JSON_SCHEMA, as_read(schema))
+
+
+def as_read(schema: Mapping[str, Any]) -> str:
+    """Return a JSON schema as it is read here, as JSON: closed, without unknown formats.
+
+    Raises:
+        InputError: it cannot be written as JSON, or is too complex.
+
+    """
     try:
-        source = json.dumps(without_unknown_formats(dict(schema)))
+        return json.dumps(closed(_without_unknown_formats(schema)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the JSON schema cannot be written as JSON: {error}") from None
-    return Grammar(JSON_SCHEMA, source)
 
 
-def without_unknown_formats(schema: Any) -> Any:
+def _without_unknown_formats(schema: Any) -> Any:
     """Return a JSON schema without formats that no grammar is known for.
 
     ``format`` is an annotation (JSON Schema 2020-12, Validation, 7.2.1): any text is allowed.
     """
     if isinstance(schema, list):
-        return [without_unknown_formats(one) for one in schema]
+        return [_without_unknown_formats(one) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
     found = {}
     for name, value in schema.items():
         if name in _NAMED and isinstance(value, Mapping):
-            found[name] = {key: without_unknown_formats(one) for key, one in value.items()}
+            found[name] = {key: _without_unknown_formats(one) for key, one in value.items()}
         elif name != "format" or not isinstance(value, str) or value in _FORMATS:
-            found[name] = value if name in _VALUES else without_unknown_formats(value)
+            found[name] = value if name in _VALUES else _without_unknown_formats(value)
     return found
 
 

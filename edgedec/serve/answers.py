@@ -60,8 +60,11 @@ class Writer:
             "model": name,
         }
         hidden = [name for name in NAMES if name in tokenizer.special_names]
-        self._calls = [Calls(parsed.tools, hidden) if parsed.tools else None for _ in parsed.works]
-        self._called = [0] * len(parsed.works)
+        pieces = parsed.stream and parsed.call_pieces
+        self._calls = [
+            Calls(parsed.tools, hidden, pieces=pieces) if parsed.tools else None
+            for _ in parsed.works
+        ]
         self._begun = [False] * len(parsed.works)
         self._lengths = [0] * len(parsed.works)
         self._echo = dict(enumerate(parsed.echo))  # those not given back yet
@@ -76,7 +79,7 @@ class Writer:
         calls = self._calls[choice]
         if calls is not None:
             text = calls.push(text)
-        called = self._new_calls(choice)
+        called = [] if calls is None else calls.deltas()
         if not (text or thinking or called or self._parsed.pieces or self._parsed.logprobs):
             return None
         chunk = self._chunk(choice, text, self._logprobs(choice, events), None)
@@ -106,7 +109,7 @@ class Writer:
             rest = calls.push(rest) + calls.finish()
         if rest:
             chunks.append(self._chunk(choice, rest, None, None))
-        if called := self._new_calls(choice):
+        if calls is not None and (called := calls.deltas()):
             chunk = self._chunk(choice, "", None, None)
             chunk["choices"][0]["delta"] = {"tool_calls": called}
             chunks.append(chunk)
@@ -114,13 +117,6 @@ class Writer:
         if self._chat:
             last["choices"][0]["delta"] = {}
         return [*chunks, {**last, "edgedec": figures(result)}]
-
-    def _new_calls(self, choice: int) -> list[Chunk]:
-        """Return the calls that no chunk has given yet."""
-        calls = self._calls[choice]
-        found = [] if calls is None else calls.found
-        begin, self._called[choice] = self._called[choice], len(found)
-        return [{"index": place, **call} for place, call in enumerate(found)][begin:]
 
     def usage(self) -> Chunk | None:
         """Return the chunk with the tokens of the whole request, if it was asked for."""
@@ -173,7 +169,7 @@ class Writer:
 
     def _reason(self, choice: int, result: Generation) -> str:
         calls = self._calls[choice]
-        if calls is not None and calls.found:
+        if calls is not None and calls.found and not calls.cut:
             return "tool_calls"
         return _REASONS.get(result.finish_reason, "length")
 

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from edgedec.serve.tools import Tools
+from edgedec.serve.unfolding import Unfolding
 from edgedec.text.described import CLOSE, OPEN
 from edgedec.text.thinking import CHANNEL, MESSAGE
 
@@ -45,24 +46,47 @@ class Calls:
     Args:
         tools: what may be called.
         hidden: special tokens' names, which are no text.
+        pieces: whether a call is found with its name, and its arguments grow.
 
     Attributes:
         found: the calls so far, as the API writes them.
+        cut: whether the text ended within the last one.
 
     """
 
-    def __init__(self, tools: Tools, hidden: Collection[str] = ()) -> None:
-        self._tools, self._hidden = tools, hidden
+    def __init__(self, tools: Tools, hidden: Collection[str] = (), *, pieces: bool = False) -> None:
+        self._tools, self._hidden, self._pieces = tools, hidden, pieces
         self._held, self._shown = "", False
         # Whether the text that is held begins a call, and whether another may follow unmarked.
         self._begun = self._goes_on = False
+        # Where the JSON that is held begins, what follows it, and how many of its calls are found.
+        self._behind, self._told = 0, 0
+        self._forced = pieces and tools.grammar is not None
+        self._following = Unfolding(tools.names) if self._forced else None
+        self._given: list[int] = []  # characters of arguments
         self.found: list[dict[str, Any]] = []
+        self.cut = False
+
+    def deltas(self) -> list[dict[str, Any]]:
+        """Return what is new about the calls since this was last asked, as the API writes it."""
+        new = []
+        for place in range(max(0, len(self._given) - 1), len(self.found)):
+            call, arguments = self.found[place], self.found[place]["function"]["arguments"]
+            if place == len(self._given):
+                new.append({"index": place, **call, "function": dict(call["function"])})
+                self._given.append(len(arguments))
+            elif more := arguments[self._given[place] :]:
+                new.append({"index": place, "function": {"arguments": more}})
+                self._given[place] = len(arguments)
+        return new
 
     def push(self, text: str) -> str:
         """Take text; return what cannot be part of a call."""
         self._held += text
-        if self._begun and not any(char in text for char in "]}<>"):
-            return ""
+        if self._begun or self._forced:
+            self._follow(text)
+            if self._forced or not any(char in text for char in "]}<>"):
+                return ""
         shown = self._read(final=False)
         if self._begun:
             return shown
@@ -75,6 +99,9 @@ class Calls:
 
     def finish(self) -> str:
         """Return the rest of the text; a whole text that is a call's JSON is a call."""
+        if self._forced and self._told:
+            self._end_following()
+            return ""
         shown = self._read(final=True)
         rest = self._held.strip()
         if not self._shown and not self.found and rest[:1] in ("{", "["):
@@ -93,9 +120,17 @@ class Calls:
             read = _read(self._held[begin:], closing, final=final)
             self._begun = read is None
             if read is None:
-                return shown + self._show(start)
+                self._behind = begin - start
+                shown += self._show(start)
+                self._follow("")
+                return shown
             length, calls = read
-            if self._take(calls):
+            told = self._told
+            if told and not length:  # the text has ended within the JSON
+                self._end_following()
+                return shown
+            self._following, self._told = None, 0
+            if self._take(calls[told:]) or told:
                 shown += self._show(start)
                 self._held = self._held[begin + length - start :]
                 self._goes_on = not closing
@@ -122,17 +157,47 @@ class Calls:
             self._goes_on = False
         return more
 
+    def _follow(self, text: str) -> None:
+        """Add what has come of the calls whose JSON is held, of which this is the latest."""
+        if not self._pieces:
+            return
+        if self._following is None:
+            head = _HEAD.match(self._held, self._behind)
+            assert head is not None, "it matches an empty text"
+            text = self._held[head.end() :]
+            if any(mark.startswith(text) for mark in NAMES) or text[0] not in "{[":
+                return  # it may be a part of the next mark
+            self._following = Unfolding(self._tools.names, head[1])
+        self._following.feed(text)
+        first = len(self.found) - self._told
+        begun = self._following.begun
+        for place in range(max(0, self._told - 1), len(begun)):
+            name, pieces = begun[place]
+            if place == self._told:
+                self._add(name, "")
+                self._told += 1
+            self.found[first + place]["function"]["arguments"] += "".join(pieces)
+            pieces.clear()
+
+    def _end_following(self) -> None:
+        """End in the middle of the JSON of calls, some of which are found."""
+        assert self._following is not None, "it has found them"
+        self.cut, self._held = self._following.complete < self._told, ""
+
     def _take(self, calls: list[_Call]) -> bool:
         if not calls or not all(name in self._tools.names for name, _ in calls):
             return False
         for name, arguments in calls:
             if not isinstance(arguments, str):
                 arguments = json.dumps(arguments, ensure_ascii=False)
-            function = {"name": name, "arguments": arguments}
-            self.found.append(
-                {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
-            )
+            self._add(name, arguments)
         return True
+
+    def _add(self, name: str, arguments: str) -> None:
+        function = {"name": name, "arguments": arguments}
+        self.found.append(
+            {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+        )
 
 
 def _read(text: str, closing: str, *, final: bool) -> tuple[int, list[_Call]] | None:

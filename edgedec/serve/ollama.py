@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -224,4 +225,4 @@ def _loaded(body: Body, empty: Chunk) -> ParsedRequest:
 
 def _translated(parsed: ParsedRequest, body: Body) -> ParsedRequest:
     parsed.ignored.extend(body.ignored)
-    return parsed
+    return replace(parsed, call_pieces=False)  # its arguments are objects

@@ -36,6 +36,7 @@ class ParsedRequest:
         usage: whether a stream ends with the number of tokens used.
         pieces: whether each token's text and source is given.
         tools: functions that a chat model may call; None without any.
+        call_pieces: whether a stream has the arguments of calls as they come.
         logprobs: whether log probabilities are given.
         chat: whether the texts are answers in a conversation.
         echo: texts given back in front of those of ``works``; none unless asked for.
@@ -54,6 +55,7 @@ class ParsedRequest:
     echo: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     answer: dict[str, Any] | None = None
+    call_pieces: bool = True
 
 
 def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgedec.grammar.llg import JSON_STYLE
-from edgedec.grammar.spec import without_unknown_formats
+from edgedec.grammar.spec import as_read
 from edgedec.serve.body import Body
 from edgedec.serve.errors import refused
 
@@ -73,7 +73,7 @@ def call_of(schemas: Mapping[str, Any]) -> str:
         schemas: of the arguments, by function; None is any object.
 
     Raises:
-        ApiError: one is not a JSON schema.
+        ApiError, InputError: one is not a JSON schema.
 
     """
     rules = ["start: " + " | ".join(f"call_{place}" for place in range(len(schemas)))]
@@ -82,10 +82,9 @@ def call_of(schemas: Mapping[str, Any]) -> str:
             raise refused("tools", "parameters as a JSON schema", schema)
         begin = json.dumps('{"name": ' + json.dumps(name) + ', "arguments": ', ensure_ascii=False)
         rules.append(f'call_{place}: {begin} arguments_{place} "}}"')
-        own = without_unknown_formats(schema or {})
-        schema = {"type": "object", "x-guidance": JSON_STYLE, **own}
+        own = as_read({"type": "object", "x-guidance": JSON_STYLE, **(schema or {})})
         # Two colons and an equals sign would make it another notation.
-        rules.append(f"arguments_{place}: %json " + json.dumps(schema).replace("::=", ":\\u003a="))
+        rules.append(f"arguments_{place}: %json " + own.replace("::=", ":\\u003a="))
     return "\n".join(rules) + "\n"
 
 

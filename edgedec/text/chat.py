@@ -205,13 +205,14 @@ class ChatTemplate:
         """Return the form of one conversation, and the parts that it leaves out."""
         form, shape = self._form(talk, tools), (template_form.shape_of(talk), bool(tools))
         if shape not in self._left_out:
-            tried = (
-                form,
-                dataclasses.replace(form, system=False),
-            )  # for system messages in between
+            tried = [form]
+            if any(one["role"] == "system" for one in talk):  # which may stand in between
+                tried.append(dataclasses.replace(form, system=False))
+            if any(len(one.get("tool_calls", ())) > 1 for one in talk):
+                tried += [dataclasses.replace(one, single=True) for one in tried]
             found = [
                 (one, template_form.left_out(self._tried, one, talk, tools=bool(tools)))
-                for one in tried[: 1 + any(one["role"] == "system" for one in talk)]
+                for one in tried
             ]
             taken = [(one, lost) for one, lost in found if lost is not None]
             if len(self._left_out) >= _SHAPES:

@@ -55,9 +55,9 @@ class Form:
         calls: arguments as ``OBJECT`` or ``TEXT``; None: calls become text.
         nothing: fields of a message of calls alone, one of ``NOTHING``.
         results: whether it takes messages of the role ``tool``; otherwise they are the user's.
-        single: whether a message takes one call at most; the next follows its result.
         short_ids: whether it refuses ids of calls as the API writes them.
         declared: whether only its name says that it lists tools.
+        single: whether it refuses several calls of one message (Llama 3.1); each then has its own.
 
     """
 
@@ -68,9 +68,9 @@ class Form:
     calls: str | None = None
     nothing: dict[str, Any] = dataclasses.field(default_factory=lambda: NOTHING[0])
     results: bool = False
-    single: bool = False
     short_ids: bool = False
     declared: bool = False
+    single: bool = False
 
     def shaped(
         self, talk: Sequence[Message], tools: Sequence[Message] | None
@@ -83,6 +83,8 @@ class Form:
 
         """
         found = _with_ids(talk)
+        if self.single:
+            found = _one_by_one(found)
         if self.calls is None or (tools and self.tools is None):
             found = described.with_spoken_results(described.with_spoken_calls(found))
         elif not self.results:
@@ -91,8 +93,6 @@ class Form:
             found, tools = self._listed(found, tools)
         if not self.system:
             found = _without_system(found)
-        if self.single:
-            found = _one_call_each(found)
         ids = itertools.count(1)
         numbers: dict[str, str] = {}
         for one in found if self.short_ids else ():
@@ -163,26 +163,6 @@ def _with_ids(talk: Sequence[Message]) -> list[Message]:
     return found
 
 
-def _one_call_each(talk: Sequence[Message]) -> list[Message]:
-    """Return a conversation whose messages have one call each, with its result after it."""
-    found: list[Message] = []
-    results = {one.get("tool_call_id"): one for one in talk if one["role"] == "tool"}
-    moved = set[str]()
-    for one in talk:
-        calls = one.get("tool_calls") or ()
-        if len(calls) < 2:
-            if one["role"] != "tool" or one.get("tool_call_id") not in moved:
-                found.append(one)
-            continue
-        for number, call in enumerate(calls):
-            content = "" if number else one["content"]
-            found.append({**one, "content": content, "tool_calls": [call]})
-            if call["id"] in results:
-                found.append(results[call["id"]])
-                moved.add(call["id"])
-    return found
-
-
 def _without_system(talk: Sequence[Message]) -> list[Message]:
     """Return a conversation whose system messages join the user's next one, or the one before."""
     found: list[Message] = []
@@ -199,6 +179,33 @@ def _without_system(talk: Sequence[Message]) -> list[Message]:
         found[-1] = {**found[-1], "content": "\n\n".join([found[-1]["content"], *waiting])}
     elif waiting:
         found.append({"role": "user", "content": "\n\n".join(waiting)})
+    return found
+
+
+def _one_by_one(talk: Sequence[Message]) -> list[Message]:
+    """Return a conversation in which each call is a message, and its result follows it."""
+    found: list[Message] = []
+    for calls, results in _turns(talk):
+        left, ids = list(results), {one.get("id") for one in calls.get("tool_calls", ())}
+        for place, call in enumerate(calls.get("tool_calls", ())):
+            content = "" if place else calls["content"]
+            found.append({**calls, "content": content, "tool_calls": [call]})
+            own = [one for one in left if one.get("tool_call_id") == call.get("id")]
+            own = own or [one for one in left if one.get("tool_call_id") not in ids][:1]
+            found += own
+            left = [one for one in left if one not in own]
+        found += left if "tool_calls" in calls else [calls, *left]
+    return found
+
+
+def _turns(talk: Sequence[Message]) -> list[tuple[Message, list[Message]]]:
+    """Return the messages, each with the results that follow it."""
+    found: list[tuple[Message, list[Message]]] = []
+    for one in talk:
+        if one["role"] == "tool" and found:
+            found[-1][1].append(one)
+        else:
+            found.append((one, []))
     return found
 
 
@@ -255,9 +262,6 @@ def _with_calls(ask: Ask, form: Form) -> Form:
             if parts == form.parts:
                 continue  # as parts, then
             tried = dataclasses.replace(tried, results=False, parts=form.parts)
-        several = ask(*tried.shaped(_calling("2nd"), tools))
-        if "2nd" not in several or _VALUE not in several:
-            tried = dataclasses.replace(tried, single=True)
         # Python's own spelling of an object, or a text within a text, is not what was trained.
         if f"'{_KEY}'" not in text and f'\\"{_KEY}' not in text:
             return tried
@@ -269,18 +273,14 @@ def _talk(*roles: str) -> list[Message]:
     return [{"role": role, "content": f"zq{at}{role}"} for at, role in enumerate(roles)]
 
 
-def _calling(*more: str) -> list[Message]:
-    """Return a conversation with a call, and with more of one message by their values."""
-    calls = [
-        {"id": f"{_IDS[0]}{number or ''}", "type": "function",
-         "function": {"name": _NAME, "arguments": {_KEY: value}}}
-        for number, value in enumerate((_VALUE, *more))
-    ]  # fmt: skip
-    results = [
-        {"role": "tool", "content": _RESULT, "tool_call_id": call["id"], "name": _NAME}
-        for call in calls
+def _calling() -> list[Message]:
+    call = {"id": _IDS[0], "type": "function",
+            "function": {"name": _NAME, "arguments": {_KEY: _VALUE}}}  # fmt: skip
+    return [
+        *_talk("user"),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": _RESULT, "tool_call_id": _IDS[0], "name": _NAME},
     ]
-    return [*_talk("user"), {"role": "assistant", "content": "", "tool_calls": calls}, *results]
 
 
 def arrives(ask: Ask, form: Form) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import select
 import signal
+import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +20,12 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 
 import httpx
 from balancers import BALANCERS, balancing, file_of, program
+from held_streams import holding
 from many_clients import CUT, REFUSED, WHOLE, Asked, Clients
 from serving import Server, serving
-from waiting import until
+from waiting import LIMIT_S, until
+
+from edgedec import Pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 CLIENTS, EACH, TOKENS = 200, 1, 40
@@ -212,27 +218,56 @@ def test_a_conversation_stays_on_a_server_that_has_its_beginning(
 
 
 def test_each_token_comes_at_once(balancer: str, tmp_path: Path) -> None:
-    """The first ones while the server writes the others; the control gathers them all."""
-    held = (
+    """The first ones come while the server holds the others; the control gathers them all."""
+    gathers = (
         "proxy_ignore_headers X-Accel-Buffering; proxy_buffer_size 1m; proxy_buffers 8 1m;"
         "proxy_busy_buffers_size 2m;"
     )
     # Both are nginx's defaults.
-    gathers = file_of(balancer).replace("proxy_buffering off;", held)
-    gathers = gathers.replace("proxy_http_version 1.1;", "")
-    body = {"prompt": "x", "max_tokens": 900, "temperature": 0, "stream": True}
-    with two_servers() as servers:
-        for file, writes in ((file_of(balancer), 1), (gathers, 0)):
-            if file == gathers and balancer == "haproxy":
+    careless = file_of(balancer).replace("proxy_buffering off;", gathers)
+    careless = careless.replace("proxy_http_version 1.1;", "")
+    asked = json.dumps({"prompt": "x", "max_tokens": 900, "temperature": 0, "stream": True})
+    with Pipeline.open("demo", plan="none", threads=1) as pipeline:
+        for file in (file_of(balancer), careless):
+            if file == careless and balancer == "haproxy":
                 continue  # has no such setting
-            folder = tmp_path / str(writes)
+            folder = tmp_path / str(file == careless)
             folder.mkdir()
             with (
-                balancing(balancer, addresses(servers), folder, file) as url,
-                httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as answer,
+                holding(pipeline) as (held, address),
+                balancing(balancer, (address, address), folder, file) as url,
+                socket.create_connection(_parts(url), timeout=LIMIT_S) as client,
             ):
-                lines = (line for line in answer.iter_lines() if line)
-                assert all(next(lines).startswith("data: ") for _ in range(10))
-                running = sum(one.figure("edgedec_running_requests") for one in servers)
-                assert running == writes
-                assert list(lines)[-1] == "data: [DONE]"
+                client.sendall(_post(url, asked))
+                came = b""
+                if file == careless:
+                    assert held.holding.wait(LIMIT_S)
+                    # nginx has one thread: once it has answered these, it has read the first piece.
+                    assert all(httpx.get(f"{url}/livez").is_success for _ in range(4))
+                    assert select.select([client], [], [], 0)[0] == []
+                else:
+                    while b"data: " not in came:
+                        came += _received(client)
+                assert held.holding.wait(LIMIT_S)
+                held.go_on.set()
+                while b"data: [DONE]" not in came:
+                    came += _received(client)
+
+
+def _parts(url: str) -> tuple[str, int]:
+    host, port = url.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def _post(url: str, body: str) -> bytes:
+    return (
+        f"POST /v1/completions HTTP/1.1\r\nHost: {url.removeprefix('http://')}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def _received(client: socket.socket) -> bytes:
+    """What comes next; the end of the connection is an error."""
+    found = client.recv(1 << 16)
+    assert found, "the connection has ended"
+    return found

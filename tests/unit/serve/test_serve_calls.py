@@ -34,35 +34,37 @@ def read(text: str, size: int) -> tuple[str, list[tuple[str, Any]], list[int]]:
     return shown, [(one["name"], json.loads(one["arguments"])) for one in given], counts
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
-@pytest.mark.parametrize(
-    ("text", "shown", "found"),
-    [
-        (f"I look. <tool_call>\n{NAMED}\n</tool_call>", "I look. ", FIRST),
-        (f"<tool_call>{NAMED}</tool_call><tool_call>{OTHER}</tool_call>", "", BOTH),
-        (f"<|tool_call|>[{NAMED}, {OTHER}]", "", BOTH),
-        (f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", FIRST),
-        (f"[TOOL_CALLS][{NAMED}, {OTHER}]", "", BOTH),
-        (f"[TOOL_CALLS]weather[ARGS]{json.dumps(OSLO)}[TOOL_CALLS]stop[ARGS]{json.dumps(ROME)}",
-         "", BOTH),
-        (f"[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{json.dumps(OSLO)}", "", FIRST),
-        (f"[TOOL_CALLS]weather{json.dumps(OSLO)}", "", FIRST),
-        (f"<|python_tag|>{LLAMA}", "", FIRST),
-        (f"<|python_tag|>{LLAMA}; {OTHER}", "", BOTH),
-        (LLAMA, "", FIRST),
-        (f"[{NAMED}, {OTHER}]", "", BOTH),
-        (f"<tool_call>{NAMED}", "", FIRST),  # ended by its end-of-text token
-        # What is no call is text, without marks that are special tokens.
-        ("<tool_call>no JSON</tool_call> so", "<tool_call>no JSON</tool_call> so", []),
-        ('<tool_call>{"name": "else"}</tool_call>', '<tool_call>{"name": "else"}</tool_call>', []),
-        ("<|python_tag|>import os", "import os", []),
-        ("[TOOL_CALLS]else[ARGS]{}", "else{}", []),
-        ("a < b, c [1], <tool", "a < b, c [1], <tool", []),
-        (f"Write {NAMED}", f"Write {NAMED}", []),
-        ('{"name": "weather"', '{"name": "weather"', []),
-        ("[1, 2]", "[1, 2]", []),
-    ],
-)  # fmt: skip
+# Text of a model, what of it is shown, and the calls in it.
+DIALECTS: list[tuple[str, str, list[Any]]] = [
+    (f"I look. <tool_call>\n{NAMED}\n</tool_call>", "I look. ", FIRST),
+    (f"<tool_call>{NAMED}</tool_call><tool_call>{OTHER}</tool_call>", "", BOTH),
+    (f"<|tool_call|>[{NAMED}, {OTHER}]", "", BOTH),
+    (f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", FIRST),
+    (f"[TOOL_CALLS][{NAMED}, {OTHER}]", "", BOTH),
+    (f"[TOOL_CALLS]weather[ARGS]{json.dumps(OSLO)}[TOOL_CALLS]stop[ARGS]{json.dumps(ROME)}",
+     "", BOTH),
+    (f"[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{json.dumps(OSLO)}", "", FIRST),
+    (f"[TOOL_CALLS]weather{json.dumps(OSLO)}", "", FIRST),
+    (f"<|python_tag|>{LLAMA}", "", FIRST),
+    (f"<|python_tag|>{LLAMA}; {OTHER}", "", BOTH),
+    (LLAMA, "", FIRST),
+    (f"[{NAMED}, {OTHER}]", "", BOTH),
+    (f"<tool_call>{NAMED}", "", FIRST),  # ended by its end-of-text token
+    # What is no call is text, without marks that are special tokens.
+    ("<tool_call>no JSON</tool_call> so", "<tool_call>no JSON</tool_call> so", []),
+    ('<tool_call>{"name": "else"}</tool_call>', '<tool_call>{"name": "else"}</tool_call>', []),
+    ("<|python_tag|>import os", "import os", []),
+    ("[TOOL_CALLS]else[ARGS]{}", "else{}", []),
+    ("a < b, c [1], <tool", "a < b, c [1], <tool", []),
+    (f"Write {NAMED}", f"Write {NAMED}", []),
+    ('{"name": "weather"', '{"name": "weather"', []),
+    ("[1, 2]", "[1, 2]", []),
+]  # fmt: skip
+SIZES = [1, 2, 7, 1000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("text", "shown", "found"), DIALECTS)
 def test_dialects(text: str, shown: str, found: list[Any], size: int) -> None:
     assert read(text, size)[:2] == (shown, found)
 
@@ -85,3 +87,104 @@ def test_a_call_is_found_as_soon_as_it_ends() -> None:
 def test_every_mark_is_shown_to_what_reads_calls() -> None:
     assert {"<tool_call>", "<|tool_call|>", "[TOOL_CALLS]", "<|python_tag|>", "<|channel|>",
             "[ARGS]", "[CALL_ID]", "</tool_call>", "<|/tool_call|>"} == set(NAMES)  # fmt: skip
+
+
+def in_deltas(text: str, size: int, forced: bool = False) -> tuple[str, list[list[str]], Calls]:
+    """The text around the calls, and of each its name and the pieces of its arguments."""
+    tools = Tools([], frozenset({"weather", "stop"}), "a grammar" if forced else None)
+    calls = Calls(tools, HIDDEN, pieces=True)
+    shown, parts = "", list[list[str]]()
+    for start in [*range(0, len(text), size), None]:
+        shown += calls.finish() if start is None else calls.push(text[start : start + size])
+        for delta in calls.deltas():
+            function = delta["function"]
+            if delta["index"] == len(parts):
+                assert delta["id"].startswith("call_")
+                assert delta["type"] == "function"
+                parts.append([function["name"]])
+            assert delta["index"] == len(parts) - 1
+            assert ("id" in delta) == ("name" in function)
+            parts[-1].append(function["arguments"])
+    return shown, parts, calls
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("text", "shown", "found"), DIALECTS)
+def test_deltas_are_the_same_calls(text: str, shown: str, found: list[Any], size: int) -> None:
+    seen, parts, calls = in_deltas(text, size)
+    assert (seen, calls.cut) == (shown, False)
+    assert [(name, json.loads("".join(pieces))) for name, *pieces in parts] == found
+
+
+STREAMED = [
+    text for text, _, found in DIALECTS if found and text not in (LLAMA, f"[{NAMED}, {OTHER}]")
+]
+
+
+@pytest.mark.parametrize("text", STREAMED)
+def test_arguments_come_in_pieces(text: str) -> None:
+    """The control: pieces of the whole text, or of JSON that may still be text, give one each."""
+    _, parts, _ = in_deltas(text, 1)
+    assert all(len(pieces) > 5 for _, *pieces in parts)
+    for whole, size in ((text, len(text)), (LLAMA, 1)):
+        _, parts, _ = in_deltas(whole, size)
+        assert all(len(pieces) == 1 for _, *pieces in parts)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_forced_call_comes_in_pieces(size: int) -> None:
+    shown, parts, calls = in_deltas(NAMED, size, forced=True)
+    assert (shown, calls.cut, len(parts)) == ("", False, 1)
+    assert len(parts[0]) > (5 if size == 1 else 1)
+    assert json.loads("".join(parts[0][1:])) == OSLO
+    # Cut before its name it is text, and later a part of a call.
+    assert in_deltas(NAMED[:12], size, forced=True)[:2] == (NAMED[:12], [])
+    shown, parts, calls = in_deltas(NAMED[:-4], size, forced=True)
+    assert (shown, calls.cut) == ("", True)
+    assert "".join(parts[0][1:]) == json.dumps(OSLO)[:-3]
+
+
+LATE = [
+    '{"arguments": {"a": 1}, "name": "weather"}',
+    '{"name": "weather", "arguments": "{\\"a\\": 1}"}',
+    '{"type": "function", "function": {"name": "weather", "arguments": {"a": 1}}}',
+]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("call", LATE)
+def test_what_is_not_known_before_the_end_comes_then(call: str, size: int) -> None:
+    for text in (f"<tool_call>{call}</tool_call>", f"[TOOL_CALLS][{call}, {NAMED}]"):
+        _, parts, _ = in_deltas(text, size)
+        assert next((name, *map(json.loads, pieces)) for name, *pieces in parts) == (
+            "weather",
+            {"a": 1},
+        )
+        assert len(parts) == (2 if "[TOOL" in text else 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a": "\\\\"}', '{"a": "\\"}{"}', '{"arguments": {"name": "stop"}}', '{"a": [{}, "]"]}', "{}",
+     '{"a": "\\u00e9</tool_call>"}'],
+)  # fmt: skip
+def test_strings_and_braces(arguments: str, size: int) -> None:
+    text = f'<tool_call>{{"id": "x{{", "name": "weather", "arguments": {arguments}}}</tool_call> so'
+    shown, parts, _ = in_deltas(text, size)
+    assert shown == " so"
+    found = ["".join(pieces) for _, *pieces in parts]
+    assert [json.loads(one) for one in found] == [json.loads(arguments)]
+    assert found == [arguments] or size == 1000  # it is written anew where all comes at once
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_text_that_ends_within_arguments(size: int) -> None:
+    text = f"I look. <tool_call>{NAMED}"
+    for end in range(text.index("Oslo"), len(text)):
+        shown, parts, calls = in_deltas(text[:end], size)
+        assert shown == "I look. "
+        assert calls.cut == (end < len(text) - 1)
+        ((name, *pieces),) = parts
+        assert name == "weather"
+        assert json.dumps(OSLO).startswith("".join(pieces))

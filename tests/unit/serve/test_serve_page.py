@@ -15,6 +15,7 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 from browser import Browser
 from served_page import IDLE, SCRIPTED, TEXT, choose, opened, say
 from serving import Server
+from waiting import until
 
 pytestmark = pytest.mark.chromium
 
@@ -57,10 +58,7 @@ def test_stop_ends_the_text_on_the_server_too(window: Browser, server: Server) -
     page.run("document.getElementById('stop').click()")
     page.wait(IDLE)
     page.wait("1")
-    for _ in range(50):
-        if server.figure("edgedec_running_requests") == 0:
-            break
-    assert server.figure("edgedec_running_requests") == 0
+    until(lambda: server.figure("edgedec_running_requests") == 0)
 
 
 def test_an_answer_goes_on_and_a_cut_one_says_how(window: Browser, server: Server) -> None:

@@ -293,3 +293,36 @@ def test_what_a_template_depends_on_is_tried() -> None:
 )  # fmt: skip
 def test_marks_of_thinking_are_those_that_it_writes_or_takes_out(source: str, marks: bool) -> None:
     assert ChatTemplate(source).marks("<think>", "</think>") is marks
+
+
+# Llama 3.1 takes one call in a message, and refuses more.
+ONE_CALL = refusing("m.tool_calls and m.tool_calls | length != 1")
+
+
+@pytest.mark.parametrize("results", [("1", "2"), ("2", "1")])
+@pytest.mark.parametrize("said", ["", "I look."])
+def test_several_calls_of_a_message_become_several_messages(
+    results: tuple[str, str], said: str
+) -> None:
+    calls = [
+        {"id": key, "type": "function", "function": {"name": "f", "arguments": {"at": key}}}
+        for key in ("1", "2")
+    ]
+    talk = [
+        USER,
+        {"role": "assistant", "content": said, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": key, "content": f"R{key}"} for key in results),
+        USER,
+    ]
+    source = CALLS.replace("CALL", "{{ m.content or '' }}<C>{{ f.name }}{{ f.arguments | tojson }}")
+    first, second = said + '<C>f{"at": "1"}', '<C>f{"at": "2"}'
+    in_turn = f"<user>Hi{first}<tool>R1{second}<tool>R2<user>Hi"
+    assert rendered(ONE_CALL + source, talk) == in_turn
+    if not said:  # the control: a template that takes several has them in one
+        both = "".join(f"<tool>R{key}" for key in results)
+        assert rendered(source, talk) == f"<user>Hi{first}{second}{both}<user>Hi"
+    second_alone = [*talk[:2], {"role": "tool", "tool_call_id": "2", "content": "R2"}, USER]
+    text = f"<user>Hi{first}{second}<tool>R2<user>Hi"
+    assert rendered(ONE_CALL + source, second_alone) == text
+    unanswered = [*talk[:2], USER]
+    assert rendered(ONE_CALL + source, unanswered) == f"<user>Hi{first}{second}<user>Hi"
