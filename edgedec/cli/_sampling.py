@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from contextlib import suppress
@@ -119,6 +120,18 @@ THINK = [
 HIDE = click.option("--hide-thinking", is_flag=True,
                     help="Do not print the thinking; by default it goes to standard "
                     "error.")  # fmt: skip
+
+
+@functools.cache
+def parameters() -> dict[str, click.Parameter]:
+    """Return the options of a text by their names in Python, for values given elsewhere."""
+
+    def holder() -> None:
+        """Takes the options."""
+
+    for option in reversed([ANSWER_LENGTH, *SAMPLE, *THINK]):
+        option(holder)
+    return {str(one.name): one for one in click.command()(holder).params}
 
 
 def note_system(model: str, system: str | None) -> None:
