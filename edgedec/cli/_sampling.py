@@ -134,6 +134,18 @@ def parameters() -> dict[str, click.Parameter]:
     return {str(one.name): one for one in click.command()(holder).params}
 
 
+def parsed(name: str, text: str) -> Any:
+    """Return the value of one of ``parameters`` as Python has it; BadParameter if it is none.
+
+    One that may be repeated is given once.
+    """
+    parameter, context = parameters()[name], click.Context(click.Command("set"))
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return click.BOOL.convert(text, parameter, context)
+    value = parameter.type_cast_value(context, [text] if parameter.multiple else text)
+    return dict(value) if name == "logit_bias" else value
+
+
 def note_system(model: str, system: str | None) -> None:
     """Say what a system message does to the demo, which is no assistant."""
     from edgedec._support.model_path import DEMO

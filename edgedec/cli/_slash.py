@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -157,22 +157,13 @@ def _set(talk: Talk, rest: str) -> None:
                  f" drafter, {', '.join(known)}")  # fmt: skip
         return
     try:
-        value = _value(known[name], text) if text else talk.at_start(name)
+        value = _sampling.parsed(name, text) if text else talk.at_start(name)
         talk.change(**{name: value})
     except (InputError, click.BadParameter) as error:
         told = error.message if isinstance(error, click.BadParameter) else str(error)
         note(f"/set {name}: {told}")
     else:
         note(f"{name} {text} from here on" if text else f"{name} as at the start")
-
-
-def _value(parameter: click.Parameter, text: str) -> Any:
-    """Return the value of an option; of one that may be repeated, given once."""
-    context = click.Context(click.Command("set"))
-    if isinstance(parameter, click.Option) and parameter.is_flag:
-        return click.BOOL.convert(text, parameter, context)
-    value = parameter.type_cast_value(context, [text] if parameter.multiple else text)
-    return dict(value) if parameter.name == "logit_bias" else value
 
 
 def _show(talk: Talk, rest: str) -> None:

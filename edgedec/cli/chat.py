@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _conversation, _help, _library, _model, _options, _sampling
+from edgedec.cli import _config, _conversation, _help, _library, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk
 from edgedec.cli._terminal import note
@@ -73,6 +73,8 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     edgedec chat ./qwen --system "Answer in one sentence." --temperature 0.7
     edgedec chat ./qwen --session monday.chat
     """  # fmt: skip
+    if bundle == DEMO:  # which follows no instructions
+        system = _config.typed("system", system)
     _sampling.generate_options(chosen)  # wrong ones are reported before a model is loaded
     _sampling.note_system(bundle, system)
     path = _library.path(bundle, chosen["format"])
@@ -100,18 +102,21 @@ def converse(
     from edgedec.cli import _prompt
     from edgedec.pipeline import Pipeline
 
+    typed = _config.typed("system", system)
     with Pipeline.open(path, opening) as pipeline:
         if pipeline.tokenizer.chat_template is None:
             completes = True
-            if not sys.stdin.isatty() or session is not None or system is not None:
+            if not sys.stdin.isatty() or session is not None or typed is not None:
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
             note(f"{title} has no chat template")
         own = None if completes else pipeline.sampling
         options = _sampling.generate_options(chosen, own)
         if completes or path == DEMO:  # which was trained on code and ends no answer
             options = _sampling.as_text(options)
-        conversation = Conversation(system)
+        conversation = Conversation(typed)
         with _conversation.opened(session, pipeline, conversation) as file:
+            if system is not None and not len(conversation):
+                conversation.instruct(system)
             about = _banner(title, pipeline)
             talk = Talk(pipeline, options, conversation, file, completes=completes, about=about)
             talk.hides_thinking = chosen["hide_thinking"]

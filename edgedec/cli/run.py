@@ -82,6 +82,8 @@ def command(
     cat script.py | edgedec run demo
     """  # fmt: skip
     model, prompt = _meant(words, named)
+    if raw or model == DEMO:  # which follows no instructions
+        system = _config.typed("system", system)
     wish = _library.wish(chosen)
     options = _sampling.generate_options(chosen)
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
@@ -101,7 +103,7 @@ def command(
     check_prompt(target, opening, text)
     with Pipeline.open(target, opening) as pipeline:
         if session is not None:
-            _continue(pipeline, chosen, text, Conversation(system), session, as_json=as_json)
+            _continue(pipeline, chosen, text, system, session, as_json=as_json)
         else:
             _answer(pipeline, chosen, text, system, plain=raw or completes, as_json=as_json)
 
@@ -119,7 +121,8 @@ def _answer(
     from edgedec.cli import _output
     from edgedec.cli.generate import user, with_system
 
-    raw = plain or (system is None and pipeline.tokenizer.chat_template is None)
+    needs_template = _config.typed("system", system) is not None
+    raw = plain or (pipeline.tokenizer.chat_template is None and not needs_template)
     options = _options_of(chosen, pipeline, raw=raw)
     if raw:
         stream = pipeline.stream(text, options)
@@ -133,7 +136,7 @@ def _continue(
     pipeline: Pipeline,
     chosen: dict[str, Any],
     text: str,
-    conversation: Conversation,
+    system: str | None,
     session: Path,
     *,
     as_json: bool,
@@ -141,8 +144,11 @@ def _continue(
     """Print the answer to the next message of the conversation in a file, and keep both there."""
     from edgedec.cli import _output
 
+    conversation = Conversation(_config.typed("system", system))
     with _conversation.opened(session, pipeline, conversation) as file:
         assert file is not None, "a path was given"
+        if system is not None and not len(conversation):
+            conversation.instruct(system)
         conversation.waiting = text
         options = _options_of(chosen, pipeline, raw=False)
         stream = pipeline.chat(conversation.messages, options)
