@@ -67,9 +67,9 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -f $(BIN)/python; \
 	  echo "$(PYTHON) could not make an environment (on Debian: apt install python3-venv)" >&2; exit 2; }
 
-# The install is editable: setuptools maps the one name `edgedec` to the folder edgedec/, whose
-# three symlinks lead to export/, runtimes/ and models/. New modules and new sub-packages are seen
-# at once, and no bare `export`, `runtimes` or `models` becomes importable from elsewhere.
+# The install is editable: src/ is put on the path. Its one symlink leads to edgedec/, whose three
+# lead to export/, runtimes/ and models/. New modules and new sub-packages are seen at once, and no
+# bare `export`, `runtimes` or `models` becomes importable from elsewhere.
 # With what README's commands need: it converts, fetches and serves models.
 $(USE): pyproject.toml | $(BIN)/python
 	@echo "Installing edgedec (once)"
@@ -185,4 +185,4 @@ train-demo: $(REFERENCE)
 
 # build/ itself stays: the recipe keeps the checkpoints of a training run there.
 clean:
-	rm -rf build/lib build/bdist.* android_demo/build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build/lib build/bdist.* android_demo/build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

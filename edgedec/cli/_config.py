@@ -31,13 +31,35 @@ def _memory(value: Any) -> bool:
     return _text(value) or (type(value) is int and value >= FEW_BYTES)
 
 
-# Settings by name: a description, and a check of the value.
+def _of_texts(name: str) -> tuple[str, Callable[[Any], bool]]:
+    """Return the setting of an option that a number gives, checked as the option is."""
+
+    def fits(value: Any) -> bool:
+        from edgedec.generation.keywords import with_changes
+        from edgedec.generation.options import GenerateOptions
+
+        if type(value) not in (int, float):
+            return False
+        with_changes(GenerateOptions(), {name: value})
+        return True
+
+    return f"--{name.replace('_', '-')}, a number", fits
+
+
+# Options of a text that are settings, by their names in Python.
+_NUMBERS = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "seed", "max_new_tokens",
+)  # fmt: skip
+# Settings by name: a description, and a check of the value, which may raise InputError.
 SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model": ("the default model, such as demo or a name in the library", _text),
     "draft": ("--draft", _text),
     "drafter": ("--drafter", _text),
     "threads": ("--threads, 1 to 1024", _threads),
     "memory": ('--memory, such as "2GB" or "auto"', _memory),
+    "system": ("--system, for run and chat", _text),
+    **{name: _of_texts(name) for name in _NUMBERS},
 }
 
 
@@ -89,7 +111,11 @@ def change(name: str, value: str | None) -> Any:
 
 def _typed(name: str, value: str) -> Any:
     """Return a value of the command line as TOML has it."""
-    given = int(value) if name == "threads" and value.isdecimal() else value
+    from edgedec.cli import _sampling
+
+    given: Any = int(value) if name == "threads" and value.isdecimal() else value
+    if name in _NUMBERS:
+        given = _sampling.parsed(name, value)
     _check("edgedec config", name, given)
     return given
 
@@ -138,13 +164,18 @@ def _check(file: str, name: str, value: Any) -> None:
         known = f"did you mean {near[0]}?" if near else f"expected {', '.join(SETTINGS)}"
         raise InputError(f"{file}: no setting {one_line(name)}: {known}")
     what, fits = SETTINGS[name]
-    if not fits(value):
+    try:
+        fitting = fits(value)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+    if not fitting:
         raise InputError(f"{file}: {name} is {one_line(repr(value))}, expected {what}")
 
 
-def options() -> dict[str, Any]:
-    """Return the defaults of options, as click takes them.
+def options(command: str) -> dict[str, Any]:
+    """Return the defaults of a command's options, as click takes them.
 
+    A system message is for commands that answer: ``generate`` would no longer continue its prompt.
     A drafter's name as ``draft``, as before there was a setting ``drafter``, is given as that.
 
     Raises:
@@ -156,7 +187,8 @@ def options() -> dict[str, Any]:
     from edgedec.errors import InputError
     from edgedec.loading.former import names_drafter
 
-    found = {name: value for name, value in read().items() if name != "model"}
+    others = ("model", "system") if command == "generate" else ("model",)
+    found = {name: value for name, value in read().items() if name not in others}
     if names_drafter(found.get("draft")):
         draft = found.pop("draft")
         drafter = found.setdefault("drafter", draft)
@@ -186,3 +218,9 @@ def settled(draft: Any, drafter: str | None) -> tuple[Any, str | None]:
     if not together and sources == (ParameterSource.DEFAULT_MAP, ParameterSource.COMMANDLINE):
         return None, drafter
     return draft, drafter
+
+
+def typed(name: str, value: Any) -> Any:
+    """Return the value of an option if the command line gives it; None if the file does."""
+    source = click.get_current_context().get_parameter_source(name)
+    return None if source == ParameterSource.DEFAULT_MAP else value

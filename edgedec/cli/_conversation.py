@@ -37,6 +37,11 @@ class Conversation:
         self.waiting: str | None = None
 
     @property
+    def system(self) -> str | None:
+        """The system message, if there is one."""
+        return self._system
+
+    @property
     def state(self) -> dict[str, Any]:
         """The answered turns, as JSON."""
         said = [[asked["content"], answer["content"]] for asked, answer in self._turns]

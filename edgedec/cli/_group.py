@@ -38,7 +38,7 @@ class FolderGroup(click.Group):
         if args[0] not in self.list_commands(ctx):
             ctx.fail(_for_command(args[0], self.list_commands(ctx)))
         if args[0] in _config.COMMANDS:
-            ctx.default_map = {args[0]: _config.options()}
+            ctx.default_map = {args[0]: _config.options(args[0])}
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

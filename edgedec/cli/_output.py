@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
 from types import FrameType
@@ -118,10 +118,11 @@ def answer(
     *,
     as_json: bool,
     hides_thinking: bool = False,
+    keep: Callable[[Generation], None] = lambda result: None,
 ) -> None:
     """Print a text, its figures and how to go on where it was cut, or one JSON object about it.
 
-    Ends the program if Ctrl-C ended the text.
+    Ends the program if Ctrl-C ended the text, after it was given to ``keep``.
     """
     from edgedec.hardware.energy import EnergyMeter
 
@@ -138,6 +139,7 @@ def answer(
         show_figures(result, meter, sampled=not options.sampling.greedy)
         if hint := _figures.cut(result, options, pipeline.target.info.max_context):
             note(hint)
+    keep(result)
     if stopped:
         raise click.exceptions.Exit(INTERRUPTED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from contextlib import suppress
@@ -119,6 +120,30 @@ THINK = [
 HIDE = click.option("--hide-thinking", is_flag=True,
                     help="Do not print the thinking; by default it goes to standard "
                     "error.")  # fmt: skip
+
+
+@functools.cache
+def parameters() -> dict[str, click.Parameter]:
+    """Return the options of a text by their names in Python, for values given elsewhere."""
+
+    def holder() -> None:
+        """Takes the options."""
+
+    for option in reversed([ANSWER_LENGTH, *SAMPLE, *THINK]):
+        option(holder)
+    return {str(one.name): one for one in click.command()(holder).params}
+
+
+def parsed(name: str, text: str) -> Any:
+    """Return the value of one of ``parameters`` as Python has it; BadParameter if it is none.
+
+    One that may be repeated is given once.
+    """
+    parameter, context = parameters()[name], click.Context(click.Command("set"))
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return click.BOOL.convert(text, parameter, context)
+    value = parameter.type_cast_value(context, [text] if parameter.multiple else text)
+    return dict(value) if name == "logit_bias" else value
 
 
 def note_system(model: str, system: str | None) -> None:

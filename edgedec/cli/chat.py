@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _conversation, _help, _library, _model, _options, _sampling
+from edgedec.cli import _config, _conversation, _help, _library, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk
 from edgedec.cli._terminal import note
@@ -49,9 +50,9 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     """Chat with a model in the terminal.
 
     MODEL is what `edgedec run` takes: a folder, a file or a name. /help lists the commands:
-    system message, saving and loading, dropping turns, drafter, temperature, length, and green for
-    accepted draft tokens. Ctrl-C stops an answer; pressed twice it ends the chat. Write // for a
-    message that begins with /.
+    system message, saving and loading, clearing and dropping turns, any option of a text, and green
+    for accepted draft tokens. Ctrl-C stops an answer; pressed twice it ends the chat. Write // for
+    a message that begins with /.
 
     Answers are drawn as the model's files ask for, else at temperature 0.7 with top-k 40 and top-p
     0.9, unless an option says otherwise; --temperature 0 is greedy. The thinking of a model that
@@ -72,6 +73,8 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     edgedec chat ./qwen --system "Answer in one sentence." --temperature 0.7
     edgedec chat ./qwen --session monday.chat
     """  # fmt: skip
+    if bundle == DEMO:  # which follows no instructions
+        system = _config.typed("system", system)
     _sampling.generate_options(chosen)  # wrong ones are reported before a model is loaded
     _sampling.note_system(bundle, system)
     path = _library.path(bundle, chosen["format"])
@@ -99,22 +102,26 @@ def converse(
     from edgedec.cli import _prompt
     from edgedec.pipeline import Pipeline
 
+    typed = _config.typed("system", system)
     with Pipeline.open(path, opening) as pipeline:
         if pipeline.tokenizer.chat_template is None:
             completes = True
-            if not sys.stdin.isatty() or session is not None or system is not None:
+            if not sys.stdin.isatty() or session is not None or typed is not None:
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
             note(f"{title} has no chat template")
         own = None if completes else pipeline.sampling
         options = _sampling.generate_options(chosen, own)
         if completes or path == DEMO:  # which was trained on code and ends no answer
             options = _sampling.as_text(options)
-        conversation = Conversation(system)
+        conversation = Conversation(typed)
         with _conversation.opened(session, pipeline, conversation) as file:
-            talk = Talk(pipeline, options, conversation, file, completes=completes)
+            if system is not None and not len(conversation):
+                conversation.instruct(system)
+            about = _banner(title, pipeline)
+            talk = Talk(pipeline, options, conversation, file, completes=completes, about=about)
             talk.hides_thinking = chosen["hide_thinking"]
             if sys.stdin.isatty():
-                _show_banner(title, pipeline, options, own)
+                _show_banner(about, options, own)
             if completes:
                 note("each line is continued as text")
             talk.greet()
@@ -142,13 +149,13 @@ def _take_all(talk: Talk, messages: Messages) -> None:
 
 
 def _show_banner(
-    title: str, pipeline: Pipeline, options: GenerateOptions, own: SamplingParams | None
+    about: Sequence[tuple[str, str]], options: GenerateOptions, own: SamplingParams | None
 ) -> None:
     """Print the banner on stderr, in as many lines as a terminal needs."""
     from edgedec._support.fields import printable
     from edgedec.cli import _terminal
 
-    rows = _banner(title, pipeline)
+    rows = [*about]
     if own is not None or not options.sampling.greedy:
         rows.append(("sampling", _sampling.described(options.sampling, own)))
     width = max(8, *(len(name) + 2 for name, _ in rows))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from edgedec.cli import _config, _options, _values
@@ -14,10 +16,17 @@ class _Config(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in _config.SETTINGS:
+        if args[0].replace("-", "_") in _config.SETTINGS:
             meant = "get" if len(args) == 1 else "set"
             ctx.fail(f"did you mean edgedec config {meant} {' '.join(args)}?")
         return super().resolve_command(ctx, args)
+
+
+class _Key(click.Choice):  # type: ignore[type-arg]
+    """The name of a setting, which may be written as its option is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(str(value).replace("-", "_"), param, ctx)
 
 
 @click.group(cls=_Config, invoke_without_command=True)
@@ -27,17 +36,22 @@ def command(context: click.Context, as_json: bool) -> None:
     """Show or set the defaults of run, chat and generate.
 
     They are in the file config.toml in the user's config folder, or $EDGEDEC_CONFIG. KEY is model,
-    draft, drafter, threads or memory; options of the command line take precedence. As a file:
+    draft, drafter, threads, memory, system (of run and chat), temperature, top_k, top_p, min_p,
+    repetition_penalty, presence_penalty, frequency_penalty, seed or max_new_tokens; options of the
+    command line take precedence. As a file:
 
     \b
     model = "Qwen/Qwen3-0.6B"
     threads = 4
     memory = "2GB"
+    temperature = 0.3
 
     \b
     edgedec config
     edgedec config set model Qwen/Qwen3-0.6B
     edgedec config set threads 4
+    edgedec config set temperature 0.3
+    edgedec config set system "Answer in one sentence."
     edgedec config get memory
     edgedec config unset draft
     edgedec config --json
@@ -63,7 +77,7 @@ def command(context: click.Context, as_json: bool) -> None:
     _output.table(rows)
 
 
-_KEY = click.argument("key", type=click.Choice([*_config.SETTINGS]), metavar="KEY")
+_KEY = click.argument("key", type=_Key([*_config.SETTINGS]), metavar="KEY")
 
 
 @command.command("set")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _config, _help, _library, _model, _options, _sampling
+from edgedec.cli import _config, _conversation, _help, _library, _model, _options, _sampling
+from edgedec.cli._conversation import Conversation
 from edgedec.cli.chat import SESSION, converse
 from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
-    from edgedec.loading.build import OpenOptions
-    from edgedec.pipeline import GenerateOptions
+    from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 
 
 @click.command(cls=_help.LoadCommand)
@@ -62,6 +62,8 @@ def command(
     A model with a chat template answers PROMPT as a message; others, and all with --raw, continue
     it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,
     as `edgedec chat`; if standard input is not a terminal, or with -, the prompt is read from it.
+    With --session FILE, PROMPT is the next message of the conversation in that file, which a chat
+    continues, too.
 
     Answers are drawn as the model's files ask for, else at temperature 0.7 with top-k 40 and top-p
     0.9, unless an option says otherwise; --temperature 0 is greedy. The thinking of a model that
@@ -76,9 +78,12 @@ def command(
     edgedec run large.gguf "Why is the sky blue?" --format onnx --weights int8
     edgedec run ./Qwen3-0.6B "Name a colour." --regex "red|green|blue"
     edgedec run ./Qwen3-0.6B
+    edgedec run ./Qwen3-0.6B "And at dusk?" --session sky.chat
     cat script.py | edgedec run demo
     """  # fmt: skip
     model, prompt = _meant(words, named)
+    if raw or model == DEMO:  # which follows no instructions
+        system = _config.typed("system", system)
     wish = _library.wish(chosen)
     options = _sampling.generate_options(chosen)
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
@@ -88,16 +93,23 @@ def command(
     wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
     chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish)
     opening = _options.open_options(chosen, target)
-    completes = model == DEMO and system is None
+    completes = model == DEMO and system is None and session is None
     if text is None:
-        converse(model, target, opening, chosen, system, session, completes and session is None)
-    else:
-        _answer(target, opening, chosen, text, system, plain=raw or completes, as_json=as_json)
+        converse(model, target, opening, chosen, system, session, completes)
+        return
+    from edgedec.loading.capacity import check_prompt
+    from edgedec.pipeline import Pipeline
+
+    check_prompt(target, opening, text)
+    with Pipeline.open(target, opening) as pipeline:
+        if session is not None:
+            _continue(pipeline, chosen, text, system, session, as_json=as_json)
+        else:
+            _answer(pipeline, chosen, text, system, plain=raw or completes, as_json=as_json)
 
 
 def _answer(
-    target: str | Path,
-    opening: OpenOptions,
+    pipeline: Pipeline,
     chosen: dict[str, Any],
     text: str,
     system: str | None,
@@ -105,24 +117,55 @@ def _answer(
     plain: bool,
     as_json: bool,
 ) -> None:
-    """Open the model, and print what it writes after a text."""
+    """Print what the model writes after a text."""
     from edgedec.cli import _output
     from edgedec.cli.generate import user, with_system
-    from edgedec.loading.capacity import check_prompt
-    from edgedec.pipeline import Pipeline
 
-    check_prompt(target, opening, text)
-    with Pipeline.open(target, opening) as pipeline:
-        raw = plain or (system is None and pipeline.tokenizer.chat_template is None)
-        options = _sampling.for_text(chosen, pipeline, answers=not raw)
-        if raw or target == DEMO:  # which was trained on code and ends no answer
-            options = _sampling.as_text(options)
-        if raw:
-            stream = pipeline.stream(text, options)
-        else:
-            stream = pipeline.chat(with_system(user(text), system), options)
+    needs_template = _config.typed("system", system) is not None
+    raw = plain or (pipeline.tokenizer.chat_template is None and not needs_template)
+    options = _options_of(chosen, pipeline, raw=raw)
+    if raw:
+        stream = pipeline.stream(text, options)
+    else:
+        stream = pipeline.chat(with_system(user(text), system), options)
+    hides = chosen["hide_thinking"]
+    _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
+
+
+def _continue(
+    pipeline: Pipeline,
+    chosen: dict[str, Any],
+    text: str,
+    system: str | None,
+    session: Path,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the answer to the next message of the conversation in a file, and keep both there."""
+    from edgedec.cli import _output
+
+    conversation = Conversation(_config.typed("system", system))
+    with _conversation.opened(session, pipeline, conversation) as file:
+        assert file is not None, "a path was given"
+        if system is not None and not len(conversation):
+            conversation.instruct(system)
+        conversation.waiting = text
+        options = _options_of(chosen, pipeline, raw=False)
+        stream = pipeline.chat(conversation.messages, options)
+
+        def keep(result: Generation) -> None:
+            if result.events:
+                conversation.answer(result.text, result.thinking)
+                file.write()
+
         hides = chosen["hide_thinking"]
-        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
+        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides, keep=keep)
+
+
+def _options_of(chosen: dict[str, Any], pipeline: Pipeline, *, raw: bool) -> GenerateOptions:
+    options = _sampling.for_text(chosen, pipeline, answers=not raw)
+    # The demo was trained on code and ends no answer.
+    return _sampling.as_text(options) if raw or pipeline.pair.where == DEMO else options
 
 
 def _meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
@@ -140,8 +183,8 @@ def _check(
 ) -> None:
     if system is not None and raw:
         raise click.UsageError("--system goes with a chat template: leave it or --raw out")
-    if session is not None and not chats:
-        raise click.UsageError("--session is for a chat in a terminal: leave it or the prompt out")
+    if session is not None and raw:
+        raise click.UsageError("--session goes with a chat template: leave it or --raw out")
     if chats and options.constraint is not None:
         raise click.UsageError(
             "--json-mode, --json-schema, --regex and --grammar go with a prompt: give one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -107,8 +108,9 @@ def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
     lines = said(result)
     for name, line in zip(("/halp", "/resett", "/", "/draftnone"), lines, strict=True):
         assert line == (
-            f"no command {name}: expected one of /system, /save, /load, /reset, /drop, /drafter,"
-            " /temperature, /tokens, /think, /colours, /help, /quit, /exit, /bye;"
+            f"no command {name}: expected one of /system, /save, /load, /clear, /reset, /drop,"
+            " /drafter, /temperature, /tokens, /set, /show, /think, /colours, /help, /quit, /exit,"
+            " /bye;"
             " for a message that begins with /, write //"
         )
     assert answers(result) == 1
@@ -165,6 +167,55 @@ def test_what_one_message_met_does_not_end_the_chat(
     assert result.stdout == chat("Two").stdout
 
 
+def test_options_are_set_by_the_names_of_the_command_line(chat: Chat) -> None:
+    lines = ["/set top-k 5", "/set temp 0.5", "/set seed 7", "/set num_predict 4", "/set stop zz"]
+    shown = said(chat(*lines, "/set system Be brief.", "/set drafter none", "/show"))
+    assert shown[: len(lines)] == [
+        "top_k 5 from here on",
+        "temperature 0.5 from here on",
+        "seed 7 from here on",
+        "max_new_tokens 4 from here on",
+        "stop zz from here on",
+    ]
+    rows = dict(line.split(maxsplit=1) for line in shown[len(lines) + 2 :])
+    assert rows["sampling"] == "temperature 0.5, top-p 0.9, top-k 5"
+    assert rows["tokens"] == "at most 4"
+    assert (rows["seed"], rows["stop"], rows["drafter"]) == ("7", "zz", "none")
+    assert rows["system"] == "Be brief."
+    assert rows["history"].startswith("0 turns, ")
+    assert {"model", "context", "plan"} <= rows.keys()
+
+
+def test_what_is_set_holds_for_answers_until_it_is_as_at_the_start(chat: Chat) -> None:
+    two, one = chat("Two", tokens=2).stdout, chat("Two", tokens=8).stdout
+    assert chat("/set max_new_tokens 2", "Two").stdout == two != one
+    assert chat("/set max_new_tokens 2", "/set max_new_tokens", "Two").stdout == one
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("/set", "/set: expected NAME VALUE, with a name of system, drafter, max_new_tokens, "),
+        ("/set colour red", "/set colour red: expected NAME VALUE"),
+        ("/set help me", "/set help me: expected NAME VALUE"),
+        ("/set top_p 3", "/set top_p: top_p 3.0: expected more than 0, at most 1"),
+        ("/set seed Be", "/set seed: 'Be': expected a whole number"),
+        ("/set logit_bias x", "/set logit_bias: 'x': expected a token id and a number"),
+        ("/set temperature warm", "/set temperature: 'warm' is not a valid float"),
+    ],
+)
+def test_what_cannot_be_set_changes_nothing(chat: Chat, typed: str, expected: str) -> None:
+    first, *rest = said(chat(typed, "/show"))
+    assert first.startswith(expected)
+    assert "sampling    greedy, top-p 0.9, top-k 40" in rest
+
+
+def test_clear_is_reset(chat: Chat) -> None:
+    cleared = chat("One", "/clear", "Two")
+    assert cleared.stdout.endswith(chat("Two").stdout)
+    assert cleared.stdout == chat("One", "/reset", "Two").stdout != chat("One", "Two").stdout
+
+
 def test_turns_are_left_out_from_the_oldest_and_what_is_told_first_stays() -> None:
     talk = Conversation("Be brief.")
     for number in range(3):
@@ -196,6 +247,25 @@ class TestSessionFile:
         assert first.stdout + second.stdout == whole.stdout
         assert "continuing after 2 turns; " in second.stderr
         assert "prompt tokens kept from before" in second.stderr
+
+    def test_a_prompt_is_the_next_message(
+        self, talk: Chat, run: Callable[..., Any], bundle: Path, tmp_path: Path
+    ) -> None:
+        whole = talk("One", "Two", "Three", file="whole.chat")
+
+        def ask(text: str, *more: object, file: str = "one.chat") -> Any:
+            words = ["run", bundle, text, "--session", tmp_path / file, "--drafter", "none"]
+            given = ["--max-new-tokens", 8, "--temperature", 0, "--logit-bias", "0=-100000"]
+            return run(*words, *given, *more)
+
+        first, second = ask("One"), json.loads(ask("Two", "--json").stdout)["text"]
+        third = talk("Three")
+        assert "continuing after 2 turns; " in third.stderr
+        assert first.stdout + second + third.stdout == whole.stdout
+        assert ask("Two", file="new.chat").stdout != second  # the control
+        refused = ask("Four", "--raw")
+        assert refused.exit_code == 2
+        assert "--session goes with a chat template: leave it or --raw out" in refused.stderr
 
     def test_a_restart_goes_on_with_a_head(self, talk: Chat) -> None:
         """It has not seen the text that is loaded, nor has one of another start."""

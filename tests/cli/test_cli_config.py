@@ -10,6 +10,17 @@ from typing import Any
 import pytest
 
 Run = Callable[..., Any]
+NUMBERS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "max_new_tokens",
+)
 
 
 @pytest.fixture
@@ -30,6 +41,8 @@ def test_without_a_file_nothing_is_set(run: Run, config: Path) -> None:
             "drafter": "auto",
             "threads": None,
             "memory": None,
+            "system": None,
+            **dict.fromkeys(NUMBERS),
         },
     }
     assert "(not there)" in run("config").stdout
@@ -50,6 +63,54 @@ def test_settings_are_defaults_and_options_go_before(run: Run, config: Path, bun
     assert "lookup" in run("config").stdout
     # Commands that measure or verify are the same for everybody.
     assert run("inspect", "--quick").stdout == run("inspect", "demo", "--quick").stdout
+
+
+def text_of(found: Any) -> str:
+    assert found.exit_code == 0, found.output
+    text: str = json.loads(found.stdout)["text"]
+    return text
+
+
+def test_how_answers_are_drawn_and_what_they_are_told(
+    run: Run, config: Path, bundle: Path, plain_bundle: Path
+) -> None:
+    ask = ["run", bundle, "Hello", "--json"]
+    length, bias = ["-n", 6], ["--logit-bias", "0=-100000"]
+    drawn = text_of(run(*ask, *length, *bias, "--temperature", 2, "--seed", 5))
+    told = text_of(run(*ask, *length, *bias, "--temperature", 0, "--system", "Be brief."))
+    raw = text_of(run(*ask, *length, *bias, "--temperature", 0, "--raw"))
+    alone = text_of(run("run", plain_bundle, "Hello", "--json", *length, *bias))
+    for name, value in {"temperature": "2", "seed": "5", "max-new-tokens": "6"}.items():
+        assert run("config", "set", name, value).exit_code == 0
+    assert text_of(run(*ask, *bias)) == drawn
+    assert text_of(run(*ask, *bias, "--seed", 6)) != drawn  # the control
+    for words in (["temperature", "0"], ["system", "Be brief."]):
+        assert run("config", "set", *words).exit_code == 0
+    assert text_of(run(*ask, *bias)) == told != text_of(run(*ask, *bias, "--system", "Sing."))
+    # What takes no system message is as it was.
+    assert text_of(run(*ask, *bias, "--raw")) == raw
+    assert text_of(run("generate", bundle, "Hello", "--json", *bias)) == raw
+    assert text_of(run("run", plain_bundle, "Hello", "--json", *bias)) == alone
+    assert run("run", "demo", "x", "-n", 2).stderr.count("note:") == 0
+    refused = run("run", plain_bundle, "Hello", "--system", "Be brief.")
+    assert refused.exit_code != 0
+
+
+def test_a_configured_system_message_is_for_new_conversations(
+    run: Run, config: Path, bundle: Path, tmp_path: Path
+) -> None:
+    chat = ["chat", bundle, "-n", 2, "--session", tmp_path / "one.chat"]
+    assert run("config", "set", "system", "First.").exit_code == 0
+    assert "system    First." in squeezed(run(*chat, stdin="One\n/show\n"))
+    assert run("config", "set", "system", "Second.").exit_code == 0
+    assert "system    First." in squeezed(run(*chat, stdin="/show\n"))
+    assert "system    Third." in squeezed(run(*chat, "--system", "Third.", stdin="/show\n"))
+    chat[-1] = tmp_path / "two.chat"
+    assert "system    Second." in squeezed(run(*chat, stdin="/show\n"))
+
+
+def squeezed(shown: Any) -> list[str]:
+    return ["    ".join(line.split(maxsplit=1)) for line in shown.stderr.splitlines()]
 
 
 @pytest.mark.parametrize("command", ["generate", "run"])
@@ -88,7 +149,10 @@ def test_two_ways_of_drafting_that_were_typed_are_refused(
     [
         ("model", "is not TOML: "),
         ("modle = 'demo'", "no setting modle: did you mean model?"),
-        ("colour = 'red'", "no setting colour: expected model, draft, drafter, threads, memory"),
+        (
+            "colour = 'red'",
+            "no setting colour: expected model, draft, drafter, threads, memory, system",
+        ),
         ("threads = 0", "threads is 0, expected --threads, 1 to 1024"),
         ("threads = true", "threads is True, expected"),
         ("model = ''", "model is '', expected"),
@@ -98,6 +162,13 @@ def test_two_ways_of_drafting_that_were_typed_are_refused(
         ("draft = 'none'\ndrafter = 'text'", "draft = 'none' names a drafter as drafter = 'text'"),
         ("draft = 'demo'\ndrafter = 'text'", "the drafter text takes no draft model"),
         ("draft = 'magic'", "no drafter 'magic'"),
+        ("temperature = 'hot'", "temperature is 'hot', expected --temperature, a number"),
+        ("top_p = true", "top_p is True, expected --top-p, a number"),
+        ("top_p = 3", "top_p 3: expected more than 0, at most 1"),
+        ("top_k = 0.5", "top_k 0.5: expected a whole number"),
+        ("temperature = nan", "temperature nan: expected 0 (greedy) or"),
+        ("max_new_tokens = 0", "max_new_tokens is 0: expected at least 1"),
+        ("system = 3", "system is 3, expected --system, for run and chat"),
     ],
 )
 def test_a_file_that_is_wrong(
@@ -136,6 +207,11 @@ def test_other_lines_of_the_file_stay(run: Run, config: Path) -> None:
         (["set", "threads", "0"], "threads is 0, expected"),
         (["set", "memory", "8"], "did you mean 8GB?"),
         (["set", "colour", "red"], "'colour' is not one of"),
+        (["set", "top-p", "3"], "top_p 3.0: expected more than 0, at most 1"),
+        (["set", "temperature", "hot"], "'hot' is not a valid float"),
+        (["set", "seed", "0.5"], "'0.5' is not a valid integer"),
+        (["set", "max_new_tokens", "0"], "0 is not in the range x>=1"),
+        (["top-p", "0.5"], "did you mean edgedec config set top-p 0.5?"),
         (["set", "threads"], "Missing argument 'VALUE'"),
         (["threads", "4"], "did you mean edgedec config set threads 4?"),
         (["threads"], "did you mean edgedec config get threads?"),

@@ -53,7 +53,7 @@ def copy_sources(repository: Path, to: Path) -> None:
     skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "recipe")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, to / name)
-    for name in ("edgedec", *MAPPED):
+    for name in ("edgedec", "src", *MAPPED):
         shutil.copytree(repository / name, to / name, symlinks=True, ignore=skip)
 
 
@@ -116,10 +116,51 @@ def test_a_forgotten_package_would_be_seen(tmp_path: Path) -> None:
 def test_symlinks_lead_to_the_mapped_folders(
     repository: Path, configuration: dict[str, Any]
 ) -> None:
-    mapping = configuration["tool"]["setuptools"]["package-dir"]
-    assert mapping == {f"edgedec.{name}": name for name in MAPPED}
+    assert configuration["tool"]["setuptools"]["package-dir"] == {"": "src"}
+    assert [(link.name, link.readlink()) for link in (repository / "src").iterdir()
+            if link.is_symlink()] == [("edgedec", Path("..") / "edgedec")]  # fmt: skip
     for name in MAPPED:
         assert (repository / "edgedec" / name).readlink() == Path("..") / name
+
+
+def import_above(clone: Path, to: Path) -> subprocess.CompletedProcess[str]:
+    """Import an editable install of a clone in the folder above it, as a new user does."""
+    hook = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    made = subprocess.run(
+        [sys.executable, "-c", hook, str(to)], cwd=clone, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    (editable,) = to.glob("*.whl")
+    with zipfile.ZipFile(editable) as archive:
+        archive.extractall(to)
+    code = (
+        f"import site, sys; site.addsitedir({str(to)!r});"
+        f" sys.path.append({sysconfig.get_path('purelib')!r})\n"
+        "import edgedec, edgedec.export; from edgedec import Pipeline; print(edgedec.__file__)"
+    )
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=clone.parent, capture_output=True, text=True
+    )
+
+
+def test_an_editable_install_is_found_in_the_folder_above_the_clone(
+    repository: Path, tmp_path: Path
+) -> None:
+    clone = tmp_path / "above" / "edgedec"
+    clone.mkdir(parents=True)
+    copy_sources(repository, clone)
+    found = import_above(clone, tmp_path / "site")
+    assert found.returncode == 0, found.stderr
+    assert Path(found.stdout.strip()).resolve() == clone / "edgedec" / "__init__.py"
+
+    # As it was: a finder, which comes after the folder of the same name.
+    project = clone / "pyproject.toml"
+    mapped = "".join(f'"edgedec.{name}" = "{name}"\n' for name in MAPPED)
+    former = project.read_text("utf-8").replace('"" = "src"\n', mapped)
+    project.write_text(former, "utf-8")
+    lost = import_above(clone, tmp_path / "former")
+    assert lost.returncode != 0
+    assert "edgedec" in lost.stderr.splitlines()[-1]
 
 
 def test_version_is_the_same_everywhere(
