@@ -151,6 +151,12 @@ NEEDS = {
 }
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return a worker more than cores, since many a test waits for a program that it started."""
+    return (os.cpu_count() or 1) + 1
+
+
 # First, because pytest's own hook deselects by markers.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

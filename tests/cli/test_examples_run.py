@@ -41,7 +41,7 @@ SHORT = {
 # What a page's reader has, by its name in the page, and what stands in for it.
 MADE = re.compile(r"\./([\w.-]+-(?:bundle|pair))\b")
 CHECKPOINT = re.compile(r"(?<![\w/])(?:\./|[\w-]+/)((?:Qwen|Llama|MiMo)[\w.-]+)")
-GGUF = re.compile(r"\b(?:large|small)\.gguf\b")
+GGUF = re.compile(r"\b(?:large|small|SmolLM2[\w.-]+)\.gguf\b")
 FILES = {
     "mine.jsonl": '{"id": "one", "prompt": "def read(file):"}\n',
     "person.json": '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"],'
