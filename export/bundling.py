@@ -38,16 +38,17 @@ from edgedec.export.source import open_source
 from edgedec.export.target_texts import TargetTexts, calibrate
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.hardware.resident import keep_heap_small
+from edgedec.models.decoder import DecoderSpec
 from edgedec.text.tokenizer import Tokenizer
 
 _log = logging.getLogger("edgedec")
 _PARITY_TOKENS = 1024
 _SAMPLE_TOKENS = 384
 _PARITY_LEAST = 32
-# Bytes of tables of positions that any model may have, and parameters for each byte beyond them:
-# a sixteenth of the weights in int4. Formats without such tables compute positions as they run.
-_TABLES, _PARAMETERS_PER_BYTE, _FLOAT_BYTES = 16 << 20, 32, 4
-_NO_TABLES = {"gguf", "optimum"}
+# Most positions without --max-context: of a graph, and of a cache of fixed size, in bytes of their
+# cosines and sines (16 MiB, or a sixteenth of the weights in int4).
+_ANY_LENGTH, _IN_GRAPH, _POSITIONS = {"gguf", "optimum"}, 1 << 24, 16 << 20
+_PARAMETERS_PER_BYTE, _FLOAT_BYTES = 32, 4
 
 
 def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
@@ -170,26 +171,31 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
 
 
 def _with_context(options: ExportOptions, sources: list[GivenModel]) -> ExportOptions:
-    """Return the options with a context whose tables of positions are small beside the weights.
+    """Return the options with a context that every format can have.
 
     A context that was asked for is left as it is, and a shorter one is noted with the target.
     """
     target, spec = sources[0], sources[0].checkpoint.spec
+    if options.max_context is not None or not any(spec.ropes):
+        return options
+    most = min(_longest(form, spec) for form in options.formats)
+    if most >= spec.max_context:
+        return options
+    note = f"a context of {most} of {spec.max_context} tokens: --max-context asks for another"
+    sources[0] = dataclasses.replace(target, note=note)
+    return dataclasses.replace(options, max_context=most)
+
+
+def _longest(form: str, spec: DecoderSpec) -> int:
+    """Return the most tokens of a format's texts without --max-context."""
+    if form in _ANY_LENGTH:
+        return spec.max_context
+    if form == "onnx":
+        return _IN_GRAPH
     ropes = [rope for rope in spec.ropes if rope is not None]
     kinds = sum(rope not in ropes[:place] for place, rope in enumerate(ropes))
     per_token = kinds * spec.rotary_dim * _FLOAT_BYTES
-    if options.max_context is not None or not per_token or set(options.formats) <= _NO_TABLES:
-        return options
-    most = max(_TABLES, spec.parameters // _PARAMETERS_PER_BYTE) // per_token
-    if most >= spec.max_context:
-        return options
-    whole = spec.max_context * per_token / 1e6
-    note = (
-        f"a context of {most} of {spec.max_context} tokens, whose tables of positions would take"
-        f" {whole:.0f} MB: --max-context asks for more"
-    )
-    sources[0] = dataclasses.replace(target, note=note)
-    return dataclasses.replace(options, max_context=most)
+    return max(_POSITIONS, spec.parameters // _PARAMETERS_PER_BYTE) // per_token
 
 
 def _head(options: ExportOptions, target: Checkpoint) -> HeadCheckpoint | None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.export.onnx import positions
 from edgedec.export.onnx.options import KV_TYPES, context
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import read
@@ -42,6 +43,7 @@ class Attention:
 
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
+        self._short = positions.are_short(parts.spec, context(parts.spec, parts.options))
 
     def inputs(self) -> None:
         """Declare the inputs of every layer, and compute what all layers share."""
@@ -98,7 +100,8 @@ class Attention:
     def _rotates_itself(self, layer: int) -> bool:
         """Return whether the attention kernel does the rotation, as it can for most heads."""
         whole = self._spec.rotary_dim == self._spec.head_dim
-        return self._spec.ropes[layer] is not None and whole and self._spec.head_dim % 16 == 0
+        fits = whole and self._spec.head_dim % 16 == 0 and not self._short
+        return self._spec.ropes[layer] is not None and fits
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
         """Emit query, key and value; packed in the first if the kernel supports that."""
@@ -142,18 +145,25 @@ class Attention:
             return x
         return self._graph.node(
             MICROSOFT + "RotaryEmbedding",
-            [x, "position_ids", *self._tables(layer)],
+            [x, self._order(), *self._tables(layer)],
             f"{x}.placed",
             interleaved=0,
             num_heads=heads,
             rotary_embedding_dim=spec.rotary_dim,
         )
 
+    def _order(self) -> str:
+        """Emit each row's place in the tables."""
+        return positions.emit_order(self._graph) if self._short else "position_ids"
+
     def _tables(self, layer: int) -> list[str]:
         """Store cosines and sines once for all layers that share them."""
-        spec = self._spec
-        first = spec.ropes.index(spec.ropes[layer])
-        tables = spec.rope_tables(layer, context(spec, self._parts.options)) or ()
+        spec, rope = self._spec, self._spec.ropes[layer]
+        first, count = spec.ropes.index(rope), context(spec, self._parts.options)
+        if self._short and rope is not None:
+            short = positions.short_tables(rope, spec.rotary_dim, count, spec.max_context)
+            return positions.emit_rows(self._graph, short, str(first))
+        tables = spec.rope_tables(layer, count) or ()
         names = (f"cos.{first}", f"sin.{first}")
         return [self._graph.constant(n, table) for n, table in zip(names, tables, strict=True)]
 

@@ -252,26 +252,41 @@ def test_the_manifest_names_no_machine(target, out, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked", "kept"),
+    ("stated", "asked", "context"),
     [
-        ({"max_position_embeddings": 1 << 20}, None, True),
-        ({"max_position_embeddings": 4 << 20}, None, True),
-        ({"max_position_embeddings": 2048}, None, False),
-        ({"max_position_embeddings": 1 << 18}, 1 << 18, False),
+        (1 << 20, None, 1 << 20),
+        (4 << 20, None, 4 << 20),
+        (4 << 20, 1 << 19, 1 << 19),
+        (2048, None, 2048),
+        (1 << 18, 1 << 18, 1 << 18),
+        (1 << 26, None, 1 << 24),
     ],
 )
-def test_tables_of_positions_grow_with_the_context_that_was_asked_for(
-    tmp_path, changes, asked, kept
-):
-    source = tiny_checkpoint(tmp_path / "long", **changes)
+def test_what_positions_take_does_not_grow_with_the_context(tmp_path, stated, asked, context):
+    source = tiny_checkpoint(tmp_path / "long", max_position_embeddings=stated)
     out = tmp_path / "bundle"
     report = export_bundle(
         ExportOptions(source, out, weights="fp32", parity=False, max_context=asked)
     )
-    context = Bundle.open(out).target.dims["max_context"]
-    limit = changes["max_position_embeddings"]
-    assert (context < limit) is kept
-    notes = [note for note in report.models[0].notes if "tables of positions" in note]
-    assert len(notes) == kept
+    assert Bundle.open(out).target.dims["max_context"] == context
+    notes = [note for note in report.models[0].notes if "--max-context" in note]
+    assert len(notes) == (asked is None and context < stated)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    assert (size < 24 << 20) or not kept
+    # Whole tables of 4,194,304 positions would take 256 MB.
+    assert size < 24 << 20
+
+
+def test_a_context_beyond_every_graph_is_refused(tmp_path):
+    source = tiny_checkpoint(tmp_path / "long", max_position_embeddings=1 << 26)
+    with pytest.raises(InputError, match="at most 16777216 positions"):
+        export_bundle(ExportOptions(source, tmp_path / "bundle", max_context=1 << 25))
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_cache_of_fixed_size_is_short_unless_it_is_asked_for(tmp_path):
+    source = tiny_checkpoint(tmp_path / "long", max_position_embeddings=1 << 20)
+    report = export_bundle(
+        ExportOptions(source, tmp_path / "out", formats=("coreml",), weights="fp16", parity=False)
+    )
+    assert any("of 1048576 tokens: --max-context" in note for note in report.models[0].notes)
+    assert Bundle.open(tmp_path / "out").target.dims["max_context"] < 1 << 19
