@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from edgedec._support.fields import one_line
 from edgedec._support.sandbox import Limits, Refused, Sandbox, Stopped
 from edgedec.errors import BundleError, EdgedecError, InputError
 from edgedec.text import template_form
@@ -376,14 +377,24 @@ def _checked(message: Any, where: str) -> dict[str, Any]:
     if content is None and "tool_calls" in found:
         content = ""
     if isinstance(content, (list, tuple)):
-        texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
-        if all(isinstance(text, str) for text in texts):
-            content = "".join(map(str, texts))
+        content = "".join(_part(one, f"{where}.content[{at}]") for at, one in enumerate(content))
     if not isinstance(content, str):
         raise InputError(f"{where}: expected an object with text role and content")
     if "tool_calls" in found:
         found["tool_calls"] = [_call(one, where) for one in found["tool_calls"]]
     return {**found, "content": content}
+
+
+def _part(given: Any, where: str) -> str:
+    """Return the text of a part of a content, or raise InputError."""
+    text = given.get("text") if isinstance(given, Mapping) else None
+    kind = given.get("type", "text") if isinstance(given, Mapping) else type(given).__name__
+    if isinstance(text, str):
+        return text
+    raise InputError(
+        f"{where}: a part of type {one_line(str(kind))[:60]!r}: expected"
+        ' {"type": "text", "text": "..."}, this model reads text alone'
+    )
 
 
 def _call(given: Any, where: str) -> dict[str, Any]:
