@@ -132,7 +132,9 @@ class Tokenizer:
         backend = tokenizer_check.load(tokenizer, file)
         config = tokenizer_files.read_config(text, file)
         with one_line_errors(f"{file}: its tokens cannot be added"):
-            completed = tokenizer_files.complete(backend, config, file)
+            completed = tokenizer_files.complete(
+                backend, config, file, tokenizer_files.model_rows(text)
+            )
             completed |= simplify(backend)
         found = cls(backend, config)
         found.completed = completed

@@ -9,7 +9,7 @@ template in ``chat_template.json``. Source: transformers 4.57, ``PreTrainedToken
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from edgedec.errors import BundleError
 if TYPE_CHECKING:
     import tokenizers
 
+MODEL = "config.json"
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 SPECIAL_MAP, ADDED, OLD_TEMPLATE = (
     "special_tokens_map.json", "added_tokens.json", "chat_template.json",
@@ -76,6 +77,17 @@ def read_config(text: Text, file: Path) -> dict[str, Any]:
     return config
 
 
+def model_rows(text: Text) -> int:
+    """Return how many tokens the model beside has rows for; 0 if there is none."""
+    try:
+        model = json.loads(text(MODEL, MAX_CONFIG_BYTES) or "{}")
+        inner = model.get("text_config")
+        found = model.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else 0)
+    except (ValueError, RecursionError, AttributeError):  # said where the model is read
+        return 0
+    return found if type(found) is int else 0
+
+
 def templates(config: Mapping[str, Any]) -> dict[str, str]:
     """Return a configuration's chat templates by name; a single one is ``default``."""
     source = config.get("chat_template")
@@ -97,27 +109,42 @@ def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text is not None}
 
 
-def _special(config: Mapping[str, Any]) -> set[str]:
-    more = config.get("additional_special_tokens")
-    texts = map(token_text, more if isinstance(more, list) else ())
-    return {*special_tokens(config).values(), *(text for text in texts if text is not None)}
+def _special(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the special tokens' entries by text, in the order in which transformers adds them."""
+    entries = [config.get(name) for name in _SPECIAL]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        more = config.get(name)
+        more = [*more.values()] if isinstance(more, dict) else more
+        entries += more if isinstance(more, list) else []
+    named = ((token_text(entry), entry) for entry in entries)
+    return {text: entry for text, entry in named if text}
 
 
-def complete(backend: tokenizers.Tokenizer, config: Mapping[str, Any], file: Path) -> bool:
+def complete(
+    backend: tokenizers.Tokenizer, config: Mapping[str, Any], file: Path, rows: int
+) -> bool:
     """Add a configuration's tokens and flags to a tokenizer; return whether that changed it.
+
+    Args:
+        backend: the library's tokenizer.
+        config: see ``read_config``.
+        file: ``tokenizer.json``'s name in messages.
+        rows: of the model; a token that is named and has no id gets one of those that are left.
 
     Raises:
         BundleError: a token is not as expected, or the tokenizer would give it another id.
 
     """
-    changed = _add_tokens(backend, config, file)
+    changed = _add_tokens(backend, config, file, rows)
     kind = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer")
     changed |= kind not in _AS_WRITTEN and _put_space(backend, config)
     flags = config.get("add_bos_token", _FLAGGED.get(kind)), config.get("add_eos_token", False)
     return (kind in _FLAGGED and _surround(backend, config, flags)) or changed
 
 
-def _add_tokens(backend: tokenizers.Tokenizer, config: Mapping[str, Any], file: Path) -> bool:
+def _add_tokens(
+    backend: tokenizers.Tokenizer, config: Mapping[str, Any], file: Path, rows: int
+) -> bool:
     from tokenizers import AddedToken
 
     listed = config.get("added_tokens_decoder") or {}
@@ -131,13 +158,11 @@ def _add_tokens(backend: tokenizers.Tokenizer, config: Mapping[str, Any], file: 
         text = token_text(entry) if isinstance(entry, dict) else None
         if text is None:
             raise BundleError(f"{where}: added_tokens_decoder[{id}]: expected a token")
-        flags = {name: entry.get(name) is True for name in ("single_word", "lstrip", "rstrip")}
-        alone = entry.get("special") is True or text in special
+        was = text in known and known[text].special  # the library keeps one that is special
+        alone = entry.get("special") is True or text in special or was
         normal = entry.get("normalized", not alone) is True
-        wanted[text] = AddedToken(text, special=alone, normalized=normal, **flags)
-    for text in special - wanted.keys() - known.keys():
-        if backend.token_to_id(text) is not None:  # a word of the vocabulary that is special
-            wanted[text] = AddedToken(text, special=True, normalized=False)
+        wanted[text] = AddedToken(text, special=alone, normalized=normal, **_flags(entry))
+    _name_special(backend, special, wanted, known.keys(), rows)
     adding = [token for text, token in wanted.items() if repr(known.get(text)) != repr(token)]
     if adding:
         backend.add_tokens(adding)
@@ -149,6 +174,35 @@ def _add_tokens(backend: tokenizers.Tokenizer, config: Mapping[str, Any], file: 
                 f" {backend.token_to_id(text)} with {TOKENIZER}: get both from one place"
             )
     return bool(adding)
+
+
+def _name_special(
+    backend: tokenizers.Tokenizer,
+    special: Mapping[str, Any],
+    wanted: dict[str, Any],
+    known: Collection[str],
+    rows: int,
+) -> None:
+    """Add special tokens to ``wanted``: words of the vocabulary, and new ones while rows are left.
+
+    transformers adds the others as well, with ids that its model has no rows for.
+    """
+    from tokenizers import AddedToken
+
+    new = [text for text in wanted if backend.token_to_id(text) is None]
+    free = rows - backend.get_vocab_size() - len(new)
+    for text, entry in special.items():
+        if text in wanted or text in known:
+            continue
+        is_new = backend.token_to_id(text) is None
+        if not is_new or free > 0:
+            free -= is_new
+            wanted[text] = AddedToken(text, special=True, normalized=False, **_flags(entry))
+
+
+def _flags(entry: Any) -> dict[str, bool]:
+    named = entry if isinstance(entry, dict) else {}
+    return {name: named.get(name) is True for name in ("single_word", "lstrip", "rstrip")}
 
 
 def _surround(
