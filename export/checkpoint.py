@@ -33,7 +33,8 @@ from edgedec.models.heads import is_head
 from edgedec.models.registry import spec_for
 from edgedec.models.sources import CANONICAL
 from edgedec.text import ends
-from edgedec.text.tokenizer import TOKENIZER, Tokenizer
+from edgedec.text.tokenizer import CONFIG, TOKENIZER, Tokenizer
+from edgedec.text.tokenizer_files import SPECIAL_MAP
 
 MAX_JSON_BYTES = 64 << 20
 _OWN_HEAD = (
@@ -154,7 +155,9 @@ class Checkpoint:
             raise CheckpointError(f"{self.path}: eos_token_id {first!r} is not a token")
         more = []
         if (self.texts / TOKENIZER).exists():
-            more = ends.more_ends(Tokenizer.load(self.texts), of_config)
+            files = [self.texts / name for name in (CONFIG, SPECIAL_MAP)]
+            naming = [read_json(file) for file in files if file.exists()]
+            more = ends.more_ends(Tokenizer.load(self.texts), naming, of_config)
         return tuple(dict.fromkeys([*first, *(i for i in more if i < self.spec.vocab_used)]))
 
     @property

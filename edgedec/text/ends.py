@@ -12,6 +12,7 @@ from typing import Any
 
 from edgedec.errors import EdgedecError
 from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.tokenizer_files import token_text
 
 _ANSWER = "ZqAnswer"
 _TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": _ANSWER}]
@@ -28,14 +29,24 @@ def stated(config: Mapping[str, Any]) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def more_ends(tokenizer: Tokenizer, others: Iterable[Any]) -> list[int]:
-    """Return the ends that a tokenizer and its chat template name, and those of ``others``.
+def more_ends(
+    tokenizer: Tokenizer, files: Iterable[Mapping[str, Any]], others: Iterable[Any]
+) -> list[int]:
+    """Return the ends that a tokenizer and its chat template name, and others.
 
     Only added tokens: a configuration that nobody reads may name any word of the vocabulary, such
     as its class's default.
+
+    Args:
+        tokenizer: of the model.
+        files: those that may name an end which another one hides from the tokenizer.
+        others: ids.
+
     """
     added = tokenizer.backend.get_added_tokens_decoder()
-    found = [tokenizer.eos_id, *others, _template_end(tokenizer)]
+    named = [token_text(file.get("eos_token")) for file in files]
+    ids = [tokenizer.token_id(text) for text in named if text is not None]
+    found = [tokenizer.eos_id, *ids, *others, _template_end(tokenizer)]
     return [id for id in dict.fromkeys(found) if type(id) is int and id in added]
 
 

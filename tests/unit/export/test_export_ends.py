@@ -70,6 +70,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[int]]] = {
     "the map's": ({MAP: {"eos_token": "<|im_end|>"}}, {"eos_token_id": END}, {TURN, END}),
     "the map's, as an object": (
         {MAP: {"eos_token": {"content": "<|im_end|>"}}}, {"eos_token_id": END}, {TURN, END}),
+    "the map's, which the configuration hides": (
+        {CONFIG: {"eos_token": "<|endoftext|>", "added_tokens_decoder": {}},
+         MAP: {"eos_token": "<|im_end|>"}},
+        {"eos_token_id": CALL}, {END, TURN, CALL}),
+    "the configuration's, which the map hides": (
+        {CONFIG: {"eos_token": "<|endoftext|>"}, MAP: {"eos_token": "<|im_end|>"}},
+        {"eos_token_id": CALL}, {END, TURN, CALL}),
+    # It gets the first row that is left, as in transformers.
+    "one that is no token": (
+        {MAP: {"eos_token": "<new>"}}, {"eos_token_id": END}, {END, A_LETTER + len(LETTERS) + 1}),
     "of four files": (
         {GENERATION: {"eos_token_id": [CALL]}, MAP: {"eos_token": "<|endoftext|>"},
          CONFIG: {"chat_template": CHATML}}, {"eos_token_id": START}, {CALL, START, END, TURN}),
@@ -106,7 +116,7 @@ def test_the_control_reads_what_generate_reads() -> None:
         return {*value} if isinstance(value, list) else {value}
 
     less = {name for name, (files, config, ends) in CASES.items() if read(files, config) < ends}
-    assert len(less) == 8
+    assert len(less) == 11
 
 
 def test_an_end_that_is_no_token(tmp_path: Path) -> None:
