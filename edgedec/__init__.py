@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgedec.errors import EdgedecError
     from edgedec.functions import convert, plan, pull
     from edgedec.generation.asynchronous import AsyncStream
-    from edgedec.generation.result import Generation
+    from edgedec.generation.result import Generation, ScoredToken
     from edgedec.library import Library
     from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
@@ -44,6 +44,7 @@ _HOMES = {
     "OpenOptions": "edgedec.loading.build",
     "Pipeline": "edgedec.pipeline",
     "SamplingParams": "edgedec.decoding.sampling",
+    "ScoredToken": "edgedec.generation.result",
     "Stream": "edgedec.pipeline",
     "convert": "edgedec.functions",
     "plan": "edgedec.functions",
@@ -62,6 +63,7 @@ __all__ = [
     "OpenOptions",
     "Pipeline",
     "SamplingParams",
+    "ScoredToken",
     "Stream",
     "__version__",
     "convert",

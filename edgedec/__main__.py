@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import sys
 from contextlib import suppress
+
+_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+def replace_closed_streams() -> None:
+    """Replace standard streams that the caller closed, as a shell does for ``>&-``, by empty ones.
+
+    Without them Python has None there, and the next file that is opened takes their number.
+    """
+    for number, (name, mode) in enumerate(_STREAMS):
+        if getattr(sys, name) is not None:
+            continue
+        opened = os.open(os.devnull, os.O_RDWR)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def main() -> None:
     """Run the command line; an interrupt during its import also ends in one line."""
+    replace_closed_streams()
     # Mapped weights whose file shrinks in the middle of a pass end the process: it says where.
     with suppress(OSError, RuntimeError, ValueError):  # there is no standard error
         faulthandler.enable()

@@ -101,6 +101,11 @@ def options() -> dict[str, LoadOption]:
     return {option.name: option for info in infos().values() for option in info.options}
 
 
+def built_in_options() -> list[LoadOption]:
+    """Return those of this package's own runtimes, without looking for others."""
+    return [option for info in _added.built_in() for option in info.options]
+
+
 def packages() -> set[str]:
     """Return the distributions that compute, see ``AdapterInfo``."""
     return {package for info in infos().values() for package in info.packages}

@@ -16,6 +16,7 @@ from typing import Any
 
 import edgedec
 from edgedec import errors
+from edgedec._support.signatures import HEADING
 from edgedec.bundle import Bundle
 from edgedec.export import ExportReport
 from edgedec.library import Form, Library, Model
@@ -30,15 +31,15 @@ says another module.
 # The order of the page.
 PARTS: dict[str, list[Any]] = {
     "Open a model": [edgedec.Pipeline],
-    "Texts": [edgedec.Generation, edgedec.Stream, edgedec.AsyncStream, edgedec.Emission,
-              edgedec.Metrics],
+    "Texts": [edgedec.Generation, edgedec.ScoredToken, edgedec.Stream, edgedec.AsyncStream,
+              edgedec.Emission, edgedec.Metrics],
     "Options": [edgedec.GenerateOptions, edgedec.SamplingParams, edgedec.OpenOptions],
     "Models": [edgedec.convert, edgedec.pull, edgedec.plan, Library, Model, Form, Bundle,
                ExportReport, Decision],
     "Errors": [errors.EdgedecError],
 }  # fmt: skip
 # Members that programs do not need, and those that they do, where these are few.
-HIDDEN = {"engine", "grammars", "deadline", "observe", "unread_tokens"}
+HIDDEN = {"observe", "unread_tokens"}
 SHOWN = {
     "GenerateOptions": (), "SamplingParams": (), "OpenOptions": ("changed",),
     "Library": ("models", "get", "find", "matching", "remove", "clean", "clear", "size_bytes"),
@@ -100,7 +101,8 @@ def members(kind: Any) -> Iterator[tuple[str, Any]]:
             found |= {name: value for name, value in vars(one).items() if name not in found}
     for name, value in found.items():
         plain = value.__func__ if isinstance(value, classmethod) else value
-        if name.startswith("_") or name in HIDDEN or not getattr(plain, "__doc__", None):
+        hidden = HIDDEN | getattr(kind, "hidden_names", set())
+        if name.startswith("_") or name in hidden or not getattr(plain, "__doc__", None):
             continue
         if name not in SHOWN.get(kind.__name__, (name,)):
             continue
@@ -156,7 +158,9 @@ def typed(annotation: Any) -> str:
 def described(thing: Any) -> Iterator[str]:
     """A docstring in Markdown: paragraphs, code, and lists of what it names."""
     title, body = "", list[str]()
-    for line in inspect.cleandoc(thing.__doc__ or "").splitlines():
+    # The options stand on the page once, where their dataclass is.
+    said = inspect.cleandoc(thing.__doc__ or "").partition(HEADING)[0].rstrip()
+    for line in said.splitlines():
         found = SECTION.fullmatch(line)
         if found or (title and line and not line.startswith(" ")):  # a section ends as well
             yield from (listed(title, body) if title else prose(body))

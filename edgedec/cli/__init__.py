@@ -19,9 +19,10 @@ def main() -> None:
     """Decode with a large language model and a small draft, losslessly.
 
     \b
-    edgedec demo                                   see what it does
-    edgedec generate "def __lt__(self, other):"    write some code
-    edgedec export TARGET --draft DRAFT --out DIR  make a bundle of your own pair
+    edgedec demo                       see what it does
+    edgedec run MODEL "Hello"          answer a prompt; a GGUF file, a folder or a name on a hub
+    edgedec chat MODEL                 talk to it
+    edgedec serve MODEL                OpenAI's and Ollama's API, and a page
 
     EDGEDEC_DEBUG=1 shows where an error comes from.
     """

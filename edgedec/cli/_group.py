@@ -22,14 +22,42 @@ from edgedec.cli import _config, _output
 from edgedec.cli._terminal import INTERRUPTED
 from edgedec.errors import EdgedecError
 
+# Commands by what they are for, as `edgedec --help` lists them.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Use a model": ("run", "chat", "serve", "pull", "list", "show", "rm", "generate", "config"),
+    "Make and fit one": ("export", "prepare", "plan", "inspect", "heads"),
+    "Measure and compare": ("demo", "bench", "verify", "profile", "simulate"),
+    "This machine": ("doctor", "devices", "cache"),
+}
+_OTHERS = "Others"
+
 
 class FolderGroup(click.Group):
     """The group whose commands are the files of ``edgedec.cli``; ``bench.py`` has ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the files that are not helpers."""
-        names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-        return sorted(name for name in names if not name.startswith("_"))
+        """Return the files that are not helpers, in the order of their groups."""
+        return [name for names in self._by_group().values() for name in names]
+
+    def _by_group(self) -> dict[str, list[str]]:
+        """Return the commands by group; those that no group names are in the last one."""
+        modules = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+        there = sorted(name for name in modules if not name.startswith("_"))
+        found = {title: [one for one in names if one in there] for title, names in GROUPS.items()}
+        grouped = {name for names in found.values() for name in names}
+        return {**found, _OTHERS: [name for name in there if name not in grouped]}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by group, those of every day first."""
+        every = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        room = formatter.width - 6 - max(map(len, every))
+        for title, names in self._by_group().items():
+            shown = [(name, command) for name in names if (command := every[name]) is not None]
+            if shown:
+                with formatter.section(title):
+                    rows = [(name, command.get_short_help_str(room)) for name, command in shown]
+                    width = max(map(len, every)) - max(len(name) for name, _ in rows)
+                    formatter.write_dl(rows, col_spacing=2 + width)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -58,7 +58,7 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
 
 
 def show(
-    stream: Stream, *, coloured: bool = False, hides_thinking: bool = False
+    stream: Stream, *, coloured: bool = False, hides_thinking: bool = False, exact: bool = False
 ) -> tuple[Generation, bool]:
     """Print the text as it comes; return its result and whether Ctrl-C ended it.
 
@@ -68,6 +68,8 @@ def show(
         stream: the text.
         coloured: show accepted draft tokens in green, in a terminal.
         hides_thinking: leave the thinking out.
+        exact: outside a terminal write the text alone, so that it can be added to what it
+            continues; otherwise its last line is ended.
 
     """
     coloured = coloured and sys.stdout.isatty()
@@ -86,7 +88,7 @@ def show(
     thinking.end()
     # Text that was held back because it may begin a stop string.
     sys.stdout.write(result.text[written:])
-    if sys.stdout.isatty() and not result.text.endswith("\n"):
+    if (sys.stdout.isatty() or (result.text and not exact)) and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
     return result, stopped.is_set()
@@ -118,11 +120,13 @@ def answer(
     *,
     as_json: bool,
     hides_thinking: bool = False,
+    exact: bool = False,
     keep: Callable[[Generation], None] = lambda result: None,
 ) -> None:
     """Print a text, its figures and how to go on where it was cut, or one JSON object about it.
 
-    Ends the program if Ctrl-C ended the text, after it was given to ``keep``.
+    Ends the program if Ctrl-C ended the text, after it was given to ``keep``. The other arguments
+    are those of ``show``.
     """
     from edgedec.hardware.energy import EnergyMeter
 
@@ -135,7 +139,7 @@ def answer(
         known = {} if joules is None else {"joules_per_token": joules}
         print_json(run.record(result) | known)
     else:
-        result, stopped = show(stream, hides_thinking=hides_thinking)
+        result, stopped = show(stream, hides_thinking=hides_thinking, exact=exact)
         show_figures(result, meter, sampled=not options.sampling.greedy)
         if hint := _figures.cut(result, options, pipeline.target.info.max_context):
             note(hint)

@@ -73,7 +73,8 @@ def command(
 
     MODEL is what `edgedec run` takes: a folder, a file or a name. A single argument that names no
     model is the prompt, and the demo model continues it. Without PROMPT, or with -, standard input
-    is read. The text is printed as it is decoded; figures go to standard error. With --system the
+    is read. The text is printed as it is decoded, and into a file or a pipe byte for byte, without
+    the end of line that `edgedec run` adds; figures go to standard error. With --system the
     prompt is a message to a chat model; otherwise the model continues the prompt without a
     template. A text is continued greedily; messages are answered with the sampling that the
     model's files ask for, else at temperature 0.7 with top-k 40 and top-p 0.9. Options say
@@ -194,7 +195,7 @@ def _run_one(
             else pipeline.chat(asked, options)
         )
         hides = chosen["hide_thinking"]
-        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
+        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides, exact=True)
 
 
 def _run_all(

@@ -62,6 +62,7 @@ def command(
     A model with a chat template answers PROMPT as a message; others, and all with --raw, continue
     it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,
     as `edgedec chat`; if standard input is not a terminal, or with -, the prompt is read from it.
+    The text's last line is ended if it is not; `edgedec generate` and --json give it as it is.
     With --session FILE, PROMPT is the next message of the conversation in that file, which a chat
     continues, too.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from edgedec._support.option_names import check_names, present_names
-from edgedec._support.signatures import defaults_of, lists
+from edgedec._support.signatures import defaults_of, lists, texts_of
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.generation.options import FORMER, GenerateOptions
 from edgedec.loading.option_types import OpenChanges
@@ -47,9 +47,23 @@ class TextOptions(TypedDict, total=False):
     sampling: SamplingParams
 
 
+GROUPS = {
+    "Length and end": ("max_new_tokens", "stop", "timeout", "ignore_eos"),
+    "Sampling": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+                 "frequency_penalty", "logit_bias", "seed"),
+    "Form": ("json_mode", "json_schema", "regex", "grammar"),
+    "Thinking, of answers to messages": ("think", "think_tokens", "reasoning_effort"),
+    "Drafting": ("drafter", "draft_length"),
+    "Output": ("logprobs", "shown_tokens"),
+}  # fmt: skip
+_TEXTS = texts_of(SamplingParams, GenerateOptions)
 # For functions that take them; ``timeout`` is the name on the command line, too.
 lists_text_options = lists(
-    TextOptions, defaults_of(GenerateOptions, SamplingParams), without=("timeout_s", "sampling")
+    TextOptions,
+    defaults_of(GenerateOptions, SamplingParams),
+    without=("timeout_s", "sampling"),
+    groups=GROUPS,
+    texts=_TEXTS | {"timeout": _TEXTS.get("timeout_s", "")},
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.emission import Emission
@@ -13,6 +14,39 @@ from edgedec.decoding.metrics import Metrics
 _SHOWN = 60
 # How a text is decoded: drafter, draft length, threads and so on, as ``--json`` prints it.
 Setup = dict[str, Any]
+
+
+class ScoredToken(NamedTuple):
+    """A token with its log probability.
+
+    Attributes:
+        token: its id.
+        text: as the tokenizer writes it; U+FFFD where it is a part of a character.
+        logprob: log p under the target's own distribution.
+        alternatives: the most likely tokens at its place, best first, itself among them if it is
+            one; empty with ``logprobs=0``, and of an alternative.
+
+    """
+
+    token: int
+    text: str
+    logprob: float
+    alternatives: tuple[ScoredToken, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return a line such as ``<' Paris' -0.31: ' Paris' -0.31, ' the' -2.65>``."""
+        best = ", ".join(f"{one.text!r} {one.logprob:.2f}" for one in self.alternatives)
+        return f"<{self.text!r} {self.logprob:.2f}{f': {best}' if best else ''}>"
+
+
+def scored(events: Sequence[Emission], text: Callable[[int], str]) -> list[ScoredToken]:
+    """Return the tokens of events that have log probabilities, given what writes a token."""
+    found = []
+    for event in events:
+        if event.logprob is not None:
+            best = tuple(ScoredToken(one, text(one), p) for one, p in event.top_logprobs or ())
+            found.append(ScoredToken(event.token, text(event.token), event.logprob, best))
+    return found
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,6 +63,8 @@ class Generation:
         seed: the random seed, given or drawn.
         plan: how it was decoded: drafter, draft length, threads, provider and so on.
         thinking: the text of the thinking before an answer to messages; empty if there was none.
+        tokens: with ``logprobs``, every emitted token with its text, log probability and the most
+            likely ones at its place; None without.
     """
 
     text: str
@@ -39,6 +75,7 @@ class Generation:
     seed: int
     plan: Setup
     thinking: str = ""
+    tokens: list[ScoredToken] | None = None
 
     @property
     def thinking_tokens(self) -> int:

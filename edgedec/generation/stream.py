@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from edgedec._support.shown import Shown
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.request import Request
 from edgedec.generation.queue import Place
-from edgedec.generation.result import Generation, Setup
+from edgedec.generation.result import Generation, Setup, scored
 
 if TYPE_CHECKING:
     from edgedec.text.thinking import Splitter
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Rounds = Callable[[Request, Metrics, Place], Iterator[list[Emission]]]
 
 
-class Stream(Iterator[Emission]):
+class Stream(Shown, Iterator[Emission]):
     """Events of one generation as they come; ``result`` is set when it has ended.
 
     Decoding starts when the first event is requested, and waits then for the texts that came
@@ -29,6 +30,8 @@ class Stream(Iterator[Emission]):
     before an answer is in ``event.thinking`` and ``result.thinking``.
     """
 
+    hidden_names = frozenset({"deadline", "turn"})
+
     def __init__(
         self,
         rounds: Rounds,
@@ -36,11 +39,13 @@ class Stream(Iterator[Emission]):
         plan: Callable[[], Setup],
         place: Place,
         splitter: Splitter | None = None,
+        written: Callable[[int], str] = str,
     ) -> None:
         self.metrics = Metrics()
         self.result: Generation | None = None
         self._request = request
         self._plan, self._place, self._splitter = plan, place, splitter
+        self._written = written
         self._events: list[Emission] = []
         self._rounds = rounds(request, self.metrics, place)
         self._ready: Iterator[Emission] = iter(())
@@ -136,6 +141,9 @@ class Stream(Iterator[Emission]):
             seed=sampler.streams.seed,
             plan=self._plan(),
             thinking="" if self._splitter is None else self._splitter.thinking,
+            tokens=(
+                None if self._request.logprobs is None else scored(self._events, self._written)
+            ),
         )
 
 

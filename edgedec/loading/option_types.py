@@ -65,3 +65,22 @@ class OpenChanges(TypedDict, total=False):
     draft_load: LoadOptions | None
     providers: str | Sequence[str]
     kv_type: str | None
+
+
+# Those that stand with ``draft_`` in front as well, for the draft alone.
+_FOR_DRAFT = (
+    "threads", "device", "providers", "batch_invariant", "cores", "weight_memory", "batch_threads",
+    "kv", "flash_attention", "gpu_layers", "mmap", "repack", "mlock", "rpc", "rpc_trust",
+)  # fmt: skip
+DRAFT_ALONE = tuple(f"draft_{name}" for name in _FOR_DRAFT)
+# All that are listed, by what they are for.
+GROUPS = {
+    "Drafting": ("drafter", "draft", "draft_length", "draft_depth", "draft_context", "schedule",
+                 "accept", "batch_invariant"),
+    "Device and format": ("format", "draft_format", "device", "provider", "threads",
+                          "batch_threads", "cores", "plan"),
+    "Memory": ("memory", "kv_memory", "weight_memory", "kv", "mmap", "mlock", "repack"),
+    "Length and several texts": ("max_context", "context_limit", "conversations", "parallel"),
+    "llama.cpp": ("gpu_layers", "flash_attention", "rpc", "rpc_trust"),
+    "The draft alone": DRAFT_ALONE,
+}  # fmt: skip

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.option_names import check_names
-from edgedec._support.signatures import defaults_of, lists
+from edgedec._support.signatures import defaults_of, lists, texts_of
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_WINDOW
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
 from edgedec.loading import former
-from edgedec.loading.option_types import OpenChanges
+from edgedec.loading.option_types import DRAFT_ALONE, GROUPS, OpenChanges
 from edgedec.memory.grant import AUTO
 from edgedec.records.load import COMMON, LoadOptions
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
@@ -68,7 +68,8 @@ class OpenOptions:
             own; then there are at least as many ``conversations``, and drafts are not overlapped
             with the target's passes.
         accept: an acceptance rule's name; None is the Gumbel coupling, with which, as with
-            ``match``, a seed gives the text of plain decoding, near-ties aside (see below).
+            ``match``, a seed gives the text of plain decoding, near-ties aside (see
+            ``batch_invariant``).
         plan: which plan of ``edgedec plan`` to follow: ``none``, a file that it wrote, or ``auto``
             for the last one. With ``auto``, no plan is followed if an option that plans decide is
             set; without a plan, the target runs on the device that computes its rounds fastest,
@@ -287,10 +288,23 @@ def _checked(load: LoadOptions, changes: dict[str, Any]) -> LoadOptions:
     return load.changed(**changes)
 
 
+def _texts() -> dict[str, str]:
+    """Return what is said of each option, where it is declared."""
+    load = texts_of(LoadOptions)
+    for option in registry.built_in_options():
+        choices = f" One of {', '.join(option.choices)}." if option.choices else ""
+        load[option.name] = option.help + choices
+    draft = "the option without ``draft_``, for the draft alone"
+    load["provider"] = load.get("providers", "")
+    return dict.fromkeys(DRAFT_ALONE, draft) | load | texts_of(OpenOptions)
+
+
 # For functions that take these options.
 lists_open_options = lists(
     OpenChanges,
     defaults_of(OpenOptions) | {"provider": (), "draft_providers": ()},
     without=("load", "draft_load", "providers", "kv_type"),
+    groups=GROUPS,
+    texts=_texts(),
 )
 lists_open_options(OpenOptions.__init__)

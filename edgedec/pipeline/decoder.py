@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from edgedec._support.shown import Shown
 from edgedec.decoding import drafting
 from edgedec.decoding.constraint import Constraint
 from edgedec.decoding.emission import Emission
@@ -43,13 +44,15 @@ if TYPE_CHECKING:
 _LONG_S = 1.0
 
 
-class Decoder:
+class Decoder(Shown):
     """Open models, and the queue of the texts that they decode.
 
     Args:
         ways: the configurations to open, in order of preference.
 
     """
+
+    hidden_names = frozenset({"engine", "grammars", "opens_again", "pair", "reloading", "target"})
 
     def __init__(self, ways: Configurations) -> None:
         if isinstance(ways, (str, Path)):

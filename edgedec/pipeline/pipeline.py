@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgedec._support.atomic import replacing
 from edgedec._support.files import open_regular
+from edgedec._support.signatures import arguments_of
 from edgedec.errors import StateError
 from edgedec.generation import saved
 from edgedec.generation.keywords import TextOptions, check_opens, lists_text_options
@@ -106,26 +107,6 @@ class Pipeline(Decoder):
         return cls(configurations(find.path(bundle), options, plan_to_follow))
 
     @lists_text_options
-    def generate(
-        self,
-        prompt: Prompt | None = None,
-        options: GenerateOptions | None = None,
-        *,
-        messages: Sequence[Message] | None = None,
-        system: str | None = None,
-        wait: bool = True,
-        **changes: Unpack[TextOptions],
-    ) -> Generation:
-        """Generate to the end and return the result; see ``stream``."""
-        stream = self.stream(
-            prompt, options, messages=messages, system=system, wait=wait, **changes
-        )
-        for _ in stream:
-            pass
-        assert stream.result is not None
-        return stream.result
-
-    @lists_text_options
     def stream(
         self,
         prompt: Prompt | None = None,
@@ -165,6 +146,28 @@ class Pipeline(Decoder):
         return self._begun(prompt, messages, system, changed, place)
 
     @lists_text_options
+    @arguments_of(stream)
+    def generate(
+        self,
+        prompt: Prompt | None = None,
+        options: GenerateOptions | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+        system: str | None = None,
+        wait: bool = True,
+        **changes: Unpack[TextOptions],
+    ) -> Generation:
+        """Generate to the end and return the result; errors are those of ``stream``."""
+        stream = self.stream(
+            prompt, options, messages=messages, system=system, wait=wait, **changes
+        )
+        for _ in stream:
+            pass
+        assert stream.result is not None
+        return stream.result
+
+    @lists_text_options
+    @arguments_of(stream)
     def chat(
         self,
         messages: Sequence[Message],
@@ -196,6 +199,7 @@ class Pipeline(Decoder):
         return self.stream(None, options, messages=messages, system=system, wait=wait, **changes)
 
     @lists_text_options
+    @arguments_of(stream)
     def astream(
         self,
         prompt: Prompt | None = None,
@@ -221,6 +225,7 @@ class Pipeline(Decoder):
         return AsyncStream(begin, self._queue, wait=wait)
 
     @lists_text_options
+    @arguments_of(stream)
     async def agenerate(
         self,
         prompt: Prompt | None = None,
@@ -258,8 +263,32 @@ class Pipeline(Decoder):
         request = self._request(tokens, options, splitter)
         drafter, length = options.drafter, options.draft_length
         return Stream(
-            self._rounds, request, lambda: setup_of(self.plan, drafter, length), place, splitter
+            self._rounds,
+            request,
+            lambda: setup_of(self.plan, drafter, length),
+            place,
+            splitter,
+            lambda token: self.tokenizer.bytes_of(token).decode("utf-8", "replace"),
         )
+
+    def count_tokens(self, prompt: Prompt | Sequence[Message], *, system: str | None = None) -> int:
+        """Return how many tokens a prompt, or messages with the chat template, have.
+
+        It is the result's ``prompt_tokens``; nothing is decoded, and no text is waited for.
+
+        Args:
+            prompt: a text, as ``generate`` continues it; token ids; or messages to answer.
+            system: a system message, which precedes the messages, or the prompt as a message.
+
+        Raises:
+            InputError: no template, messages that it refuses, or no ids.
+
+        """
+        parts: Any = prompt  # or anything else, which is refused below
+        listed = isinstance(parts, Sequence) and not isinstance(parts, str)
+        messages = listed and any(isinstance(one, Mapping) for one in parts)
+        given: tuple[Any, Any] = (None, prompt) if messages else (prompt, None)
+        return len(tokens_of(self.tokenizer, *given, system, GenerateOptions()))
 
     def save(self, path: str | Path, note: Mapping[str, Any] | None = None) -> None:
         """Save the state of the last generation, prompt and output, to a file, atomically.

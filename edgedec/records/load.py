@@ -21,7 +21,7 @@ class LoadOptions:
     An option that a runtime does not take is refused at load, never ignored.
 
     Attributes:
-        threads: for a pass.
+        threads: of the processor, for a pass; None is one for each core, fewer for a small model.
         batch_invariant: make a row's logits independent of how many rows are computed with it; None
             lets the runtime decide.
         may_pad: whether a runtime that decides may pad passes at a cost in time; without it, rows

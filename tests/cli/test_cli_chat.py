@@ -76,7 +76,7 @@ def test_a_conversation_that_outgrows_the_context_keeps_its_history(
                 talk.waiting = line.strip()
             if talk.waiting and len(pipeline.tokenizer.encode_chat(talk.messages)) <= 120:
                 answer()
-    assert result.stdout == "".join(texts)
+    assert result.stdout == "".join(text + "\n" for text in texts)
     assert answers(result) == len(texts) >= 3
 
 
@@ -133,7 +133,7 @@ def test_a_message_may_begin_with_a_slash(chat: Chat, bundle: Path) -> None:
     with Pipeline.open(bundle) as pipeline:
         message = {"role": "user", "content": "/etc/hosts holds"}
         stream = pipeline.chat([message], GenerateOptions(max_new_tokens=8, sampling=NO_END))
-        assert result.stdout == "".join(event.text for event in stream)
+        assert result.stdout == "".join(event.text for event in stream) + "\n"
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "two", "1.5"])
@@ -261,8 +261,8 @@ class TestSessionFile:
         first, second = ask("One"), json.loads(ask("Two", "--json").stdout)["text"]
         third = talk("Three")
         assert "continuing after 2 turns; " in third.stderr
-        assert first.stdout + second + third.stdout == whole.stdout
-        assert ask("Two", file="new.chat").stdout != second  # the control
+        assert first.stdout + second + "\n" + third.stdout == whole.stdout
+        assert ask("Two", file="new.chat").stdout != second + "\n"  # the control
         refused = ask("Four", "--raw")
         assert refused.exit_code == 2
         assert "--session goes with a chat template: leave it or --raw out" in refused.stderr

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from edgedec.cli import _help, main
+from edgedec.cli import _group, _help, main
 
 Run = Callable[..., Any]
 TITLES = ["Text", "Drafting", "Device and memory", "Output"]
@@ -73,3 +74,33 @@ def test_an_option_that_is_in_no_group_is_shown_first(
     monkeypatch.setattr(_help.GroupedCommand, "shown", left)
     shown = groups(run("generate", "--help").stdout)
     assert {"--draft", "--drafter"} <= {*shown["Options"]}
+
+
+def commands(shown: str) -> dict[str, list[str]]:
+    """The commands of the main page, by the title of their group."""
+    found: dict[str, list[str]] = {}
+    for line in shown.splitlines():
+        if title := re.fullmatch(r"([A-Z][\w ]+):", line):
+            found[title[1]] = []
+        elif found and (command := re.match(r"  (\w+) +\S", line)):
+            found[[*found][-1]].append(command[1])
+    return found
+
+
+def test_commands_of_every_day_come_first_and_every_one_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = commands(run("--help").stdout)
+    titles = [title for title in shown if title != "Options"]
+    assert titles == ["Use a model", "Make and fit one", "Measure and compare", "This machine"]
+    assert shown["Use a model"][:5] == ["run", "chat", "serve", "pull", "list"]
+    files = {file.stem for file in Path(_help.__file__).parent.glob("[!_]*.py")}
+    every = [name for title in titles for name in shown[title]]
+    assert len(every) == len(files)
+    assert {*every} == files
+    # A command that nobody put into a group is shown all the same, and one that is gone is not.
+    changed = {"Use a model": (*_group.GROUPS["Use a model"], "gone")}
+    monkeypatch.setattr(_group, "GROUPS", changed)
+    others = commands(run("--help").stdout)
+    assert "gone" not in others["Use a model"]
+    assert {*others["Use a model"], *others["Others"]} == files

@@ -445,7 +445,7 @@ def test_chat_keeps_the_conversation(run, bundle) -> None:
             assert stream.result is not None
             answers.append(stream.result.text)
             messages.append({"role": "assistant", "content": answers[-1]})
-    assert result.stdout == answers[0] + answers[1] + answers[0]
+    assert result.stdout == "".join(answers[n] + "\n" for n in (0, 1, 0))
 
 
 def test_chat_needs_a_template(run, plain_bundle, one_line) -> None:

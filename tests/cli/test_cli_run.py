@@ -31,12 +31,33 @@ def demo(repository: Path) -> Path:
     return repository / "models" / "demo"
 
 
+def line(generated: Any) -> str:
+    """What `edgedec run` writes where `edgedec generate` wrote this, which is the text alone."""
+    written: str = generated.stdout
+    return written if written.endswith("\n") else written + "\n"
+
+
+def test_a_line_that_is_not_ended_is_ended_unless_the_text_is_asked_for(
+    run: Run, bundle: Path, demo: Path
+) -> None:
+    asked = ["--temperature", 0, "-n", 4, "--logit-bias", "0=-100000"]
+    text = json.loads(run("generate", bundle, "Hello", *asked, "--json").stdout)["text"]
+    assert not text.endswith("\n")
+    assert run("generate", bundle, "Hello", *asked).stdout == text
+    assert run("run", bundle, "Hello", "--raw", *asked).stdout == text + "\n"
+    ended = ["demo", "def f(x):", "--regex", "a\n"]  # one that is ended is not ended twice
+    assert run("run", *ended).stdout == run("generate", *ended).stdout == "a\n"
+    answers = run("chat", bundle, *asked, stdin="One\nTwo\n").stdout
+    assert answers.endswith("\n")
+    assert answers.count("\n") == 2
+
+
 def test_a_checkpoint_is_run_in_one_command(run: Run, demo: Path, library: Library) -> None:
     first = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
     assert first.exit_code == 0, first.output
     assert "into a bundle (auto, plain)" in first.stderr
     (model,) = library.models()
-    assert run("generate", model.path, "def f(x):", *LENGTH).stdout == first.stdout
+    assert line(run("generate", model.path, "def f(x):", *LENGTH)) == first.stdout
     again = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
     assert again.stdout == first.stdout
     assert "into a bundle" not in again.stderr
@@ -196,8 +217,8 @@ def test_the_library_is_listed_shown_and_emptied(
 def test_other_commands_take_a_model_of_the_library(run: Run, demo: Path) -> None:
     run("pull", demo / "draft")
     written = run("run", "draft", "def f(x):", "--raw", *LENGTH).stdout
-    assert run("generate", "draft", "def f(x):", *LENGTH).stdout == written
-    assert run("generate", "draft", *LENGTH, stdin="def f(x):").stdout == written
+    assert line(run("generate", "draft", "def f(x):", *LENGTH)) == written
+    assert line(run("generate", "draft", *LENGTH, stdin="def f(x):")) == written
     assert run("inspect", "draft", "--quick").stdout.startswith("bundle")
     assert run("generate", "drafts", *LENGTH).exit_code == 0  # a prompt, for the demo
 

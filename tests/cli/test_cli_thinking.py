@@ -35,10 +35,10 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_answer_is_the_output_and_the_thinking_is_beside_it(run: Run, thinker: Path) -> None:
     found = run("run", thinker, "Hi")
-    assert (found.exit_code, found.stdout) == (0, ANSWERED)
+    assert (found.exit_code, found.stdout) == (0, ANSWERED + "\n")
     assert found.stderr.startswith("first then\n\n")
     hidden = run("run", thinker, "Hi", "--hide-thinking")
-    assert hidden.stdout == ANSWERED
+    assert hidden.stdout == ANSWERED + "\n"
     assert "first" not in hidden.stderr
 
 
@@ -129,11 +129,11 @@ def test_a_chat_keeps_the_thinking_for_the_template(
 ) -> None:
     file = tmp_path / "one.chat"
     first = run("chat", thinker, "--session", file, stdin="Hi\n")
-    assert (first.exit_code, first.stdout) == (0, ANSWERED)
+    assert (first.exit_code, first.stdout) == (0, ANSWERED + "\n")
     lines = "Hi\n/think off\nHi\n/think\n/think hide\nHi\n/think maybe\n"
     second = run("chat", thinker, "--session", file, stdin=lines)
     assert second.exit_code == 0
-    assert second.stdout == 3 * ANSWERED
+    assert second.stdout == 3 * (ANSWERED + "\n")
     said = second.stderr
     assert "continuing after 1 turn" in said
     assert said.count("first then") == 1  # of the first of three

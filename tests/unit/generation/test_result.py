@@ -11,6 +11,7 @@ import pytest
 
 from edgedec import Emission, Generation, Metrics, Pipeline
 from edgedec.decoding.speedup import RoundTimes
+from edgedec.errors import InputError
 
 HOSTILE = "</pre><script>alert('1')</script>&amp; \"x\" \u202e"
 
@@ -101,3 +102,39 @@ def test_ids_and_logprobs() -> None:
     assert found.logprobs == [event.logprob for event in found.events]
     assert len(found.logprobs or []) == len(found.token_ids) == 6
     assert all(value <= 0 for value in found.logprobs or [1.0])
+
+
+def test_tokens_have_their_texts_and_alternatives() -> None:
+    with Pipeline.open("demo") as pipeline:
+        asked: dict[str, Any] = {"max_new_tokens": 12, "temperature": 0.8, "seed": 3}
+        found = pipeline.generate("def f(x):", logprobs=3, **asked)
+        assert found.tokens is not None
+        assert [one.token for one in found.tokens] == found.token_ids
+        assert [one.logprob for one in found.tokens] == found.logprobs
+        for one, event in zip(found.tokens, found.events, strict=True):
+            assert len(one.alternatives) == 3
+            best = [(other.token, other.logprob) for other in one.alternatives]
+            assert best == event.top_logprobs
+            assert all(other.text == pipeline.tokenizer.decode([other.token])
+                       for other in one.alternatives)  # fmt: skip
+            assert repr(one).startswith(f"<{one.text!r} {one.logprob:.2f}: ")
+        # Drawn, some are not the most likely one, whose text is another.
+        assert any(one.alternatives[0].text != one.text for one in found.tokens)
+        alone = pipeline.generate("def f(x):", logprobs=0, **asked).tokens
+        assert alone is not None
+        assert [one.alternatives for one in alone] == [()] * len(found.tokens)
+        assert pipeline.generate("def f(x):", **asked).tokens is None
+
+
+def test_tokens_of_a_prompt_are_counted_as_they_are_read() -> None:
+    with Pipeline.open("demo") as pipeline:
+        talk = [{"role": "user", "content": "def f(x):"}]
+        for prompt, system in (("def f(x):", None), ([1, 2, 3], None), ("Hi", "Be brief.")):
+            found = pipeline.generate(prompt, system=system, max_new_tokens=1)
+            assert pipeline.count_tokens(prompt, system=system) == found.prompt_tokens
+        answered = pipeline.generate(messages=talk, max_new_tokens=1)
+        assert pipeline.count_tokens(talk) == answered.prompt_tokens
+        assert pipeline.count_tokens(talk) > pipeline.count_tokens("def f(x):")  # the template's
+        for wrong in (b"x", 5, [{"role": "user"}]):
+            with pytest.raises(InputError):
+                pipeline.count_tokens(wrong)  # type: ignore[arg-type]

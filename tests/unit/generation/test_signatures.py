@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import rlcompleter
 from collections.abc import Callable, Sequence
 from inspect import Parameter
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import Any, TypedDict
 import pytest
 
 import edgedec
-from edgedec import GenerateOptions, OpenOptions, Pipeline
-from edgedec._support.signatures import lists
+from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
+from edgedec._support.signatures import arguments_of, lists
 from edgedec.functions import ConvertOptions, PlanOptions
 from edgedec.generation.keywords import TextOptions, with_changes
 from edgedec.loading.option_types import OpenChanges
@@ -102,6 +104,98 @@ def test_a_function_keeps_its_own_parameters() -> None:
     assert found.parameters["where"].default is None
     assert (found.parameters["how"].annotation, found.parameters["how"].default) == (str, "quick")
     assert call.__doc__ == "One."
+
+
+def explained(function: Callable[..., Any]) -> dict[str, str]:
+    """What a docstring says of each name, in Args or in the options."""
+    found = dict[str, str]()
+    for names, text in re.findall(
+        r"^    ((?:\w+,\s+)*\w+): (.+(?:\n {8}.+)*)", function.__doc__ or "", re.M
+    ):
+        for name in re.split(r",\s+", names):
+            assert name not in found, f"{name} twice"
+            found[name] = " ".join(text.split())
+    return found
+
+
+HELPED = [
+    Pipeline.open,
+    Pipeline.generate,
+    Pipeline.stream,
+    Pipeline.chat,
+    Pipeline.agenerate,
+    Pipeline.astream,
+]
+
+
+@pytest.mark.parametrize("function", HELPED)
+def test_help_explains_every_parameter_once(function: Callable[..., Any]) -> None:
+    names = {*inspect.signature(function).parameters} - {"self", "changes"}
+    found = explained(function)
+    errors = {name for name in found if name.endswith(("Error", "Unavailable", "TooLong"))}
+    assert names == found.keys() - errors
+    assert all(len(text) > 8 for text in found.values())
+
+
+def test_what_is_said_is_what_the_declaration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = explained(Pipeline.generate)
+    for kind, names in ((GenerateOptions, ("drafter", "stop")), (SamplingParams, ("top_k",))):
+        declared = " ".join(inspect.cleandoc(kind.__doc__ or "").split())
+        assert all(f"{name}: {said[name]}" in declared for name in names)
+    assert said["presence_penalty"] == said["frequency_penalty"]
+    assert "One of f32, f16, " in explained(Pipeline.open)["kv"]
+
+    # The control: one that no group names is missed.
+    @lists(_Some, {}, groups={"Some": ("where",)}, texts={"where": "the place of it all"})
+    def call(**options: Any) -> None:
+        """One."""
+
+    assert explained(call) == {"where": "the place of it all"}
+    assert {*inspect.signature(call).parameters} - explained(call).keys() == {
+        "how",
+        "former",
+        "options",
+    }
+
+
+def test_arguments_are_those_of_another_by_its_own_names() -> None:
+    def first(one: int, two: int) -> None:
+        """First.
+
+        Args:
+            one: the one,
+                in two lines.
+            two: the other.
+
+        Raises:
+            ValueError: never.
+
+        """
+
+    @arguments_of(first)
+    def second(two: int) -> None:
+        """Second.
+
+        Raises:
+            OSError: always.
+
+        """
+
+    assert second.__doc__ == (
+        "Second.\n\nArgs:\n    two: the other.\n\nRaises:\n    OSError: always."
+    )
+
+
+def test_completion_shows_what_programs_need() -> None:
+    with Pipeline.open("demo", drafter="none") as pipeline:
+        completer = rlcompleter.Completer({"pipeline": pipeline})
+        shown = {*completer.attr_matches("pipeline.")}
+        assert {"pipeline.generate(", "pipeline.count_tokens(", "pipeline.plan"} <= shown
+        for name in Pipeline.hidden_names:
+            getattr(pipeline, name)  # it is there all the same
+            assert f"pipeline.{name}" not in shown
+        assert not [name for name in dir(pipeline) if re.match("_[a-z]", name)]
+        assert {"engine", "_queue"} <= {*object.__dir__(pipeline)}  # the control
 
 
 def test_dir_shows_the_public_names() -> None:
