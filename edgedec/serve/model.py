@@ -10,6 +10,7 @@ from edgedec._support.amounts import megabytes
 from edgedec._support.fields import one_line
 from edgedec.generation.own_sampling import values_of
 from edgedec.hardware.resident import release_free, resident_bytes
+from edgedec.loading.sources import Source
 from edgedec.memory.grant import spare
 from edgedec.pipeline import Pipeline
 from edgedec.serve.bodies import Bodies
@@ -159,6 +160,11 @@ class Served:
                 param="model",
                 code="model_not_found",
             )
+
+    @property
+    def target(self) -> Source:
+        """The target's files, and what they say of it."""
+        return self._pipeline.pair.target
 
     @property
     def weight_bytes(self) -> int:

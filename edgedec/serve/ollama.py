@@ -47,6 +47,7 @@ _ROUTES = (
     " /api/version, with the one model that it was started with"
 )
 _MOST_TOKENS = 1 << 24
+_NEVER = "9999-12-31T23:59:59Z"  # when its one model is dropped
 
 
 def routes(router: Router) -> list[Route]:
@@ -58,7 +59,7 @@ def routes(router: Router) -> list[Route]:
             "/api/generate", Dialect(read_generate, GenerateForm, body_of, templated=True)
         ),
         router.route("/api/tags", about.tags, "GET", body=body_of),
-        router.route("/api/ps", about.tags, "GET", body=body_of),
+        router.route("/api/ps", about.loaded, "GET", body=body_of),
         router.route("/api/version", about.version, "GET", body=body_of),
         router.route("/api/show", about.show, "POST", body=body_of),
         absent.route(router, "/api/embed", absent.EMBEDDINGS, body_of),
@@ -78,10 +79,21 @@ class _About:
         return Answer({"version": FOLLOWS, "edgedec": __version__})
 
     async def tags(self, request: Request) -> Response:
+        return Answer({"models": [self._model()]})
+
+    async def loaded(self, request: Request) -> Response:
+        context = {"context_length": self._served.max_context}
+        return Answer({"models": [{**self._model(), **context, "expires_at": _NEVER}]})
+
+    def _model(self) -> Chunk:
         name = self._served.settings.name
         model = {"name": name, "model": name, "modified_at": when(self._served.created)}
-        sizes = {"size": self._served.weight_bytes, "digest": "", "details": self._details()}
-        return Answer({"models": [{**model, **sizes}]})
+        return {
+            **model,
+            "size": self._served.weight_bytes,
+            "digest": "",
+            "details": self._details(),
+        }
 
     async def show(self, request: Request) -> Response:
         await self._router.read(request, self._check, threaded=False)
@@ -99,9 +111,10 @@ class _About:
             "template": "" if template is None else template.source,
             "details": self._details(),
             "model_info": {
-                "general.architecture": "edgedec",
+                "general.architecture": self._family,
                 "general.basename": served.settings.name,
-                "edgedec.context_length": served.max_context,
+                "general.parameter_count": served.target.parameters,
+                f"{self._family}.context_length": served.max_context,
             },
             "capabilities": [name for name, can in able.items() if can],
         }
@@ -128,11 +141,26 @@ class _About:
         if self._served.settings.strict:
             self._served.check_name(name or "")
 
+    @property
+    def _family(self) -> str:
+        return one_line(self._served.target.architecture) or "unknown"
+
     def _details(self) -> Chunk:
+        target = self._served.target
+        count = target.parameters
         return {
-            "parent_model": "", "format": self._served.plan.get("format", ""), "family": "edgedec",
-            "families": ["edgedec"], "parameter_size": "", "quantization_level": "",
+            "parent_model": "", "format": target.format, "family": self._family,
+            "families": [self._family], "parameter_size": "" if count is None else _short(count),
+            "quantization_level": one_line(target.weights),
         }  # fmt: skip
+
+
+def _short(count: int) -> str:
+    """Return a number as Ollama writes it: 134.52M, 1.5B."""
+    for size, letter, digits in ((10**9, "B", 1), (10**6, "M", 2)):
+        if count >= size:
+            return f"{count / size:.{0 if count % size == 0 else digits}f}{letter}"
+    return f"{count / 1000:.0f}K" if count >= 1000 else str(count)
 
 
 def read_chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
