@@ -12,9 +12,9 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
-from edgedec.serve import absent, parsing
+from edgedec.serve import absent, other_names, parsing
 from edgedec.serve.body import Body
-from edgedec.serve.errors import Answer, ApiError, refused
+from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.form import Chunk, Dialect, Router
 from edgedec.serve.ollama_form import ChatForm, GenerateForm, body_of, when
 from edgedec.serve.parsing import ParsedRequest
@@ -23,18 +23,6 @@ from edgedec.serve.settings import Limits
 
 # The version of Ollama whose API these routes follow; editors demand a recent one.
 FOLLOWS = "0.6.4"
-# Fields of ``options`` without an effect: the server was started with its own.
-_LOADING = (
-    "f16_kv", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_thread",
-    "numa", "penalize_newline", "repeat_last_n", "use_mlock", "use_mmap", "vocab_only",
-    # Samplers that Ollama itself no longer has.
-    "tfs_z", "typical_p",
-)  # fmt: skip
-# Fields of ``options`` that the translation hands on as they are.
-_SAME = (
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed",
-    "stop",
-)  # fmt: skip
 # Fields of ``/api/generate`` that this server does not have, by what to do.
 _ELSEWHERE = {
     "context": "send the conversation to /api/chat instead",
@@ -46,7 +34,6 @@ _ROUTES = (
     "of Ollama's API this server has /api/chat, /api/generate, /api/show, /api/tags, /api/ps and"
     " /api/version, with the one model that it was started with"
 )
-_MOST_TOKENS = 1 << 24
 _NEVER = "9999-12-31T23:59:59Z"  # when its one model is dropped
 
 
@@ -205,7 +192,12 @@ def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> P
         raise ApiError(400, "system: a plain text has no system message: leave it out")
     if common.pop("reasoning_effort", None) or common.pop("enable_thinking", None):
         raise ApiError(400, "think: a plain text has no thinking: send it without raw or suffix")
-    given = {"max_tokens": _MOST_TOKENS, "prompt": prompt or "", "suffix": suffix, **common}
+    given = {
+        "max_tokens": other_names.MOST_TOKENS,
+        "prompt": prompt or "",
+        "suffix": suffix,
+        **common,
+    }
     return _translated(parsing.completion(given, prompts, limits), body)
 
 
@@ -220,18 +212,10 @@ def _common(body: Body) -> dict[str, Any]:
         found["enable_thinking"] = think
     elif think is not None:
         found["reasoning_effort"] = body.text("think", _EFFORTS)
-    if (form := body.get("format")) not in (None, ""):
-        if form != "json" and not isinstance(form, dict):
-            raise refused("format", "json or a JSON schema", form)
-        kind = "json_object" if form == "json" else "json_schema"
-        schema = {} if form == "json" else {"json_schema": {"schema": form}}
-        found["response_format"] = {"type": kind, **schema}
+    found["response_format"] = other_names.of_format(body)
     options = body.part("options")
     if options is not None:
-        found["max_tokens"] = options.limit("num_predict", _MOST_TOKENS)
-        found["repetition_penalty"] = options.number("repeat_penalty", 0, 100)
-        found |= {name: options.get(name) for name in _SAME}
-        options.end(_LOADING)
+        found |= other_names.of_options(options)
     return {name: value for name, value in found.items() if value is not None}
 
 
