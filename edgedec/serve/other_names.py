@@ -14,6 +14,7 @@ from edgedec.serve.errors import ApiError, refused
 MOST_TOKENS = 1 << 24
 # Numbers of tokens (llama.cpp, Ollama, transformers).
 _LIMITS = ("n_predict", "num_predict", "max_new_tokens")
+LIMITS = frozenset(("max_tokens", *_LIMITS))
 # Fields of Ollama's ``options`` without an effect: the server was started with its own.
 _LOADING = (
     "f16_kv", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_thread",
