@@ -189,6 +189,7 @@ class Served:
                 "chat": self.tokenizer.chat_template is not None,
                 "sampling": None if own is None else values_of(own),
                 "plan": self._pipeline.plan,
+                "planning": self.settings.planning,
                 "notes": self._pipeline.notes,
             },
         }
