@@ -41,7 +41,7 @@ def install(*packages: str, extra: str | None = None) -> str:
     if extra is None:
         return " ".join([_pip("install"), *packages])
     source = _source(extra)
-    own = [_quoted(one) for one in (requirements(extra) if source is None else [source])]
+    own = [quoted(one) for one in (requirements(extra) if source is None else [source])]
     return " ".join([_pip("install"), *_editable(), *own, *packages])
 
 
@@ -91,7 +91,7 @@ def upgrade() -> str:
     clone = _clone()
     if clone is None or not (clone / ".git").exists():
         return UPGRADE
-    return f"`git -C {_quoted(str(clone))} pull`"
+    return f"`git -C {quoted(str(clone))} pull`"
 
 
 def stranger() -> str | None:
@@ -109,7 +109,7 @@ def stranger() -> str | None:
     source = _source()
     again = "install its folder or wheel once more"
     if source is not None:
-        options = " ".join(["--force-reinstall", "--no-deps", *_editable(), _quoted(source)])
+        options = " ".join(["--force-reinstall", "--no-deps", *_editable(), quoted(source)])
         again = f"`{_pip('install')} {options}`"
     return (
         f"the distribution {_FOREIGN} {found.version} is installed as well; it is {whose} and"
@@ -123,7 +123,7 @@ def _pip(verb: str) -> str:
     found = shutil.which("pip")
     if found is not None and Path(found).parent == folder:
         return f"pip {verb}"
-    executable = _quoted(sys.executable)
+    executable = quoted(sys.executable)
     if util.find_spec("pip") is None and shutil.which("uv"):
         return f"uv pip {verb} --python {executable}"
     return f"{executable} -m pip {verb}"
@@ -189,7 +189,7 @@ def _installed_from() -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
     """Return a text quoted as one word of a command line."""
     if os.name == "nt":
         return f'"{word}"' if set(word) & set(" []&()") else word

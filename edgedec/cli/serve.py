@@ -117,6 +117,7 @@ def command(
     settings = Settings(
         name=name or known[0],
         aliases=known,
+        planning=_planning(bundle, chosen["draft"]) if run.is_loopback(host) else "",
         host=host,
         key=key,
         limits=Limits(text_s=timeout),
@@ -131,6 +132,18 @@ def command(
         if (own := pipeline.sampling) is not None:
             note(f"chats are answered with sampling {_sampling.described(own, own)}")
         run.serve(pipeline, settings, sock, memory=options.memory)
+
+
+def _planning(model: str, draft: Any) -> str:
+    """Return the command that makes a plan of a model, to be pasted in any folder."""
+    from edgedec._support.installation import quoted
+
+    words = [model, *(("--draft", str(draft)) if draft else ())]
+    return " ".join(["edgedec plan", *(quoted(_anywhere(word)) for word in words)])
+
+
+def _anywhere(word: str) -> str:
+    return os.path.abspath(word) if Path(word).exists() else word  # noqa: PTH100 - as below
 
 
 def _names(word: str, model: Model | None) -> tuple[str, ...]:

@@ -37,6 +37,9 @@ class Source:
         kv_bytes_per_token: a lower bound; None if it is unknown until the model is loaded.
         generation: what its files state for generating, by the names of generation_config.json.
         mask: the token that a draft model reads for one not known yet; None if it cannot.
+        architecture: as its files name it; "" if they do not.
+        parameters: numbers in the model; None if it is not known.
+        weights: how they are stored, such as ``int4`` or ``Q4_K_M``.
 
     """
 
@@ -51,6 +54,9 @@ class Source:
     kv_bytes_per_token: int | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
     mask: int | None = None
+    architecture: str = ""
+    parameters: int | None = None
+    weights: str = ""
 
     def hashes(self) -> dict[str, str]:
         """Return sha256 by file; reads every byte."""
@@ -253,6 +259,9 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         kv_bytes_per_token=role.kv_bytes_per_token(format),
         generation=bundle.generation,
         mask=mask,
+        architecture=role.architecture,
+        parameters=role.dims.get("parameters"),
+        weights=variant.weights,
     )
 
 
@@ -263,6 +272,7 @@ def _gguf(path: Path, role: str) -> Source:
 
     header = GgufHeader.read(path)
     files = {part.name: part for part in decodable_parts(header)}
+    parts = [header, *(GgufHeader.read(part) for part in files.values() if part != path)]
     return Source(
         role=role,
         format="gguf",
@@ -272,4 +282,7 @@ def _gguf(path: Path, role: str) -> Source:
         admit=lambda: registry.admit("gguf", path, files.values()),
         max_context=header.context_length,
         generation=stated_sampling(header.metadata),
+        architecture=header.architecture,
+        parameters=sum(part.parameters for part in parts),
+        weights=header.quantisation,
     )

@@ -116,7 +116,7 @@ class Writer:
         last = self._chunk(choice, "", None, self._reason(choice, result))
         if self._chat:
             last["choices"][0]["delta"] = {}
-        return [*chunks, {**last, "edgedec": figures(result)}]
+        return [*chunks, {**last, "edgedec": self._figures(choice, result)}]
 
     def usage(self) -> Chunk | None:
         """Return the chunk with the tokens of the whole request, if it was asked for."""
@@ -141,7 +141,7 @@ class Writer:
         """Return the answer of a request that does not stream."""
         self._results = list(results)
         choices = [self._choice(place, result) for place, result in enumerate(results)]
-        ours = [figures(result) for result in results]
+        ours = [self._figures(place, result) for place, result in enumerate(results)]
         if self._parsed.pieces:
             for own, result in zip(ours, results, strict=True):
                 own["pieces"] = [[event.text, event.source] for event in result.events]
@@ -172,6 +172,17 @@ class Writer:
         if calls is not None and calls.found and not calls.cut:
             return "tool_calls"
         return _REASONS.get(result.finish_reason, "length")
+
+    def _figures(self, choice: int, result: Generation) -> dict[str, Any]:
+        return {**figures(result), "stopped_by": self._stopped_by(choice, result)}
+
+    def _stopped_by(self, choice: int, result: Generation) -> str | None:
+        """Return the stop string that ended a text; None if none did, or it cannot be told."""
+        stops = self._parsed.works[choice].options.stop if result.finish_reason == "stop" else ()
+        if len(stops) < 2:
+            return next(iter(stops), None)
+        written = self._tokenizer.decode(result.token_ids)
+        return min((one for one in stops if result.text + one in written), key=len, default=None)
 
     def _usage(self) -> dict[str, Any]:
         prompts = [len(work.prompt) for work in self._parsed.works]

@@ -16,7 +16,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec._support.fields import one_line
-from edgedec.serve import absent, errors, health, messages, ollama, page, parsing, responses
+from edgedec.serve import (
+    absent,
+    anthropic,
+    errors,
+    health,
+    llama_server,
+    messages,
+    ollama,
+    page,
+    parsing,
+    responses,
+)
 from edgedec.serve.access import AccessLog
 from edgedec.serve.answers import Writer
 from edgedec.serve.body import Body, parsed
@@ -57,6 +68,8 @@ class Routes:
             self.route("/metrics", self.metrics, "GET"),
             self.route("/edgedec/status", self.status, "GET"),
             *responses.routes(self),
+            *anthropic.routes(self),
+            *llama_server.routes(self),
             *ollama.routes(self),
             absent.route(self, "/v1/embeddings", absent.EMBEDDINGS),
             *page.routes(),
@@ -68,7 +81,7 @@ class Routes:
                     CORSMiddleware,
                     allow_origins=self._settings.origins,
                     allow_methods=["GET", "POST"],
-                    allow_headers=["authorization", "content-type", "x-session-id"],
+                    allow_headers=["authorization", "content-type", "x-api-key", "x-session-id"],
                     expose_headers=[ANSWERED_BY, IGNORED],
                 )
             )

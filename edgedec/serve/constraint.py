@@ -18,13 +18,13 @@ def read(asked: Body | None) -> dict[str, Any]:
     if asked is None:
         return {}
     kind = asked.text("type", ("text", "json_object", "json_schema"))
-    part = asked.part("json_schema")
+    part, schema = asked.part("json_schema"), asked.get("schema")  # llama.cpp's place for it
     asked.end()
-    if kind == "json_object":
+    if kind == "json_object" and schema is None:
         return {"json_mode": True}
-    if kind != "json_schema":
+    if kind not in ("json_object", "json_schema"):
         return {}
-    schema = None if part is None else part.get("schema")
+    schema = schema if part is None else part.get("schema")
     if not isinstance(schema, dict):
         raise refused("response_format.json_schema.schema", "a JSON schema", schema)
     return {"json_schema": schema}

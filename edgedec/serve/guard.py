@@ -92,6 +92,8 @@ class Guard:
         preflight = scope["method"] == "OPTIONS" and origin is not None
         if self._key is not None and scope["path"] not in _OPEN and not preflight:
             kind, _, given = headers.get("authorization", "").partition(" ")
+            if not kind:  # as Anthropic's clients send it
+                kind, given = "bearer", headers.get("x-api-key", "")
             right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._key)
             if kind.lower() != "bearer" or not right:
                 raise ApiError(

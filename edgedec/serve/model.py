@@ -10,6 +10,7 @@ from edgedec._support.amounts import megabytes
 from edgedec._support.fields import one_line
 from edgedec.generation.own_sampling import values_of
 from edgedec.hardware.resident import release_free, resident_bytes
+from edgedec.loading.sources import Source
 from edgedec.memory.grant import spare
 from edgedec.pipeline import Pipeline
 from edgedec.serve.bodies import Bodies
@@ -161,6 +162,11 @@ class Served:
             )
 
     @property
+    def target(self) -> Source:
+        """The target's files, and what they say of it."""
+        return self._pipeline.pair.target
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the target's weights as stored."""
         return self._pipeline.target.info.weight_bytes
@@ -183,6 +189,7 @@ class Served:
                 "chat": self.tokenizer.chat_template is not None,
                 "sampling": None if own is None else values_of(own),
                 "plan": self._pipeline.plan,
+                "planning": self.settings.planning,
                 "notes": self._pipeline.notes,
             },
         }

@@ -12,9 +12,9 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
-from edgedec.serve import absent, parsing
+from edgedec.serve import absent, other_names, parsing
 from edgedec.serve.body import Body
-from edgedec.serve.errors import Answer, ApiError, refused
+from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.form import Chunk, Dialect, Router
 from edgedec.serve.ollama_form import ChatForm, GenerateForm, body_of, when
 from edgedec.serve.parsing import ParsedRequest
@@ -23,18 +23,6 @@ from edgedec.serve.settings import Limits
 
 # The version of Ollama whose API these routes follow; editors demand a recent one.
 FOLLOWS = "0.6.4"
-# Fields of ``options`` without an effect: the server was started with its own.
-_LOADING = (
-    "f16_kv", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_thread",
-    "numa", "penalize_newline", "repeat_last_n", "use_mlock", "use_mmap", "vocab_only",
-    # Samplers that Ollama itself no longer has.
-    "tfs_z", "typical_p",
-)  # fmt: skip
-# Fields of ``options`` that the translation hands on as they are.
-_SAME = (
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed",
-    "stop",
-)  # fmt: skip
 # Fields of ``/api/generate`` that this server does not have, by what to do.
 _ELSEWHERE = {
     "context": "send the conversation to /api/chat instead",
@@ -46,7 +34,7 @@ _ROUTES = (
     "of Ollama's API this server has /api/chat, /api/generate, /api/show, /api/tags, /api/ps and"
     " /api/version, with the one model that it was started with"
 )
-_MOST_TOKENS = 1 << 24
+_NEVER = "9999-12-31T23:59:59Z"  # when its one model is dropped
 
 
 def routes(router: Router) -> list[Route]:
@@ -58,7 +46,7 @@ def routes(router: Router) -> list[Route]:
             "/api/generate", Dialect(read_generate, GenerateForm, body_of, templated=True)
         ),
         router.route("/api/tags", about.tags, "GET", body=body_of),
-        router.route("/api/ps", about.tags, "GET", body=body_of),
+        router.route("/api/ps", about.loaded, "GET", body=body_of),
         router.route("/api/version", about.version, "GET", body=body_of),
         router.route("/api/show", about.show, "POST", body=body_of),
         absent.route(router, "/api/embed", absent.EMBEDDINGS, body_of),
@@ -78,10 +66,21 @@ class _About:
         return Answer({"version": FOLLOWS, "edgedec": __version__})
 
     async def tags(self, request: Request) -> Response:
+        return Answer({"models": [self._model()]})
+
+    async def loaded(self, request: Request) -> Response:
+        context = {"context_length": self._served.max_context}
+        return Answer({"models": [{**self._model(), **context, "expires_at": _NEVER}]})
+
+    def _model(self) -> Chunk:
         name = self._served.settings.name
         model = {"name": name, "model": name, "modified_at": when(self._served.created)}
-        sizes = {"size": self._served.weight_bytes, "digest": "", "details": self._details()}
-        return Answer({"models": [{**model, **sizes}]})
+        return {
+            **model,
+            "size": self._served.weight_bytes,
+            "digest": "",
+            "details": self._details(),
+        }
 
     async def show(self, request: Request) -> Response:
         await self._router.read(request, self._check, threaded=False)
@@ -99,9 +98,10 @@ class _About:
             "template": "" if template is None else template.source,
             "details": self._details(),
             "model_info": {
-                "general.architecture": "edgedec",
+                "general.architecture": self._family,
                 "general.basename": served.settings.name,
-                "edgedec.context_length": served.max_context,
+                "general.parameter_count": served.target.parameters,
+                f"{self._family}.context_length": served.max_context,
             },
             "capabilities": [name for name, can in able.items() if can],
         }
@@ -128,11 +128,26 @@ class _About:
         if self._served.settings.strict:
             self._served.check_name(name or "")
 
+    @property
+    def _family(self) -> str:
+        return one_line(self._served.target.architecture) or "unknown"
+
     def _details(self) -> Chunk:
+        target = self._served.target
+        count = target.parameters
         return {
-            "parent_model": "", "format": self._served.plan.get("format", ""), "family": "edgedec",
-            "families": ["edgedec"], "parameter_size": "", "quantization_level": "",
+            "parent_model": "", "format": target.format, "family": self._family,
+            "families": [self._family], "parameter_size": "" if count is None else _short(count),
+            "quantization_level": one_line(target.weights),
         }  # fmt: skip
+
+
+def _short(count: int) -> str:
+    """Return a number as Ollama writes it: 134.52M, 1.5B."""
+    for size, letter, digits in ((10**9, "B", 1), (10**6, "M", 2)):
+        if count >= size:
+            return f"{count / size:.{0 if count % size == 0 else digits}f}{letter}"
+    return f"{count / 1000:.0f}K" if count >= 1000 else str(count)
 
 
 def read_chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
@@ -177,7 +192,12 @@ def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> P
         raise ApiError(400, "system: a plain text has no system message: leave it out")
     if common.pop("reasoning_effort", None) or common.pop("enable_thinking", None):
         raise ApiError(400, "think: a plain text has no thinking: send it without raw or suffix")
-    given = {"max_tokens": _MOST_TOKENS, "prompt": prompt or "", "suffix": suffix, **common}
+    given = {
+        "max_tokens": other_names.MOST_TOKENS,
+        "prompt": prompt or "",
+        "suffix": suffix,
+        **common,
+    }
     return _translated(parsing.completion(given, prompts, limits), body)
 
 
@@ -192,18 +212,10 @@ def _common(body: Body) -> dict[str, Any]:
         found["enable_thinking"] = think
     elif think is not None:
         found["reasoning_effort"] = body.text("think", _EFFORTS)
-    if (form := body.get("format")) not in (None, ""):
-        if form != "json" and not isinstance(form, dict):
-            raise refused("format", "json or a JSON schema", form)
-        kind = "json_object" if form == "json" else "json_schema"
-        schema = {} if form == "json" else {"json_schema": {"schema": form}}
-        found["response_format"] = {"type": kind, **schema}
+    found["response_format"] = other_names.of_format(body)
     options = body.part("options")
     if options is not None:
-        found["max_tokens"] = options.limit("num_predict", _MOST_TOKENS)
-        found["repetition_penalty"] = options.number("repeat_penalty", 0, 100)
-        found |= {name: options.get(name) for name in _SAME}
-        options.end(_LOADING)
+        found |= other_names.of_options(options)
     return {name: value for name, value in found.items() if value is not None}
 
 

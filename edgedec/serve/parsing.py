@@ -11,7 +11,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
-from edgedec.serve import constraint, messages, thinking
+from edgedec.serve import constraint, messages, other_names, thinking
 from edgedec.serve.body import Body
 from edgedec.serve.calls import NAMES
 from edgedec.serve.errors import ApiError, refused
@@ -20,7 +20,7 @@ from edgedec.serve.settings import Limits
 from edgedec.serve.ticket import Work
 from edgedec.serve.tools import Tools
 
-_MOST_TOKENS, _COMPLETION_TOKENS = 1 << 24, 16
+_MOST_TOKENS, _COMPLETION_TOKENS = other_names.MOST_TOKENS, 16
 _SEEDS = 1 << 63
 # Of top_p: the most likely token alone, which 0 means elsewhere.
 _LEAST = math.nextafter(0, 1)
@@ -65,8 +65,7 @@ def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> Pars
         ApiError: a field is not as expected.
 
     """
-    body = Body(fields)
-    body.get("model")
+    body = _body(fields)
     top, echo = body.whole("logprobs", 0, 20), body.flag("echo")
     if echo and top is not None:
         raise ApiError(
@@ -75,6 +74,7 @@ def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> Pars
         )  # fmt: skip
     given = _options(body, limits)
     options = _made({"max_new_tokens": _COMPLETION_TOKENS, **given, "logprobs": top})
+    other_names.check_samplers(body.rows("samplers"), options.sampling)
     given_prompts, suffix = body.get("prompt"), body.text("suffix")
     choices = body.whole("n", 1, limits.choices) or 1
     parsed = _parsed(body, None, top is not None, chat=False)
@@ -94,8 +94,7 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
         ApiError: a field is not as expected.
 
     """
-    body = Body(fields)
-    body.get("model")
+    body = _body(fields)
     wanted = body.flag("logprobs") or False
     top = body.whole("top_logprobs", 0, 20)
     if top is not None and not wanted:
@@ -109,12 +108,15 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     variables |= messages.documents(body)
     tools = Tools.read(body)
     if tools is not None and tools.grammar is not None:
+        if "grammar" in given:
+            raise ApiError(400, "grammar: a call that must be has its own: leave it out")
         given["grammar"] = tools.grammar
     if tools is not None:
         given["shown_tokens"] = NAMES
     options = _made(
         {"max_new_tokens": _MOST_TOKENS, **given, "logprobs": (top or 0) if wanted else None}
     )
+    other_names.check_samplers(body.rows("samplers"), options.sampling)
     choices = body.whole("n", 1, limits.choices) or 1
     parsed = _parsed(body, tools, wanted, chat=True)
     body.end()
@@ -130,6 +132,15 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
     parsed.ignored.extend(prompts.left_out(talk, listed))
     _works(parsed, [prompt], options, choices, limits)
     return parsed
+
+
+def _body(fields: dict[str, Any]) -> Body:
+    """Return the fields of a request by their usual names."""
+    found, ignored = other_names.translated(fields)
+    body = Body(found)
+    body.ignored.extend(ignored)
+    body.get("model")
+    return body
 
 
 def _parsed(body: Body, tools: Tools | None, logprobs: bool, *, chat: bool) -> ParsedRequest:
@@ -179,6 +190,8 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
         "stop": _stops(body, limits),
     }
     given |= constraint.read(body.part("response_format"))
+    if grammar := body.text("grammar"):
+        given["grammar"] = grammar
     ours = body.part("edgedec")
     if ours is not None:
         former = ours.text("draft", drafting.names())  # its former name

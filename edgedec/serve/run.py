@@ -212,14 +212,15 @@ def check_exposed(host: str, key: str | None) -> None:
         InputError: it would.
 
     """
-    if key is None and not _loopback(host):
+    if key is None and not is_loopback(host):
         raise InputError(
             f"--host {host}: other machines could use the model: give a key with --api-key-file or"
             f" {KEY}, or leave --host out"
         )
 
 
-def _loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -37,6 +37,7 @@ class Settings:
 
     Attributes:
         name: the model's id in the API; ``aliases`` are other names for it.
+        planning: the command that makes a plan of the model; "" if callers are not told.
         strict: whether requests for any other name are refused; else the model answers them.
         host: the address it listens on.
         key: required with every request but ``/health``, ``/livez`` and the page; None requires
@@ -53,6 +54,7 @@ class Settings:
 
     name: str
     aliases: tuple[str, ...] = ()
+    planning: str = ""
     strict: bool = False
     host: str = "127.0.0.1"
     key: str | None = None

@@ -210,7 +210,7 @@ function focusPrompt() {
 
 function inFigures(figures, tokens, milliseconds) {
   const parts = [`${tokens} tokens in ${time(milliseconds)}`];
-  if (figures.tokens_per_second) parts.push(`${figures.tokens_per_second.toFixed(0)} tokens/s`);
+  if (tokens) parts.push(`${((tokens * 1000) / milliseconds).toFixed(0)} tokens/s`);
   if (figures.drafted) parts.push(`${figures.accepted} of ${figures.drafted} drafted tokens accepted`);
   return parts.join(", ");
 }

@@ -39,22 +39,24 @@ function place(plan) {
   return `It runs ${format}${where}, with a context of ${plan.max_context} tokens${memory}.`;
 }
 
-function reason({ plan, plan_made_on: made, no_plan: why = "" }, id) {
+// `planning`: the command that makes a plan, "" if the server does not say.
+function reason({ plan, plan_made_on: made, no_plan: why = "" }, planning) {
   if (plan) return `This follows the plan ${plan}, made on ${made}.`;
-  const help = why.startsWith(UNMADE) ? `: “edgedec plan ${id}” measures what is fastest here` : "";
-  return `No plan is followed${why && ` (${why})`}${help}.`;
+  const how = planning || "edgedec plan with the model as the server was given it";
+  const help = why.startsWith(UNMADE) ? `. To measure what is fastest here: ${how}` : ".";
+  return `No plan is followed${why && ` (${why})`}${help}`;
 }
 
-export function sentences(id, plan) {
-  return [drafting(plan), place(plan), reason(plan, id)];
+export function sentences(plan, planning) {
+  return [drafting(plan), place(plan), reason(plan, planning)];
 }
 
 function fact(name, value) {
   return make("div", {}, make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, String(value)));
 }
 
-export function show({ id, edgedec: { plan, notes } }) {
-  $("sentences").replaceChildren(...sentences(id, plan).map((one) => make("p", {}, one)));
+export function show({ edgedec: { plan, planning, notes } }) {
+  $("sentences").replaceChildren(...sentences(plan, planning).map((one) => make("p", {}, one)));
   const told = Object.entries(plan).filter(([, value]) => value !== null);
   const facts = [...told, ...notes.map((note) => ["note", note])];
   $("plan").replaceChildren(...facts.map(([name, value]) => fact(name, value)));

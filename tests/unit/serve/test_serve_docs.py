@@ -25,8 +25,8 @@ from edgedec import Pipeline
 
 ADDRESS = "http://127.0.0.1:8080"
 # Refused, so that there is nothing to show.
-ABSENT = {"/v1/embeddings", "/v1/responses/{rest:path}", "/api/embed", "/api/embeddings",
-          "/api/{rest:path}"}  # fmt: skip
+ABSENT = {"/v1/embeddings", "/v1/responses/{rest:path}", "/v1/messages/{rest:path}",
+          "/api/embed", "/api/embeddings", "/api/{rest:path}"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

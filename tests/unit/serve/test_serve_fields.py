@@ -64,7 +64,7 @@ def test_and_refused_where_they_would(server: Server, name: str, value: Any) -> 
         ("functions", "send tools"),
         ("think", "send enable_thinking"),
         ("guided_json", "send response_format"),
-        ("n_predict", "send max_tokens"),
+        ("max_length", "send max_tokens"),
         ("cache_salt", "--private-cache"),
         ("temprature", "did you mean temperature?"),
         ("max_token", "did you mean max_tokens?"),

@@ -132,7 +132,7 @@ def test_both_ends_of_a_conversation_exclude_each_other() -> None:
         ({"type": "string", "format": "color"}, {"type": "string"}),
         ({"type": "string", "format": "date-time"}, {"type": "string", "format": "date-time"}),
         ({"properties": {"format": {"type": "string", "format": "int32"}}},
-         {"properties": {"format": {"type": "string"}}}),
+         {"properties": {"format": {"type": "string"}}, "additionalProperties": False}),
         ({"items": {"anyOf": [{"format": "byte"}, {"format": "uuid"}]}},
          {"items": {"anyOf": [{}, {"format": "uuid"}]}}),
         ({"const": {"format": "x"}, "enum": [{"format": "x"}]},

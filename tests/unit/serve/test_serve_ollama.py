@@ -14,8 +14,12 @@ from waiting import LIMIT_S
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
-from serving import Server
+from serving import Server, serving
 from test_serve_tools import TOOLS, caller, needs_grammars
+
+from edgedec.bundle import Bundle
+from edgedec.gguf import GgufHeader
+from edgedec.serve.ollama import _short
 
 __all__ = ["caller"]  # a fixture
 TALK = [{"role": "user", "content": "Hello there"}]
@@ -162,14 +166,59 @@ def test_it_tells_what_it_has(server: Server) -> None:
     (model,) = server.get("/api/tags").json()["models"]
     assert (model["name"], model["model"]) == ("tiny", "tiny")
     assert model["size"] > 1000
-    assert model["details"]["format"] == "onnx"
-    assert server.get("/api/ps").json()["models"] == [model]
+    (loaded,) = server.get("/api/ps").json()["models"]
+    assert loaded == {**model, "context_length": 2048, "expires_at": loaded["expires_at"]}
     version = [int(part) for part in server.get("/api/version").json()["version"].split(".")]
     assert version >= [0, 6, 4]
     shown = server.post("/api/show", {"model": "tiny"}).json()
-    assert shown["model_info"]["edgedec.context_length"] == 2048
+    assert shown["model_info"]["llama.context_length"] == 2048
     assert shown["capabilities"] == ["completion", "tools"]
     assert "messages" in shown["template"]
+
+
+def details_of(server: Server) -> dict[str, Any]:
+    """What is said of the model, the same by each route."""
+    (model,) = server.get("/api/tags").json()["models"]
+    shown = server.post("/api/show", {}).json()
+    assert shown["details"] == model["details"]
+    found: dict[str, Any] = {**model["details"], **shown["model_info"]}
+    return found
+
+
+def test_it_tells_what_inspect_does(server: Server, bundle: Path) -> None:
+    target = Bundle.open(bundle).target
+    found = details_of(server)
+    assert (found["format"], found["quantization_level"]) == ("onnx", "fp32")
+    assert found["family"] == found["general.architecture"] == target.architecture == "llama"
+    assert found["families"] == ["llama"]
+    count = found["general.parameter_count"]
+    assert count == target.dims["parameters"]
+    assert found["parameter_size"] == f"{count / 1000:.0f}K"
+
+
+def test_and_of_a_gguf_file(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "llama_cpp", reason="llama-cpp-python not installed: install the extra gguf"
+    )
+    pytest.importorskip("gguf", reason="gguf not installed: install the extra gguf")
+    from tiny_gguf import write_tiny_gguf
+
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q8_0")
+    header = GgufHeader.read(file)
+    with serving(file, "--threads", "1") as server:
+        found = details_of(server)
+    assert (found["format"], found["quantization_level"]) == ("gguf", header.quantisation)
+    assert found["family"] == header.architecture
+    assert found["general.parameter_count"] == header.parameters
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(134_515_008, "134.52M"), (1_543_714_304, "1.5B"), (7_000_000_000, "7B"), (3_000_000, "3M"),
+     (125_000, "125K"), (12, "12")],
+)  # fmt: skip
+def test_numbers_of_parameters(count: int, said: str) -> None:
+    assert _short(count) == said
 
 
 @pytest.mark.parametrize(

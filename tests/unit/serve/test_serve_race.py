@@ -92,18 +92,22 @@ def test_the_plan_is_three_sentences(window: Browser, server: Server) -> None:
         "drafter": "none", "lossless": True, "max_context": 64, "threads": 4, "format": "gguf",
         "device": "GPU", "plan": "cpu-4", "plan_made_on": "40 texts",
     }  # fmt: skip
-    told = f"import('/page/plan.js').then((plan) => plan.sentences('m', {json.dumps(plan)}))"
+    told = f"import('/page/plan.js').then((plan) => plan.sentences({json.dumps(plan)}, ''))"
     assert page.run(told) == [
         "Nothing drafts: the target decodes token by token.",
         "It runs as GGUF on GPU, with a context of 64 tokens.",
         "This follows the plan cpu-4, made on 40 texts.",
     ]
     unmade = json.dumps({**plan, "plan": None, "no_plan": "none was made for these models here"})
-    last = page.run(f"import('/page/plan.js').then((plan) => plan.sentences('m', {unmade})[2])")
-    assert last == (
-        "No plan is followed (none was made for these models here): “edgedec plan m” measures what"
-        " is fastest here."
-    )
+    for command, said in (
+        ("edgedec plan '/a b/c.gguf'", "edgedec plan '/a b/c.gguf'"),
+        ("", "edgedec plan with the model as the server was given it"),
+    ):
+        words = f"plan.sentences({unmade}, {json.dumps(command)})[2]"
+        assert page.run(f"import('/page/plan.js').then((plan) => {words})") == (
+            "No plan is followed (none was made for these models here). To measure what is fastest"
+            f" here: {said}"
+        )
     lossy = json.dumps({**plan, "drafter": "model", "lossless": False, "accept": "typical"})
-    first = page.run(f"import('/page/plan.js').then((plan) => plan.sentences('m', {lossy})[0])")
+    first = page.run(f"import('/page/plan.js').then((plan) => plan.sentences({lossy}, '')[0])")
     assert first.endswith("the rule typical may keep some that the target would not have written.")

@@ -33,6 +33,8 @@ TEXTS: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "x", "max_tokens": 4},
     "/v1/chat/completions": {"messages": TALK, "max_tokens": 4},
     "/v1/responses": {"input": "x", "max_output_tokens": 4},
+    "/v1/messages": {"messages": TALK, "max_tokens": 4},
+    "/completion": {"prompt": "x", "n_predict": 4},
     "/api/chat": {"messages": TALK, "options": {"num_predict": 4}, "stream": False},
     "/api/generate": {"prompt": "x", "options": {"num_predict": 4}, "stream": False},
 }
@@ -52,11 +54,12 @@ def test_each_route_is_known_here(pipeline: Pipeline) -> None:
     paths = {one.path for one in routes_of(pipeline)}
     assert paths >= TEXTS.keys()
     assert paths - TEXTS.keys() - OPEN == {
-        "/v1/models", "/v1/models/{name:path}", "/tokenize", "/metrics", "/edgedec/status",
+        "/v1/models", "/v1/models/{name:path}", "/v1/messages/count_tokens", "/tokenize",
+        "/props", "/metrics", "/edgedec/status",
         "/api/tags", "/api/ps", "/api/version", "/api/show",
         # Refused with what there is instead.
-        "/v1/embeddings", "/v1/responses/{rest:path}", "/api/embed", "/api/embeddings",
-        "/api/{rest:path}",
+        "/v1/embeddings", "/v1/responses/{rest:path}", "/v1/messages/{rest:path}",
+        "/api/embed", "/api/embeddings", "/api/{rest:path}",
     }  # fmt: skip
 
 

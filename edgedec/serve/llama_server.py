@@ -1,0 +1,181 @@
+"""``/completion`` and ``/props`` of llama.cpp's server, which its clients call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from edgedec._version import __version__
+from edgedec.generation.own_sampling import values_of
+from edgedec.serve import parsing
+from edgedec.serve.body import Body
+from edgedec.serve.errors import Answer, ApiError, refused
+from edgedec.serve.form import Chunk, Dialect, Form, Router
+from edgedec.serve.other_names import LIMITS, MOST_TOKENS
+from edgedec.serve.parsing import ParsedRequest
+from edgedec.serve.prompts import Prompts
+from edgedec.serve.settings import Limits
+
+_STOP_TYPES = {"eos": "eos", "stop": "word"}
+_MOST_BIASES = 1 << 12
+
+
+def routes(router: Router) -> list[Route]:
+    """Return the routes."""
+
+    async def props(request: Request) -> Response:
+        return Answer(await asyncio.to_thread(_props, router))
+
+    return [
+        router.texts("/completion", Dialect(read, CompletionForm, body_of)),
+        router.route("/props", props, "GET", body=body_of),
+    ]
+
+
+def body_of(error: ApiError) -> Chunk:
+    """Return an error as llama.cpp's server writes it."""
+    return {"error": {"code": error.status, "message": error.message, "type": error.kind}}
+
+
+def _props(router: Router) -> Chunk:
+    served = router.served
+    template, own = served.tokenizer.chat_template, served.prompts.sampling
+    return {
+        "default_generation_settings": {
+            "n_ctx": served.max_context,
+            "params": {"n_predict": -1, **({} if own is None else values_of(own))},
+        },
+        "total_slots": served.settings.parallel,
+        "model_alias": served.settings.name,
+        "model_path": served.settings.name,
+        "chat_template": "" if template is None else template.source,
+        "modalities": {"vision": False, "audio": False},
+        "build_info": f"edgedec {__version__}",
+        "is_sleeping": False,
+    }
+
+
+def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
+    """Read a request of ``/completion``.
+
+    Raises:
+        ApiError: a field is not as expected.
+
+    """
+    body = Body(fields)
+    prompt = body.get("prompt")
+    if not isinstance(prompt, str) and not (
+        isinstance(prompt, list) and prompt and all(type(one) is int for one in prompt)
+    ):
+        raise refused("prompt", "one text, or its tokens", prompt)
+    for name, advice in {
+        "n": "this route gives one text: use /v1/completions",
+        "echo": "use /v1/completions",
+        "logprobs": "use /v1/completions",
+    }.items():
+        if body.get(name) is not None:
+            raise ApiError(400, f"{name}: {advice}", param=name)
+    own = {} if prompts.sampling is None else values_of(prompts.sampling)
+    if body.get("repeat_penalty") is not None:
+        own.pop("repetition_penalty", None)
+    given = {**own, **{name: value for name, value in fields.items() if value is not None}}
+    if not given.keys() & LIMITS:
+        given["n_predict"] = MOST_TOKENS
+    if isinstance(given.get("logit_bias"), list):
+        given["logit_bias"] = _bias(given["logit_bias"])
+    if body.flag("stream"):
+        given["stream_options"] = {"include_usage": True}
+    return parsing.completion(given, prompts, limits)
+
+
+def _bias(given: list[Any]) -> dict[str, Any]:
+    """Return pairs of a token and a number as OpenAI's API has them."""
+    pairs = all(isinstance(one, list) and len(one) == 2 and type(one[0]) is int for one in given)
+    if not pairs or len(given) > _MOST_BIASES:
+        raise refused("logit_bias", "pairs of a token's id and a number", given)
+    return {str(token): value for token, value in given}
+
+
+class CompletionForm(Form):
+    """An answer of ``/completion``."""
+
+    def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
+        super().__init__(parsed, head)
+        self._figures: Chunk = {}
+        self._lines = False
+
+    def whole(self, answer: Chunk) -> Chunk:
+        """Return a whole answer."""
+        (choice,) = answer["choices"]
+        self._figures, self._lines = answer["edgedec"], "\n" in choice["text"]
+        return self._last(choice["text"], answer["usage"])
+
+    def chunk(self, chunk: Chunk) -> str:
+        """Return the event of a round; the last one waits for ``end``."""
+        (choice,) = chunk["choices"]
+        text, self._figures = choice["text"], chunk.get("edgedec", self._figures)
+        self._lines = self._lines or "\n" in text
+        return _event({"index": 0, "content": text, "tokens": [], "stop": False}) if text else ""
+
+    def end(self, usage: Chunk | None) -> str:
+        """Return the last event, with the figures."""
+        assert usage is not None, "read() asks for it"
+        return _event(self._last("", usage["usage"]))
+
+    def failed(self, error: ApiError) -> str:
+        """Return the event that ends a text that fails."""
+        return _event(body_of(error))
+
+    def _last(self, content: str, usage: Chunk) -> Chunk:
+        options, figures = self.parsed.works[0].options, self._figures
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        settings = {"n_predict": options.max_new_tokens, "stop": list(options.stop),
+                    **values_of(options.sampling), "seed": figures["seed"]}  # fmt: skip
+        return {
+            "index": 0,
+            "content": content,
+            "tokens": [],
+            "id_slot": -1,
+            "stop": True,
+            "model": self.head["model"],
+            "tokens_predicted": usage["completion_tokens"],
+            "tokens_evaluated": usage["prompt_tokens"],
+            "tokens_cached": cached,
+            "generation_settings": settings,
+            "has_new_line": self._lines,
+            "truncated": False,
+            "stop_type": _STOP_TYPES.get(figures["finish_reason"], "limit"),
+            "stopping_word": figures["stopped_by"] or "",
+            "timings": _timings(usage, figures, cached),
+            "edgedec": figures,
+        }
+
+
+def _timings(usage: Chunk, figures: Chunk, cached: int) -> Chunk:
+    """Return times in milliseconds; those of the prompt are up to the first token."""
+    count, rate, first_s = (
+        usage["completion_tokens"],
+        figures["tokens_per_second"],
+        figures["ttft_s"],
+    )
+    read = usage["prompt_tokens"] - cached
+    return {
+        "cache_n": cached,
+        "prompt_n": read,
+        "prompt_ms": first_s * 1000,
+        "prompt_per_second": read / first_s if first_s else 0.0,
+        "predicted_n": count,
+        "predicted_ms": count / rate * 1000 if rate else 0.0,
+        "predicted_per_second": rate,
+        "draft_n": figures["drafted"],
+        "draft_n_accepted": figures["accepted"],
+    }
+
+
+def _event(value: Chunk) -> str:
+    return f"data: {json.dumps(value)}\n\n"

@@ -1,0 +1,179 @@
+"""Other names of fields mean what OpenAI's do, and are refused where they would not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+pytest.importorskip("openai", reason="openai not installed: install the extra dev")
+
+from serving import Server
+from test_serve_tools import TOOLS, needs_grammars
+
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.serve.errors import ApiError
+from edgedec.serve.other_names import check_samplers, translated
+
+PLAIN: dict[str, Any] = {"model": "tiny", "prompt": "def f", "temperature": 0}
+TALK: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+
+
+def answer(server: Server, path: str, **fields: Any) -> tuple[Any, str | None]:
+    """The text and the tokens of an answer, and the header of fields without an effect."""
+    found = server.post(path, {"max_tokens": 12, **fields} if fields.pop("cut", 1) else fields)
+    assert found.status_code == 200, found.text
+    (choice,) = found.json()["choices"]
+    text = choice["text"] if "text" in choice else choice["message"]["content"]
+    count = found.json()["usage"]["completion_tokens"]
+    return (text, count), found.headers.get("x-edgedec-ignored")
+
+
+# By OpenAI's names, and by another.
+SAME: list[tuple[dict[str, Any], dict[str, Any], str | None]] = [
+    ({"max_tokens": 7}, {"n_predict": 7}, None),
+    ({"max_tokens": 7}, {"num_predict": 7.0}, None),
+    ({"max_tokens": 7}, {"max_new_tokens": 7}, None),
+    ({"max_tokens": 7}, {"options": {"num_predict": 7, "num_ctx": 4096}}, "options.num_ctx"),
+    ({"max_tokens": 7, "temperature": 0.9, "seed": 3, "top_k": 9},
+     {"n_predict": 7, "options": {"temperature": 0.9, "seed": 3, "top_k": 9}}, None),
+    ({"max_tokens": 7, "repetition_penalty": 1.3}, {"max_tokens": 7, "repeat_penalty": 1.3}, None),
+    ({"max_tokens": 7}, {"max_tokens": 7, "repeat_penalty": 1.0, "num_ctx": 1}, "num_ctx"),
+    ({"max_tokens": 7}, {"max_tokens": 7, "n_predict": 7}, None),  # both say the same
+    ({"max_tokens": 7}, {"max_tokens": 7, "format": "", "grammar": "", "options": {}}, None),
+    ({"max_tokens": 7, "min_p": 0.1, "temperature": 1, "seed": 1},
+     {"max_tokens": 7, "min_p": 0.1, "temperature": 1, "seed": 1,
+      "samplers": ["dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]}, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("usual", "other", "ignored"), SAME)
+@pytest.mark.parametrize(("path", "common"), [("completions", PLAIN), ("chat/completions", TALK)])
+def test_they_mean_the_same(
+    server: Server, usual: dict[str, Any], other: dict[str, Any], ignored: str | None, path: str,
+    common: dict[str, Any],
+) -> None:  # fmt: skip
+    common = {name: value for name, value in common.items() if name != "temperature"}
+    fixed = {"cut": 0, "temperature": 0, **common}
+    fixed = {name: one for name, one in fixed.items() if name not in other.get("options", ())}
+    right, _ = answer(server, f"/v1/{path}", **{**fixed, **usual})
+    assert answer(server, f"/v1/{path}", **{**fixed, **other}) == (right, ignored)
+    assert right[1] == 7
+
+
+FORMS: list[dict[str, Any]] = [
+    {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+    {"response_format": {"type": "json_object", "schema": SCHEMA}},  # llama.cpp
+    {"response_format": {"type": "json_schema", "schema": SCHEMA}},
+    {"json_schema": SCHEMA},
+    {"format": SCHEMA},
+    {"grammar": 'root ::= "{\\"a\\": " [12] "}"'},
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("path", "common"), [("completions", PLAIN), ("chat/completions", TALK)])
+def test_forms(server: Server, form: dict[str, Any], path: str, common: dict[str, Any]) -> None:
+    needs_grammars()
+    (text, _), ignored = answer(server, f"/v1/{path}", **common, **form)
+    assert json.loads(text)["a"] in (1, 2)
+    assert ignored is None
+    (free, _), _ = answer(server, f"/v1/{path}", **common)
+    assert not free.startswith("{")  # the control
+
+
+def test_a_schema_of_anything_and_json(server: Server) -> None:
+    needs_grammars()
+    (text, _), _ = answer(server, "/v1/completions", **PLAIN, format="json", seed=1)
+    assert text.startswith("{")
+    assert answer(server, "/v1/completions", **PLAIN, json_schema={})[0][1] > 0
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"max_tokens": 7, "n_predict": 8}, "n_predict: it is max_tokens as well: leave one out"),
+    ({"n_predict": 7, "num_predict": 8}, "num_predict: it is max_tokens as well"),
+    ({"n_predict": 0}, "n_predict: expected a whole number from 1"),
+    ({"temperature": 0, "options": {"temperature": 1}}, "options.temperature: it is temperature"),
+    ({"options": {"mirostat": 2}}, "options.mirostat: this server does not have this field"),
+    ({"options": []}, "options: expected an object"),
+    ({"format": "xml"}, "format: expected json or a JSON schema"),
+    ({"json_schema": "x"}, "json_schema: expected a JSON schema"),
+    ({"json_schema": {}, "format": "json"}, "format: it is response_format as well"),
+    ({"json_schema": {}, "response_format": {"type": "text"}}, "json_schema: it is response_form"),
+    ({"json_schema": {}, "grammar": 'root ::= "a"'}, "expected one of them"),
+    ({"grammar": ["x"]}, "grammar: expected a text"),
+    ({"samplers": "kfypmt"}, "samplers: expected a list"),
+    ({"samplers": ["top_p"], "temperature": 0.5}, "samplers: expected temperature, in this"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD)
+def test_what_means_two_things_is_refused(
+    server: Server, fields: dict[str, Any], message: str
+) -> None:
+    found = server.post("/v1/completions", {"model": "tiny", "prompt": "x", **fields})
+    assert found.status_code == 400
+    assert message in found.json()["error"]["message"]
+
+
+def test_a_forced_call_takes_no_other_grammar(server: Server) -> None:
+    found = server.post(
+        "/v1/chat/completions",
+        {**TALK, "tools": TOOLS, "tool_choice": "required", "grammar": 'root ::= "a"'},
+    )
+    assert found.json()["error"]["message"].startswith("grammar: a call that must be has its own")
+
+
+LLAMACPP = ["penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sampling", "same"),
+    [
+        # llama.cpp's default: the temperature after the filters, which makes no difference at 1.
+        (LLAMACPP, SamplingParams(temperature=1, top_p=0.9, min_p=0.1), True),
+        (LLAMACPP, SamplingParams(temperature=0.8, top_p=0.9), False),
+        (LLAMACPP, SamplingParams(temperature=0.8, top_k=40), True),
+        (LLAMACPP, SamplingParams(temperature=0.8), True),
+        (LLAMACPP, SamplingParams(temperature=0, top_k=40, top_p=0.9), True),
+        (LLAMACPP, SamplingParams(temperature=1, repetition_penalty=1.1), True),
+        (["temperature", "top_k", "top_p"], SamplingParams(temperature=0.8, top_p=0.9), True),
+        (["top_k", "temperature", "top_p"],
+         SamplingParams(temperature=0.8, top_k=9, top_p=0.9), True),
+        (["temperature", "top_p", "top_k"],
+         SamplingParams(temperature=0.8, top_k=9, top_p=0.9), False),
+        (["top_k"], SamplingParams(temperature=0.8, top_k=9), False),  # no temperature
+        (["temperature"], SamplingParams(temperature=0.8, top_k=9), False),  # no top_k
+        (["temperature", "penalties"], SamplingParams(presence_penalty=1), False),
+        (["top_k", "temperature", "temperature"], SamplingParams(temperature=0.5), False),
+        ([], SamplingParams(temperature=1), True),
+        ([], SamplingParams(temperature=0), False),  # llama.cpp then draws
+        (["temperature", "of a later day"], SamplingParams(temperature=1), False),
+        ([3], SamplingParams(temperature=1), False),
+    ],
+)  # fmt: skip
+def test_samplers(given: list[Any], sampling: SamplingParams, same: bool) -> None:
+    if same:
+        check_samplers(given, sampling)
+        return
+    with pytest.raises(ApiError, match="samplers: expected "):
+        check_samplers(given, sampling)
+
+
+def test_the_page_names_them(repository: Path) -> None:
+    page = (repository / "docs" / "server-routes.md").read_text("utf-8")
+    (part,) = re.findall(r"## Other names\n(.*?)\n## ", page, re.DOTALL)
+    named = set(re.findall(r"`(\w+)`", part))
+    for name, value in {
+        "n_predict": 1, "num_predict": 1, "max_new_tokens": 1, "json_schema": {}, "format": "json",
+        "options": {"seed": 1},
+    }.items():  # fmt: skip
+        assert name not in translated({name: value})[0]
+        assert name in named
+    assert {"grammar", "samplers", "repeat_penalty", "num_ctx"} <= named
+    assert translated({"temperature": 1})[0] == {"temperature": 1}  # the control
