@@ -20,7 +20,7 @@ def main() -> None:
 
     \b
     edgedec demo                       see what it does
-    edgedec run MODEL "Hello"          answer a prompt; a GGUF file, a folder or a name on a hub
+    edgedec run MODEL "Hello"          answer; MODEL is a file, a folder or a name
     edgedec chat MODEL                 talk to it
     edgedec serve MODEL                OpenAI's and Ollama's API, and a page
 

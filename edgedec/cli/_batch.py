@@ -37,10 +37,10 @@ def run(bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any]) ->
     from edgedec.batch.jobs import read_jobs
     from edgedec.pipeline import Pipeline
 
-    jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
+    jobs, options = read_jobs(prompts), _sampling.as_text(_sampling.generate_options(chosen))
     target = _library.path(bundle, chosen["format"])
     with Pipeline.open(target, _options.open_options(chosen, target)) as pipeline:
-        answering = _sampling.generate_options(chosen, pipeline.sampling)
+        answering = _sampling.as_text(_sampling.generate_options(chosen, pipeline.sampling))
         _run_jobs(pipeline, jobs, options, answering, out, chosen["accept"])
 
 

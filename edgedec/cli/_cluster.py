@@ -28,11 +28,11 @@ def run(bundle: str, prompts: Path, out: Path, chosen: dict[str, Any], address: 
     from edgedec.loading.build import find_pair
 
     check(address)
-    jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
+    jobs, options = read_jobs(prompts), _sampling.as_text(_sampling.generate_options(chosen))
     target = _library.path(bundle, chosen["format"])
     opening = _options.open_options(chosen, target)
     own = of_answers(find_pair(target, opening).target.generation)
-    answering = _sampling.generate_options(chosen, own)
+    answering = _sampling.as_text(_sampling.generate_options(chosen, own))
     shared = common(target, opening, options, answering)
     settings = batch.settings(decisive(shared, chosen["accept"]), options, answering)
     results = batch.Results(out, settings)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.model_path import DEMO
 from edgedec.cli._values import FILE, SEED, schema
+from edgedec.generation import ANSWER_TOKENS, TEXT_TOKENS
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
@@ -68,16 +70,10 @@ STOP = click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
                     help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a "
                     "backslash.")  # fmt: skip
 
-# Most tokens of a text by default; and of an answer, which the end of the context limits.
-TEXT, ANSWER = 128, 1 << 24
-
-LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=TEXT,
-                      show_default=True, metavar="N",
-                      help="Most tokens to generate.")  # fmt: skip
-ANSWER_LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=ANSWER,
-                             metavar="N", help="Most tokens to generate. By default an answer of a "
-                             "chat template goes on to its end, or to that of the context; other "
-                             f"texts have {TEXT} tokens.")  # fmt: skip
+LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=ANSWER_TOKENS,
+                      metavar="N", help="Most tokens to generate. By default an answer of a "
+                      "chat template goes on to its end, or to that of the context; other texts, "
+                      f"and those of --prompts, have {TEXT_TOKENS} tokens.")  # fmt: skip
 
 SAMPLE = [
     click.option("--temperature", type=float,
@@ -129,7 +125,7 @@ def parameters() -> dict[str, click.Parameter]:
     def holder() -> None:
         """Takes the options."""
 
-    for option in reversed([ANSWER_LENGTH, *SAMPLE, *THINK]):
+    for option in reversed([LENGTH, *SAMPLE, *THINK]):
         option(holder)
     return {str(one.name): one for one in click.command()(holder).params}
 
@@ -148,7 +144,6 @@ def parsed(name: str, text: str) -> Any:
 
 def note_system(model: str, system: str | None) -> None:
     """Say what a system message does to the demo, which is no assistant."""
-    from edgedec._support.model_path import DEMO
     from edgedec.cli._terminal import note
 
     if model == DEMO and system is not None:
@@ -162,7 +157,8 @@ def as_text(options: GenerateOptions) -> GenerateOptions:
     """Return options for a text without a chat template, which may have no end of its own."""
     from dataclasses import replace
 
-    return replace(options, max_new_tokens=TEXT) if options.max_new_tokens == ANSWER else options
+    unlimited = options.max_new_tokens == ANSWER_TOKENS
+    return replace(options, max_new_tokens=TEXT_TOKENS) if unlimited else options
 
 
 def described(sampling: SamplingParams, own: SamplingParams | None) -> str:
@@ -185,7 +181,8 @@ def for_text(chosen: dict[str, Any], pipeline: Pipeline, *, answers: bool) -> Ge
     options = generate_options(chosen, own)
     if own is not None and chosen["verbosity"]:
         note(f"sampling {described(options.sampling, own)}")
-    return options
+    # The demo was trained on code and ends no answer.
+    return options if answers and pipeline.pair.where != DEMO else as_text(options)
 
 
 def generate_options(chosen: dict[str, Any], own: SamplingParams | None = None) -> GenerateOptions:

@@ -10,6 +10,7 @@ from edgedec.cli._conversation import Conversation, SessionFile, turns
 from edgedec.cli._slash import COMMANDS
 from edgedec.cli._terminal import note
 from edgedec.errors import InputError
+from edgedec.generation import ANSWER_TOKENS
 
 if TYPE_CHECKING:
     from edgedec.errors import PromptTooLong
@@ -77,7 +78,7 @@ class Talk:
         """Return what the next answer is made with, as names and values."""
         options, talk = self.options, self.conversation
         own = None if self.completes else self.pipeline.sampling
-        whole = options.max_new_tokens >= _sampling.ANSWER
+        whole = options.max_new_tokens >= ANSWER_TOKENS
         rows = [("sampling", _sampling.described(options.sampling, own))]
         rows.append(("tokens", "to the end" if whole else f"at most {options.max_new_tokens}"))
         for place, names in ((options.sampling, _DRAWN), (options, _OTHERS)):

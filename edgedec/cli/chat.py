@@ -41,7 +41,7 @@ SESSION = click.option(
 )
 @SESSION
 @_options.options(
-    [_sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
+    [_sampling.LENGTH, *_sampling.SAMPLE],
     [*_sampling.THINK, _sampling.HIDE],
     _options.OPEN,
     _options.LOAD_AND_WRITE,

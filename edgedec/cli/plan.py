@@ -19,11 +19,18 @@ from edgedec.cli import (
     _terminal,
     _values,
 )
+from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
     from edgedec.records.plan import Decision
     from edgedec.records.workload import Workload
+
+# Said before minutes of measuring may find just that.
+_WITHOUT_DRAFT = (
+    "no draft model: texts gain whose words are in the text before them, as in edits, code, JSON"
+    " and answers over documents; free prose does not, and a draft model helps there"
+)
 
 
 @click.command(cls=_help.GroupedCommand)
@@ -95,6 +102,8 @@ def command(
     if out is not None:
         plan_files.check_out(out)  # before measuring for a minute
     models = _models(bundle, draft_model)
+    if models.sources.keys() == {"target"} and not as_json:
+        note(_WITHOUT_DRAFT)
     decision = _decided(models, workload, prompts, chosen)
     if out is not None:
         plan_files.save(decision, out)

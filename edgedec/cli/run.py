@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @SESSION
 @click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
 @_options.options(
-    [*_library.FORM, _library.NAME, _sampling.ANSWER_LENGTH, *_sampling.SAMPLE],
+    [*_library.FORM, _library.NAME, _sampling.LENGTH, *_sampling.SAMPLE],
     [*_sampling.THINK, _sampling.HIDE],
     _sampling.FORM,
     _options.SETTINGS,
@@ -124,7 +124,7 @@ def _answer(
 
     needs_template = _config.typed("system", system) is not None
     raw = plain or (pipeline.tokenizer.chat_template is None and not needs_template)
-    options = _options_of(chosen, pipeline, raw=raw)
+    options = _sampling.for_text(chosen, pipeline, answers=not raw)
     if raw:
         stream = pipeline.stream(text, options)
     else:
@@ -151,7 +151,7 @@ def _continue(
         if system is not None and not len(conversation):
             conversation.instruct(system)
         conversation.waiting = text
-        options = _options_of(chosen, pipeline, raw=False)
+        options = _sampling.for_text(chosen, pipeline, answers=True)
         stream = pipeline.chat(conversation.messages, options)
 
         def keep(result: Generation) -> None:
@@ -161,12 +161,6 @@ def _continue(
 
         hides = chosen["hide_thinking"]
         _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides, keep=keep)
-
-
-def _options_of(chosen: dict[str, Any], pipeline: Pipeline, *, raw: bool) -> GenerateOptions:
-    options = _sampling.for_text(chosen, pipeline, answers=not raw)
-    # The demo was trained on code and ends no answer.
-    return _sampling.as_text(options) if raw or pipeline.pair.where == DEMO else options
 
 
 def _meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:

@@ -14,6 +14,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
+from edgedec.generation import TEXT_TOKENS
 from edgedec.grammar import spec
 from edgedec.grammar.spec import Grammar
 
@@ -38,7 +39,8 @@ class GenerateOptions:
     give the same text with every drafter; ``OpenOptions`` says what holds otherwise.
 
     Attributes:
-        max_new_tokens: most tokens to generate; the context may end the text earlier.
+        max_new_tokens: most tokens to generate; the context may end the text earlier. Without
+            ``options`` an answer to messages goes on to its own end.
         sampling: how tokens are chosen; the default is greedy.
         stop: one string or several that end the text; they are not part of it.
         logprobs: None for none; 0 for each token's own; n for the n most likely as well.
@@ -66,7 +68,7 @@ class GenerateOptions:
 
     """
 
-    max_new_tokens: int = 128
+    max_new_tokens: int = TEXT_TOKENS
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()
     logprobs: int | None = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from edgedec._support.model_path import DEMO
 from edgedec._support.shown import Shown
 from edgedec.decoding import drafting
 from edgedec.decoding.constraint import Constraint
@@ -21,6 +22,7 @@ from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavailable, StateError
+from edgedec.generation import ANSWER_TOKENS, TEXT_TOKENS
 from edgedec.generation.keywords import with_changes
 from edgedec.generation.options import GenerateOptions
 from edgedec.generation.queue import Place, Queue
@@ -169,9 +171,14 @@ class Decoder(Shown):
     def _options_of(
         self, given: GenerateOptions | None, changes: Mapping[str, Any], *, answers: bool
     ) -> GenerateOptions:
-        """Return the options of a text; without any given, an answer is drawn as the model asks."""
-        own = self.sampling if answers and given is None else None
-        default = GenerateOptions() if own is None else GenerateOptions(sampling=own)
+        """Return the options of a text; without any given, an answer is drawn as the model asks.
+
+        It then goes on to its end, but that of the demo, which was trained on code and has none.
+        """
+        default = GenerateOptions()
+        if answers and given is None:
+            length = TEXT_TOKENS if self.pair.where == DEMO else ANSWER_TOKENS
+            default = GenerateOptions(length, self.sampling or default.sampling)
         return with_changes(given or default, changes)
 
     def _splitter(self, tokens: list[int], options: GenerateOptions) -> Splitter | None:

@@ -126,7 +126,8 @@ class Pipeline(Decoder):
                 unless there is a system message.
             options: how to generate; ``changes`` overrides single options by name, including those
                 of ``options.sampling``, as in ``max_new_tokens=10, temperature=0.8``. By default a
-                prompt is continued greedily, and messages are answered with ``sampling``.
+                prompt is continued greedily by 128 tokens, and messages are answered with
+                ``sampling`` to the end of the answer, or of the context.
             messages: a conversation to answer by the model's chat template, instead of a prompt: a
                 list such as ``[{"role": "user", "content": "Hi"}]``.
             system: a system message, which precedes the messages, or the prompt as a message.

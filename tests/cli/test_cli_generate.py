@@ -158,12 +158,13 @@ def test_standard_input(generate, args) -> None:
 def test_messages_go_through_the_template(generate, tmp_path: Path) -> None:
     file = tmp_path / "chat.json"
     messages = [{"role": "user", "content": "Hello"}]
-    expected = generate("user: Hello\nassistant: ")
+    ask = ("--temperature", 0, "-n", 20)
+    expected = generate("user: Hello\nassistant: ", *ask)
     for content in (messages, {"messages": messages}):
         file.write_text(json.dumps(content), "utf-8")
-        found = generate("--messages", file, "--temperature", 0)
+        found = generate("--messages", file, *ask)
         assert found["token_ids"] == expected["token_ids"]
-    found = generate("--messages", "-", "--temperature", 0, stdin=json.dumps(messages))
+    found = generate("--messages", "-", *ask, stdin=json.dumps(messages))
     assert found["token_ids"] == expected["token_ids"]
 
 

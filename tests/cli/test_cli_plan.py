@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgedec._support.fields import from_json
-from edgedec.errors import PlanError
+from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
 from edgedec.planning import remembered, running, streaming
 from edgedec.planning.contenders import Ran
@@ -393,3 +393,18 @@ def test_a_plan_is_forgotten_and_nothing_else(
     assert "the plan is deleted" in run("plan", "demo", "--forget").stdout
     assert kept(tmp_path / "profiles") == ["other.plan.json"]
     assert "no plan was stored for this model" in run("plan", "demo", "--forget").stdout
+
+
+def test_what_gains_without_a_draft_model_is_said_before_anything_is_measured(
+    run: Any, bundle: Path, plain_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: Any, **__: Any) -> None:
+        raise InputError("measuring")
+
+    monkeypatch.setattr("edgedec.planning.decisions.plan", measured)
+    said, error = run("plan", plain_bundle).stderr.splitlines()
+    assert said.startswith("no draft model: texts gain ")
+    assert "free prose does not" in said
+    assert "measuring" in error
+    assert "no draft model" not in run("plan", plain_bundle, "--json").stderr
+    assert "no draft model" not in run("plan", bundle).stderr  # the control
