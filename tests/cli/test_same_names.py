@@ -143,7 +143,7 @@ def test_options_of_a_text(
     command: click.Command, words: list[str], named: dict[str, Any], folder: Path
 ) -> None:
     with parsed(command, words, folder) as context:
-        told = _sampling.generate_options(context.params)
+        told = _sampling.as_text(_sampling.generate_options(context.params))
     given = {name: filled(value, folder) for name, value in named.items()}
     assert with_changes(GenerateOptions(), given) == told
     assert told != GenerateOptions()
