@@ -75,8 +75,15 @@ def read() -> dict[str, Any]:
     return _parsed(_data())
 
 
-def change(name: str, value: str | None) -> Any:
+def change(
+    name: str, value: str | None, parsed: Callable[[str, str], Any] = lambda name, value: value
+) -> Any:
     """Set or, with None, remove a setting; return its value. Other lines of the file stay.
+
+    Args:
+        name: of the setting.
+        value: as on the command line.
+        parsed: returns the number that an option of this name makes of it.
 
     Raises:
         InputError: the value is not one, or the file cannot be read, written or changed by lines.
@@ -86,7 +93,7 @@ def change(name: str, value: str | None) -> Any:
     from edgedec.errors import InputError
 
     data, file = _data(), Path(file_name())
-    given = None if value is None else _typed(name, value)
+    given = None if value is None else _typed(name, value, parsed)
     expected = {key: found for key, found in _parsed(data).items() if key != name}
     its_line = re.compile(rf"\s*{name}\s*=")
     lines = [line for line in data.decode("utf-8").splitlines() if not its_line.match(line)]
@@ -109,13 +116,11 @@ def change(name: str, value: str | None) -> Any:
     return given
 
 
-def _typed(name: str, value: str) -> Any:
+def _typed(name: str, value: str, parsed: Callable[[str, str], Any]) -> Any:
     """Return a value of the command line as TOML has it."""
-    from edgedec.cli import _sampling
-
     given: Any = int(value) if name == "threads" and value.isdecimal() else value
     if name in _NUMBERS:
-        given = _sampling.parsed(name, value)
+        given = parsed(name, value)
     _check("edgedec config", name, given)
     return given
 

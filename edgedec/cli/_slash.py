@@ -1,23 +1,22 @@
-"""The commands of a chat, which begin with a slash: one table, ``COMMANDS``, and what they do."""
+"""The lines of a chat: messages, and commands, which begin with a slash, in one table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from edgedec._support.option_names import ELSEWHERE
 from edgedec.cli import _conversation, _sampling
 from edgedec.cli._conversation import turns
+from edgedec.cli._talk import Talk
 from edgedec.cli._terminal import note
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 
-if TYPE_CHECKING:
-    from edgedec.cli._talk import Talk
-
+ENDS = ("/quit", "/exit", "/bye")
 _THINK = {"on": True, "off": False, "": None}
 
 
@@ -194,3 +193,23 @@ COMMANDS: dict[str, Command] = {
     "/colours": Command("", "show accepted draft tokens in green, or stop doing so", _colours),
     "/help": Command("", "this list", _help),
 }  # fmt: skip
+
+
+def names() -> list[str]:
+    """Return the names of all commands."""
+    return [*COMMANDS, *ENDS]
+
+
+def take(talk: Talk, line: str) -> None:
+    """Handle a line; report any error in it, and go on with the conversation."""
+    name, _, rest = line.partition(" ")
+    talk.stopped = False
+    name = "/drafter" if name == "/draft" else name  # its former name
+    if name in COMMANDS:
+        COMMANDS[name].do(talk, rest.strip())
+    elif line.startswith("/") and not line.startswith("//"):
+        note(f"no command {name}: expected one of {', '.join(names())};"
+             " for a message that begins with /, write //")  # fmt: skip
+    else:
+        talk.conversation.waiting = line.removeprefix("/") if line[:2] == "//" else line
+        talk.answer()

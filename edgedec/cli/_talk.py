@@ -1,4 +1,4 @@
-"""Handles the lines of a chat: commands, which begin with a slash, and messages to answer."""
+"""A chat: its options, its conversation and the answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from edgedec.cli import _figures, _sampling
 from edgedec.cli._conversation import Conversation, SessionFile, turns
-from edgedec.cli._slash import COMMANDS
 from edgedec.cli._terminal import note
 from edgedec.errors import InputError
 from edgedec.generation import ANSWER_TOKENS
@@ -19,11 +18,10 @@ if TYPE_CHECKING:
 # What /show lists where it is set, beside what every answer has.
 _DRAWN = ("presence_penalty", "frequency_penalty", "logit_bias", "seed")
 _OTHERS = ("drafter", "stop", "timeout_s", "think", "think_tokens", "reasoning_effort")
-ENDS = ("/quit", "/exit", "/bye")
 
 
 class Talk:
-    """Handles the lines of a chat.
+    """A chat, whose lines ``_slash.take`` handles.
 
     Args:
         pipeline: generates the answers.
@@ -54,11 +52,6 @@ class Talk:
         self.completes, self.coloured = completes, False
         self.about = about
         self.stopped = self.hides_thinking = False
-
-    @property
-    def commands(self) -> list[str]:
-        """The names of all commands."""
-        return [*COMMANDS, *ENDS]
 
     def change(self, **changes: Any) -> None:
         """Change options of the following answers by name; InputError leaves all as they are."""
@@ -95,21 +88,6 @@ class Talk:
         if count := len(self.conversation):
             held = len(self.pipeline.engine.held_tokens)
             note(f"continuing after {turns(count)}; {held} tokens are cached")
-
-    def take(self, line: str) -> None:
-        """Handle a line; report any error in it, and go on with the conversation."""
-        name, _, rest = line.partition(" ")
-        self.stopped = False
-        name = "/drafter" if name == "/draft" else name  # its former name
-        if name in COMMANDS:
-            COMMANDS[name].do(self, rest.strip())
-        elif line.startswith("/") and not line.startswith("//"):
-            known = ", ".join(self.commands)
-            note(f"no command {name}: expected one of {known};"
-                 " for a message that begins with /, write //")  # fmt: skip
-        else:
-            self.conversation.waiting = line.removeprefix("/") if line[:2] == "//" else line
-            self.answer()
 
     def _stream(self) -> Stream:
         talk = self.conversation

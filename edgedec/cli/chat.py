@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli import _config, _conversation, _help, _library, _model, _options, _sampling
+from edgedec.cli import (
+    _config,
+    _conversation,
+    _help,
+    _library,
+    _model,
+    _options,
+    _sampling,
+    _slash,
+)  # fmt: skip
 from edgedec.cli._conversation import Conversation
-from edgedec.cli._talk import ENDS, Talk
+from edgedec.cli._talk import Talk
 from edgedec.cli._terminal import note
 from edgedec.errors import InputError
 
@@ -125,7 +134,7 @@ def converse(
             if completes:
                 note("each line is continued as text")
             talk.greet()
-            _take_all(talk, _prompt.messages(talk.commands))
+            _take_all(talk, _prompt.messages(_slash.names()))
 
 
 def _take_all(talk: Talk, messages: Messages) -> None:
@@ -139,10 +148,10 @@ def _take_all(talk: Talk, messages: Messages) -> None:
             talk.stopped = True
             note("Ctrl-C once more leaves, as Ctrl-D and /quit do")
             continue
-        if line is None or line in ENDS:
+        if line is None or line in _slash.ENDS:
             return
         if line:
-            talk.take(line)
+            _slash.take(talk, line)
 
 
 # -- the banner: target, draft, plan and context ------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from edgedec.cli import _config, _options, _values
+from edgedec.cli import _config, _options, _sampling, _values
 from edgedec.cli._terminal import note
 
 
@@ -87,7 +87,7 @@ def _set(key: str, value: str) -> None:
     """Set KEY to VALUE, as its option takes it."""
     if key == "memory":
         _values.memory(value)
-    note(f"{key} = {_config.change(key, value)}, in {_config.file_name()}")
+    note(f"{key} = {_config.change(key, value, _sampling.parsed)}, in {_config.file_name()}")
 
 
 @command.command("unset")
