@@ -132,6 +132,7 @@ def write_tiny_model(
     seed: int = 0,
     *,
     own_rows: bool = False,
+    padding_asked: bool = True,
     taps: tuple[int, ...] = (),
     drafted: tuple[int, ...] = (),
     **changes: Any,
@@ -144,7 +145,7 @@ def write_tiny_model(
     spec = spec_for(config)
     tensors = random_tensors(spec, seed)
     options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows, taps=taps,
-                           drafted=drafted)  # fmt: skip
+                           padding_asked=padding_asked, drafted=drafted)  # fmt: skip
     if weights == MIXED:
         raised = {spec.name(role, layer) for role in ("v", "down") for layer in range(spec.layers)}
         options = dataclasses.replace(

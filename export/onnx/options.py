@@ -27,6 +27,7 @@ class GraphOptions:
         block_size: number of weights that share a scale.
         max_context: positions of the rotary tables; None is the model's own context.
         own_rows: attention takes its own list of rows, so that it can be padded separately.
+        padding_asked: whoever exports it wants passes padded, whatever that costs.
         head_bits: bits of a quantised head, and of a tied embedding; None is those of ``weights``.
         raised: matrices of an int4 graph that are stored in int8.
         taps: layers before which the residual stream is an output, ascending; the number of layers
@@ -43,6 +44,7 @@ class GraphOptions:
     block_size: int = 32
     max_context: int | None = None
     own_rows: bool = False
+    padding_asked: bool = True
     head_bits: int | None = None
     raised: frozenset[str] = field(default=frozenset(), repr=False)
     taps: tuple[int, ...] = ()
@@ -75,6 +77,7 @@ def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
         "windows": list(spec.windows) if any(spec.windows) else None,
         "kv": options.kv,
         "block_size": options.block_size,
+        **({} if options.padding_asked or not options.own_rows else {"padding": "where cheap"}),
         **({"taps": {tap_name(spec, tap): tap for tap in options.taps}} if options.taps else {}),
         **_drafted(len(options.drafted)),
     }

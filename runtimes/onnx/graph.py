@@ -24,7 +24,8 @@ class GraphFacts:
     """Facts that the exporter wrote into the graph's metadata.
 
     ``taps``: outputs that are residual streams, and their layers. ``reads``: of a head, the layers
-    of the target before which it reads the stream.
+    of the target before which it reads the stream. ``padding_asked``: whether passes of a graph
+    whose attention has rows of its own are to be padded whatever that costs.
     """
 
     name: str
@@ -38,6 +39,7 @@ class GraphFacts:
     block_size: int | None = None
     taps: dict[str, int] = field(default_factory=dict)
     reads: tuple[int, ...] = ()
+    padding_asked: bool = True
 
     @classmethod
     def parse(cls, metadata: dict[str, str], where: str) -> GraphFacts:
@@ -55,7 +57,8 @@ class GraphFacts:
             block = None if block is None else positive(block)
             return cls(
                 name=str(found["name"]), eos_ids=eos_ids, block_size=block, taps=_taps(found),
-                reads=tuple(int(tap) for tap in found.get("reads", ())), **sizes,
+                reads=tuple(int(tap) for tap in found.get("reads", ())),
+                padding_asked="padding" not in found, **sizes,
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(where) from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from edgedec.runtimes.onnx.padding import (
     HERE,
     KIND,
     LARGE_BYTES,
+    MIDDLE_BYTES,
     NO_PADDING,
     PROBE_SLOTS,
     Padding,
@@ -36,6 +39,7 @@ from edgedec.runtimes.onnx.passes import Passes
 from edgedec.runtimes.onnx.session import OnnxSession
 
 MODEL_FILE = "model.onnx"
+_COST_TURNS = 32
 
 
 class OnnxModel(OrtModel[Graph]):
@@ -96,10 +100,11 @@ class OnnxModel(OrtModel[Graph]):
             device: a device's name as ``edgedec devices`` lists it.
             batch_invariant: pad passes so that a row's bits do not depend on how many rows are
                 computed with it, for chains. None does so, where a padding achieves it, in graphs
-                exported for it and for weights of ``LARGE_BYTES`` or more on the CPU; of a smaller
-                model, which it would slow down, it claims invariance if no padding is needed.
+                exported for it and, on the CPU, for weights of ``LARGE_BYTES`` or more, and of
+                ``MIDDLE_BYTES`` or more if a lone row takes at most ``MOST_COST`` times as long;
+                of a smaller model it claims invariance if no padding is needed.
                 For a draft model use False: only the target's logits decide the text.
-            may_pad: False has None treat a model of ``LARGE_BYTES`` like a smaller one; graphs
+            may_pad: False has None treat all models like the smallest; graphs
                 exported for batch invariance are padded nevertheless.
 
         Raises:
@@ -167,11 +172,15 @@ def _padding(
     kernels = f"{ort.__version__} {ort.get_build_info()}" if on_processor else None
     # On an accelerator trees, which no padding makes invariant, are worth more.
     large = stored.weight_bytes >= LARGE_BYTES and on_processor
-    unasked = HERE.usual if large and may_pad else HERE.free
+    middle = stored.weight_bytes >= MIDDLE_BYTES and on_processor and may_pad
+    unasked = HERE.usual if middle or (large and may_pad) else HERE.free
     # Who exported a graph for it has asked for it.
-    paddings = HERE.asked if batch_invariant or graph.own_rows else unasked
+    asked = batch_invariant or (graph.own_rows and graph.facts.padding_asked)
+    paddings = HERE.asked if asked else unasked
     known = known_outcomes(KIND, file, stored, threads, kernels)
-    padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings))
+    timed = middle and not (asked or large)
+    cost = (lambda padding: _cost(graph, padding)) if timed else None
+    padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings), cost)
     return require(padding, file) if batch_invariant else padding
 
 
@@ -195,6 +204,31 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
     finally:
         passes.close()
         cache.close()
+
+
+def _cost(graph: Graph, padding: Padding) -> float:
+    """Return how many times as long a lone row takes with a padding, behind a short text.
+
+    In processor time, which other programs disturb least, and the least of several.
+    """
+    if padding == NO_PADDING:
+        return 1.0
+    *text, lone = probe_tokens(graph.facts.vocab_size, PROBE_SLOTS // 2)
+    past = len(text)
+    cache = graph.new_cache(PROBE_SLOTS)
+    passes = Passes(graph, cache)
+    least = {NO_PADDING: inf, padding: inf}
+    try:
+        passes.run(text, 0, head=True)
+        for _ in range(_COST_TURNS):
+            for way in least:
+                begun = process_time()
+                passes.run(way.pad([lone], past), past, head=True, rows=way.rows(1, past))
+                least[way] = min(least[way], process_time() - begun)
+    finally:
+        passes.close()
+        cache.close()
+    return least[padding] / least[NO_PADDING]
 
 
 def cache_holds(graph: Graph) -> bool:

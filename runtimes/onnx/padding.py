@@ -26,7 +26,9 @@ from edgedec.hardware.outcomes import KnownOutcomes
 PROBE_SLOTS = 32
 # As ``KnownOutcomes`` has them.
 KIND = "paddings"
-_NONE = "nothing holds"
+_NONE, _DEAR = "nothing holds", "costs too much"
+# Unasked, a lone row may take this many times as long as without padding.
+MOST_COST = 1.05
 
 Rows = tuple[FloatArray, npt.NDArray[np.generic]]
 
@@ -157,6 +159,8 @@ ELSEWHERE = Paddings(_ON_OTHERS[:1], _ON_OTHERS, _ON_OTHERS)
 ON_ARM = Paddings((), (), _ON_ARM)
 HERE = ON_ARM if platform.machine().lower() in ("aarch64", "arm64") else ELSEWHERE
 LARGE_BYTES = 200_000_000
+# From here on a row takes long enough for its padding to be timed.
+MIDDLE_BYTES = 64_000_000
 
 Run = Callable[[Padding, Sequence[int], int], Rows]
 
@@ -207,13 +211,22 @@ def require(padding: Padding | None, file: Path) -> Padding:
 
 
 def known_padding(
-    known: KnownOutcomes, paddings: Sequence[Padding], search: Callable[[], Padding | None]
+    known: KnownOutcomes,
+    paddings: Sequence[Padding],
+    search: Callable[[], Padding | None],
+    cost: Callable[[Padding], float] | None = None,
 ) -> Padding | None:
-    """Return the first of these paddings that holds, searched for unless it is known."""
+    """Return the first of these paddings that holds, searched for unless it is known.
+
+    With ``cost``, which says how many times as long a lone row takes, None if that is too much.
+    """
 
     def name() -> str:
         found = search()
-        return found.name if found else _NONE
+        if found is None:
+            return _NONE
+        return _DEAR if cost is not None and cost(found) > MOST_COST else found.name
 
     named = {padding.name: padding for padding in paddings}
-    return named.get(known.get([*named, _NONE], name))
+    outcomes = [*named, _NONE] if cost is None else [*named, _NONE, _DEAR]
+    return named.get(known.get(outcomes, name))

@@ -17,7 +17,7 @@ from edgedec._support.opened_before import cache_file
 from edgedec.hardware import outcomes
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.model import OnnxModel
-from edgedec.runtimes.onnx.padding import HERE, Padding
+from edgedec.runtimes.onnx.padding import HERE, NO_PADDING, Padding, Rule
 
 FOUND = HERE.asked[-1]
 
@@ -109,3 +109,45 @@ def test_a_damaged_record_is_none(folder: Path, searches: list[int]) -> None:
     cache_file("paddings").write_text("[]")
     OnnxModel.load(folder, threads=1)
     assert len(searches) == 2
+
+
+@pytest.fixture
+def middling(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A graph that is large enough for its padding to be timed, and that nobody asked to pad."""
+    write_tiny_model(folder, "int4", own_rows=True, padding_asked=False)
+    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
+    return folder
+
+
+@pytest.mark.parametrize(("cost", "pads"), [(1.0, True), (1.04, True), (1.06, False)])
+def test_what_costs_little_is_used_unasked(
+    middling: Path, searches: list[int], monkeypatch: pytest.MonkeyPatch, cost: float, pads: bool
+) -> None:
+    monkeypatch.setattr(onnx_model, "HERE", dataclasses.replace(HERE, usual=HERE.asked))
+    monkeypatch.setattr(onnx_model, "_cost", lambda graph, padding: cost)
+    for _ in range(2):
+        model = OnnxModel.load(middling, threads=1)
+        assert model.capabilities.batch_invariant == pads
+        assert model.padding == (FOUND if pads else NO_PADDING)
+    assert len(searches) == 1
+    # Who asks for it gets it at any cost; a draft, and who may not pad, do not.
+    assert OnnxModel.load(middling, threads=1, batch_invariant=True).padding == FOUND
+    assert not OnnxModel.load(middling, threads=1, batch_invariant=False).padding.slack
+    assert not OnnxModel.load(middling, threads=1, may_pad=False).padding.slack
+
+
+def test_a_small_graph_is_not_timed(
+    folder: Path, searches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tiny_model(folder, "int4", own_rows=True, padding_asked=False)
+    monkeypatch.setattr(onnx_model, "_cost", lambda graph, padding: pytest.fail("timed"))
+    assert OnnxModel.load(folder, threads=1).padding == NO_PADDING
+    write_tiny_model(folder, "int4", own_rows=True)  # the control: this one asks for it
+    assert OnnxModel.load(folder, threads=1).padding == FOUND
+
+
+def test_the_cost_of_a_padding_is_that_of_its_rows(middling: Path) -> None:
+    model = OnnxModel.load(middling, threads=1, batch_invariant=False)
+    assert onnx_model._cost(model.graph, NO_PADDING) == 1
+    many = Padding("many", Rule(multiple=12))
+    assert onnx_model._cost(model.graph, many) > 0
