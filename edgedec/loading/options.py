@@ -87,14 +87,15 @@ class OpenOptions:
     ``batch_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
     keeps drafters from branching; where no padding of passes achieves that, opening fails. None
     does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
-    CPU, or with 64 MB where it is measured to cost a lone row at most 5%, for bundles exported with ``batch_invariant``, for targets in GGUF on the CPU where
-    settings of llama.cpp that cost at most 5% achieve it, and where it costs nothing (fp32,
-    OpenVINO's kernels), but not with the drafter ``tree`` or with a rule that does not give a
-    seed's text (see ``AcceptanceRule.seeds_text``); with ``match`` not in the first case. It would
-    make plain rounds of a smaller target noticeably slower. Without it, quantised weights round
-    differently in passes of different widths: where two tokens are nearly tied, speculative
-    decoding may diverge from plain decoding, and two runs of one seed from each other, since draft
-    lengths follow measured time. Each token is still drawn from the target's distribution.
+    CPU, or with 64 MB where it is measured to cost a lone row at most 5%, for bundles exported with
+    ``batch_invariant``, for targets in GGUF on the CPU where settings of llama.cpp that cost at
+    most 5% achieve it, and where it costs nothing (fp32, OpenVINO's kernels), but not with the
+    drafter ``tree`` or with a rule that does not give a seed's text (see
+    ``AcceptanceRule.seeds_text``); with ``match`` not in the first case. It would make plain rounds
+    of a smaller target noticeably slower. Without it, quantised weights round differently in passes
+    of different widths: where two tokens are nearly tied, speculative decoding may diverge from
+    plain decoding, and two runs of one seed from each other, since draft lengths follow measured
+    time. Each token is still drawn from the target's distribution.
 
     """
 
