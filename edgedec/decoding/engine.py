@@ -238,6 +238,8 @@ class Engine:
         self.room(prompt)
         self._pooled = self.pool.acquire(prompt)
         self.target = self._pooled.session
+        if request.prepare is not None:
+            request.prepare(self._pooled)
         self.drafter.begin(prompt, request.sampler)
         if self._reader is not None:
             self._reader.attach(self.target)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session_pool import PooledSession
 from edgedec.decoding.stopping import StopRule
 
 
@@ -27,6 +28,8 @@ class Request:
             from a request that has its own. ``policy.for_request`` makes one.
         by_turns: whether other requests wait for their turn: each chunk of the prompt but the last
             is then a round of its own, which yields no token.
+        prepare: called with the target's session before anything is computed in it; it may make the
+            session forget tokens.
 
     """
 
@@ -38,3 +41,4 @@ class Request:
     cancelled: threading.Event = field(default_factory=threading.Event)
     policy: DraftPolicy | None = None
     by_turns: bool = False
+    prepare: Callable[[PooledSession], None] | None = None

@@ -21,12 +21,14 @@ class PooledSession:
         session: the session.
         tokens: the tokens it cached when its last request ended; while busy, its prompt's.
         busy: whether a request is decoding in it.
+        most: most tokens that it was taken for, where memory is limited.
 
     """
 
     session: Session
     tokens: list[int]
     busy: bool = False
+    most: int = 0
 
     @property
     def cached(self) -> Sequence[int]:
@@ -54,12 +56,14 @@ class SessionPool:
 
     Attributes:
         limit: most sessions in the pool; at least as many as concurrent requests.
+        most_copied: most tokens of a session of which a fork copies a prefix; None is any number.
 
     """
 
     def __init__(self, first: Session) -> None:
         self._kept = [PooledSession(first, [])]
         self.limit = 1
+        self.most_copied: int | None = None
 
     @property
     def session(self) -> Session:
@@ -69,6 +73,11 @@ class SessionPool:
     @session.setter
     def session(self, session: Session) -> None:
         self._kept[-1].session = session
+
+    @property
+    def kept(self) -> Sequence[PooledSession]:
+        """All of them, least recently used first."""
+        return self._kept
 
     @property
     def sessions(self) -> list[Session]:
@@ -108,7 +117,7 @@ class SessionPool:
         best = self._kept[index]
         if best.busy or (len(best.cached) - shared >= _WORTH_FORKING and self.limit > 1):
             best = self._forked_from(best, shared)
-        go_back(best.session, shared)
+        go_back(best.session, min(shared, best.session.length))
         self._kept.remove(best)
         self._kept.append(best)
         best.tokens, best.busy = list(needed), True
@@ -118,6 +127,11 @@ class SessionPool:
         """Forget the cached tokens; running requests go on."""
         for kept in self._kept:
             kept.tokens = []
+
+    def drop(self, kept: PooledSession) -> None:
+        """Close an idle session; another one must be left."""
+        self._kept.remove(kept)
+        kept.session.close()
 
     def close(self) -> None:
         """Close the sessions."""
@@ -134,8 +148,9 @@ class SessionPool:
                 )
             if oldest is kept:
                 return kept
-            self._kept.remove(oldest)
-            oldest.session.close()
+            self.drop(oldest)
+        if self.most_copied is not None and kept.session.length > self.most_copied:
+            shared = 0
         fork = PooledSession(_forked(kept.session, shared), kept.tokens[:shared])
         self._kept.append(fork)
         return fork

@@ -71,7 +71,9 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         plan = _plan(pair, drafter, options)
         opened = open_sessions(target, helper, plan, options, meter, stack)
         parts = _drafter_parts(pair, target, draft, translation, options)
+        meter.mark("engine")
         more = [_another(helper, opened.draft, stack) for _ in range(1, options.parallel)]
+        meter.mark("draft")  # counted with its costs
         every = [_with_session(parts, head, session) for session in (opened.draft, *more)]
         engine = build_engine(plan, opened.target, every[0], WallClock(), rule=rule)
         stack.callback(engine.drafter.close)

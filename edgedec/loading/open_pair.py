@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from edgedec.decoding.engine import Engine
@@ -74,15 +75,19 @@ class OpenPair:
         # The last token's keys and values are never needed.
         context = min(len(request.prompt) + request.stop.remaining, engine.target.capacity)
         self.contexts[id(engine)] = context
-        # Every request is counted as if it were as long as the longest.
         others = [
             self.contexts[id(one)] for one in (self.engine, *self.parallel_engines) if one.running
         ]
-        sampled, prompt = not request.sampler.params.greedy, len(request.prompt)
-        sampled, prompt = sampled or bool(others), max(prompt, *others) if others else prompt
-        self.guard.begin(max(context, *others, 0), metrics, sampled=sampled, prompt=prompt)
+        sampled = bool(others) or not request.sampler.params.greedy
+        longest, *beside = sorted([context, *others], reverse=True)
+        prompt = max([len(request.prompt), *others])
+        self.guard.begin(longest, metrics, sampled=sampled, prompt=prompt, beside=beside)
         policy = request.policy or engine.policy
-        return dataclasses.replace(request, policy=Restrained(policy, self.guard))
+        return dataclasses.replace(
+            request,
+            policy=Restrained(policy, self.guard),
+            prepare=partial(self.guard.take, tokens=context),
+        )
 
     def free_bytes(self) -> int | None:
         """Return the granted bytes that no running text needs; None without a memory limit."""

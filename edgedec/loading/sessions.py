@@ -22,6 +22,7 @@ from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembe
 from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.memory.grant import granting, spare, with_spare
 from edgedec.memory.guard import MemoryGuard
+from edgedec.memory.kept import KeptSessions
 from edgedec.memory.levels import FULL, Costs, Level, Unloadable, levels
 from edgedec.records.plan import OVERLAPPED, Plan
 
@@ -57,6 +58,10 @@ class Meter:
         unread = unread_bytes()
         self._unread[name] += unread - self._mapped
         self._mapped = unread
+
+    def forget(self, name: str) -> None:
+        """Forget what was counted for a name, so that it can be measured again."""
+        del self._taken[name], self._unread[name]
 
     def taken(self, name: str) -> int:
         """Return the bytes counted for a name."""
@@ -114,15 +119,15 @@ class Sessions:
             most=most,
             draft=draft,
         )
-        fixed: list[tuple[Session, ModelCosts]] = []
-        if options.caches == 1:  # of several, it is not known yet which the next request uses
-            fixed.append((self.target, self.costs.target))
         # An overlapped draft model may be computing.
         alone = options.schedule != OVERLAPPED and options.parallel == 1
-        if self.draft is not None and self.costs.draft and alone:
-            fixed.append((self.draft, self.costs.draft))
         return MemoryGuard(
-            granting(options.memory, later=True), costs, steps, lambda: engine.target, fixed
+            granting(options.memory, later=True),
+            costs,
+            steps,
+            lambda: engine.target,
+            KeptSessions(engine.pool, self.costs.target),
+            self.draft if alone else None,
         )
 
 
@@ -154,17 +159,21 @@ def open_sessions(
     drafted = AUTO_LENGTH if drafted is None else drafted
     granted = granting(options.memory)()
     of_target = _costs(meter, "target", target, found.target, drafted + 1, granted)
+    of_target = _with_own(of_target, meter, target, options.caches, drafted + 1)
     of_draft = None
     if draft is not None and found.draft is not None:
         of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
-        of_draft = replace(of_draft, held=of_draft.held + _waiting(draft, options))
+        of_draft = _with_own(of_draft, meter, draft, options.parallel, drafted + 1)
+        others = (options.parallel - 1) * of_draft.own
+        of_draft = replace(of_draft, held=of_draft.held + others + _waiting(draft, options))
     costs = Costs(
-        of_target.times(options.caches),
-        of_draft and of_draft.times(options.parallel),
+        of_target,
+        of_draft,
         meter.process,
         meter.taken("tokenizer"),
         drafted,
         options.parallel,
+        options.caches,
     )
     most = found.caches.capacity
     capacity = fitted(costs, plan.drafter, granted, most, options.max_context)
@@ -226,19 +235,9 @@ def _costs(
 ) -> ModelCosts:
     """Measure a model after a pass of each kind that decoding runs."""
     affordable = max(0, granted - resident_bytes()) // max(1, model.info.kv_bytes_per_token)
-    info, rows = model.info, min(rows, session.capacity // 2)
-    if model.capabilities.row_widths is not None:
-        rows = min(rows, model.capabilities.row_widths[-1])
+    info, rows = model.info, _rows(rows, model, session)
     prefilled = min(PREFILL_CHUNK, session.capacity - rows)
-    if isinstance(session, Rehearsing):
-        session.rehearse(max(prefilled + rows, min(session.capacity, affordable)), rows)
-        filled = 0
-    else:
-        session.prefill([0] * prefilled)
-        scored = session.forward(_widest(rows, model.capabilities), want=Want.LOGITS)
-        scored.first()  # some runtimes rank tokens on first use only
-        session.rollback(0)
-        filled = session.allocated if isinstance(session, Reserving) else prefilled + rows
+    filled = _rehearsed(model, session, rows, affordable)
     meter.mark(role)
     held = meter.taken(role) - filled * info.kv_bytes_per_token
     return ModelCosts(
@@ -252,7 +251,44 @@ def _costs(
         max(FLOAT_BYTES * rows * info.vocab_size, info.scratch_bytes_per_token * (prefilled + rows))
         if info.scratch_bytes_per_token
         else 0,
+        least=filled if isinstance(session, Reserving) else 0,
+        scratch_each=isinstance(session, Reserving),
     )
+
+
+def _rows(rows: int, model: Model, session: Session) -> int:
+    """Return the rows of the widest pass that is measured."""
+    rows, widths = min(rows, session.capacity // 2), model.capabilities.row_widths
+    return rows if widths is None else min(rows, widths[-1])
+
+
+def _rehearsed(model: Model, session: Session, rows: int, affordable: int) -> int:
+    """Run a pass of each kind; return the tokens for which the session now has memory."""
+    prefilled = min(PREFILL_CHUNK, session.capacity - rows)
+    if isinstance(session, Rehearsing):
+        session.rehearse(max(prefilled + rows, min(session.capacity, affordable)), rows)
+        return 0
+    session.prefill([0] * prefilled)
+    scored = session.forward(_widest(rows, model.capabilities), want=Want.LOGITS)
+    scored.first()  # some runtimes rank tokens on first use only
+    session.rollback(0)
+    return session.allocated if isinstance(session, Reserving) else prefilled + rows
+
+
+def _with_own(
+    costs: ModelCosts, meter: Meter, model: Model, sessions: int, rows: int
+) -> ModelCosts:
+    """Measure what one more session takes besides its cache, if there may be several."""
+    if sessions == 1:
+        return costs
+    with ExitStack() as stack:
+        session = _open(model, costs.max_context, stack)
+        filled = _rehearsed(model, session, _rows(rows, model, session), 0)
+        meter.mark("session")
+        taken = meter.taken("session")
+    meter.mark("")
+    meter.forget("session")
+    return replace(costs, own=max(0, taken - filled * costs.kv_bytes_per_token))
 
 
 def _widest(rows: int, capabilities: Capabilities) -> TokenTree:
@@ -271,7 +307,7 @@ def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | Non
         costs: memory of the open models.
         drafter: its name.
         granted: bytes that the process may hold.
-        most: upper bound, in tokens.
+        most: upper bound, in tokens. Texts of that many may not all fit at once.
         asked: the context that the user requested, which is kept even if drafts must be shorter.
             With a head, the largest one is kept: long texts do without the head.
 
@@ -281,9 +317,11 @@ def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | Non
     """
     room = granted - spare(granted)
     headed = drafting.info(drafter).needs_head
-    full = costs.fitting(Level(FULL, (drafter,)), room, most)
-    if full == most or (asked is None and full >= _SHORT and not headed):
-        return full
+    # As many texts at once as possible; the others wait.
+    for texts in range(costs.caches, 0, -1):
+        full = costs.fitting(Level(FULL, (drafter,)), room, most, texts)
+        if full == most or (asked is None and full >= _SHORT and not headed):
+            return full
     bare = Level("plain decoding", (PLAIN,), limits=None, model=False, weights=not headed)
     plain = costs.fitting(bare, room, most)
     if plain == most or (asked is None and plain >= min(_LEAST, most)):

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from edgedec.decoding import drafting
+from edgedec.decoding.noise import noise_bytes
 from edgedec.decoding.sampling.sampler import sampler_bytes
 from edgedec.decoding.session_base import PREFILL_CHUNK
 
@@ -41,6 +42,9 @@ class ModelCosts:
         unread: bytes of its mapped files that are not in memory yet.
         scratch: working memory of a prefill chunk that ``held`` includes; the logits of a pass
             share it.
+        own: bytes of a session besides its cache, of which ``held`` includes one.
+        least: tokens for which a session allocates its cache, however short its text is.
+        scratch_each: whether every session has its working memory, rather than all of them one.
 
     """
 
@@ -52,6 +56,13 @@ class ModelCosts:
     rows: int = 0
     unread: int = 0
     scratch: int = 0
+    own: int = 0
+    least: int = 0
+    scratch_each: bool = False
+
+    def cache(self, tokens: int) -> int:
+        """Return the bytes of a session's cache for this many tokens."""
+        return max(tokens, self.least) * self.kv_bytes_per_token
 
     def workspace(self, tokens: int) -> int:
         """Return the working memory of prefilling this many tokens, beyond ``held``, in bytes."""
@@ -60,10 +71,6 @@ class ModelCosts:
     def weights(self, context: int) -> int:
         """Return its memory without a cache after a context of this length, in bytes."""
         return self.held + min(self.unread, _PAGE * context)
-
-    def times(self, count: int) -> ModelCosts:
-        """Return the costs of the model with this many caches."""
-        return replace(self, kv_bytes_per_token=self.kv_bytes_per_token * count)
 
     @property
     def without_cache(self) -> ModelCosts:
@@ -76,11 +83,12 @@ class Shape:
     """The decoding configuration whose memory is estimated.
 
     Attributes:
-        context: tokens of prompt and output together.
+        context: tokens of prompt and output together, of the longest text.
         drafted: most drafted tokens of a round.
         drafters: names of the drafters whose tables are kept.
         prompt: tokens of the context that are prefilled in chunks; None is all.
         sampled: whether tokens are drawn with noise, which greedy decoding does not need.
+        beside: contexts of the other texts that are decoded by turns with it.
 
     """
 
@@ -89,6 +97,7 @@ class Shape:
     drafters: tuple[str, ...]
     sampled: bool = True
     prompt: int | None = None
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,8 @@ class Account:
     Attributes:
         target, draft: weights and the runtime's own memory; a head counts as the draft, with the
             states that wait for it.
-        target_kv, draft_kv: caches when the context is full.
+        sessions: what the sessions of further texts take besides their caches.
+        target_kv, draft_kv: caches of all texts when their contexts are full.
         rows: logits of one round.
         bias: attention bias of one round.
         workspace: working memory of a prefill chunk, with a full context.
@@ -112,6 +122,7 @@ class Account:
 
     target: int
     draft: int
+    sessions: int
     target_kv: int
     draft_kv: int
     rows: int
@@ -151,29 +162,35 @@ def account(
 
     """
     context, rows = shape.context, shape.drafted + 1
-    columns = context + rows
-    workspace = target.workspace(_prefilled(shape))
-    drafted_kv = 0
+    texts, columns = (context, *shape.beside), context + rows
+    workspace = target.workspace(_prefilled(shape)) * (len(texts) if target.scratch_each else 1)
+    sessions, drafted_kv = len(shape.beside) * target.own, 0
     if draft is not None:
         # A draft model computes nothing beyond its own context.
-        drafted = min(context + shape.drafted, draft.max_context)
-        drafted_kv = drafted * draft.kv_bytes_per_token
+        seen = [min(one + shape.drafted, draft.max_context) for one in texts]
+        drafted_kv = sum(map(draft.cache, seen))
         # After a pause it prefills the tokens decoded meanwhile, in chunks as large as a prompt's.
-        workspace += draft.workspace(context)
+        workspace += draft.workspace(context) * (len(texts) if draft.scratch_each else 1)
     return Account(
         target=target.weights(context),
         draft=0 if draft is None else draft.weights(context),
-        target_kv=columns * target.kv_bytes_per_token,
+        sessions=sessions,
+        target_kv=sum(target.cache(one + rows) for one in texts),
         draft_kv=drafted_kv,
         rows=max(0, rows - target.rows) * FLOAT_BYTES * target.vocab_size,
         bias=FLOAT_BYTES * rows * columns,
         workspace=workspace,
         drafter=sum(remembered(one, target.vocab_size, context) for one in shape.drafters),
-        sampler=sampler_bytes(target.vocab_size, rows) if shape.sampled else 0,
-        text=_TEXT_BYTES * context,
+        sampler=_sampler(target.vocab_size, rows, len(texts)) if shape.sampled else 0,
+        text=_TEXT_BYTES * sum(texts),
         tokenizer=tokenizer,
         process=process,
     )
+
+
+def _sampler(vocab_size: int, rows: int, texts: int) -> int:
+    """Return the memory of sampling by turns, each text with noise of its own."""
+    return sampler_bytes(vocab_size, rows) + (texts - 1) * noise_bytes(vocab_size)
 
 
 def _prefilled(shape: Shape) -> int:

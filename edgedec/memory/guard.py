@@ -18,9 +18,11 @@ from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.policy.override import Within
 from edgedec.decoding.session import Session
 from edgedec.decoding.session_abilities import Reserving
+from edgedec.decoding.session_pool import PooledSession
 from edgedec.errors import MemoryBudgetError, RuntimeUnavailable
 from edgedec.hardware.resident import release_free, resident_bytes
-from edgedec.memory.account import Account, ModelCosts
+from edgedec.memory.account import Account
+from edgedec.memory.kept import KeptSessions
 from edgedec.memory.levels import Costs, Level
 
 _log = logging.getLogger("edgedec")
@@ -41,8 +43,9 @@ class MemoryGuard:
         costs: memory of the models.
         levels: from the most memory to the least.
         target: returns the session that scores drafts.
-        fixed: the sessions that every request uses, whose caches may be allocated between two
-            requests; the target's before the draft's.
+        kept: the target's sessions; None counts what texts may take, whoever holds it.
+        draft: the draft's session, if every request uses it, so that its cache may be allocated
+            between two requests.
         read: returns the bytes that the process holds.
 
     Attributes:
@@ -56,16 +59,21 @@ class MemoryGuard:
         costs: Costs,
         levels: Sequence[Level],
         target: Callable[[], Session],
-        fixed: Sequence[tuple[Session, ModelCosts]] = (),
+        kept: KeptSessions | None = None,
+        draft: Session | None = None,
         read: Callable[[], int] = resident_bytes,
     ) -> None:
         self._grant, self._costs, self._levels = grant, costs, levels
-        self._target, self._fixed, self._read = target, fixed, read
+        self._target, self._kept, self._draft, self._read = target, kept, draft, read
         self.notes: list[str] = []
         self._granted = grant()
-        # Most bytes the process was expected to hold so far; decoding did not allocate the rest.
-        self._expected = read()
+        # Most bytes that the process was expected to hold so far besides the target's sessions, and
+        # what the text that begins has yet to take; decoding did not allocate the rest.
+        self._expected = read() - (0 if kept is None else kept.bytes)
+        self._coming = 0
         self._context, self._needed, self._sampled = 0, 0, False
+        self._prompt: int | None = None
+        self._beside: tuple[int, ...] = ()
         self._at = self._first = 0
         self._left, self._calm, self._patience = EVERY, 0, _PATIENCE
         self._metrics = Metrics()
@@ -88,15 +96,22 @@ class MemoryGuard:
         return self._grant() - max(self._read(), needed)
 
     def begin(
-        self, context: int, metrics: Metrics, *, sampled: bool, prompt: int | None = None
+        self,
+        context: int,
+        metrics: Metrics,
+        *,
+        sampled: bool,
+        prompt: int | None = None,
+        beside: Sequence[int] = (),
     ) -> None:
-        """Prepare for a request.
+        """Prepare for a request; where memory is short, idle sessions are given up for it.
 
         Args:
             context: most tokens of prompt and output together.
             metrics: of the request.
-            sampled: whether tokens are drawn with noise.
-            prompt: tokens of the prompt; None is up to all of the context.
+            sampled: whether tokens are drawn with noise, in any text that runs.
+            prompt: tokens of the longest prompt that runs; None is up to all of the context.
+            beside: contexts of the other texts that run.
 
         Raises:
             MemoryBudgetError: it does not fit at any level; names bytes and options.
@@ -104,9 +119,10 @@ class MemoryGuard:
         """
         self._granted = self._grant()
         self._context, self._sampled, self._metrics = context, sampled, metrics
-        costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
+        self._prompt, self._beside, self._coming = prompt, tuple(beside), 0
+        costs, chosen = self._chosen()
         if not self._restore(chosen):
-            costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
+            costs, chosen = self._chosen()
         self._needed = costs[chosen].total
         self._record = MemoryRecord(self._granted, costs[chosen].parts())
         if metrics.memory is not None:  # the request continues at another place
@@ -116,19 +132,44 @@ class MemoryGuard:
         if chosen != self._at:
             self._go_to(chosen, "the request may need it", costs[min(self._at, chosen)].total)
         self._first = chosen
-        self._expected = max(self._expected, self._needed)
-        self._allocate(context + self._costs.drafted + 1)
+        sessions = 0 if self._kept is None else self._of_sessions(chosen)
+        self._expected = max(self._expected, self._needed - sessions)
+        if self._kept is not None:
+            self._kept.admit(context, self._granted - self._others() - self._needed)
+            self._coming = self._kept.planned(context)
+        self._allocate_draft()
 
-    def _chosen(
-        self, context: int, *, sampled: bool, prompt: int | None
-    ) -> tuple[list[Account], int]:
+    def take(self, session: PooledSession, tokens: int) -> None:
+        """Prepare the session of the text that begins, before anything is computed in it.
+
+        Args:
+            session: the target's.
+            tokens: most tokens of this text's prompt and output together.
+
+        Raises:
+            PassFailed: the runtime cannot allocate its cache.
+
+        """
+        assert self._kept is not None
+        free = self._granted - self._read()
+        self._kept.take(session, tokens + self._costs.drafted + 1, free)
+        self._coming = 0
+        release_free()
+
+    def _chosen(self) -> tuple[list[Account], int]:
         """Return each level's account, and the index of the first level that fits."""
         costs = [
-            self._costs.of(level, context, sampled=sampled, prompt=prompt) for level in self._levels
-        ]
+            self._costs.of(
+                level, self._context, sampled=self._sampled, prompt=self._prompt,
+                beside=self._beside,
+            )
+            for level in self._levels
+        ]  # fmt: skip
         chosen = self._first_that_fits(costs)
         if chosen is None or chosen > self._at:
             release_free()  # tokenising a long prompt leaves megabytes in the heap
+            chosen = self._first_that_fits(costs)
+        while (chosen is None or chosen > self._at) and self._drop_idle():
             chosen = self._first_that_fits(costs)
         if chosen is None:
             others = self._others()
@@ -149,7 +190,24 @@ class MemoryGuard:
 
     def _first_that_fits(self, costs: Sequence[Account]) -> int | None:
         room = self._granted - self._others()
+        room -= 0 if self._kept is None else self._kept.beside(self._context)
         return next((n for n, one in enumerate(costs) if one.total <= room), None)
+
+    def _drop_idle(self) -> bool:
+        """Give up an idle session; return whether there was one."""
+        if self._kept is None or not self._kept.drop():
+            return False
+        release_free()
+        return True
+
+    def _of_sessions(self, at: int) -> int:
+        """Return what the account of a level says of the target's sessions."""
+        costs, level = self._costs.target, self._levels[at]
+        drafted = self._costs.drafted
+        if level.limits is not None:
+            drafted = min(drafted, level.limits.nodes)
+        texts = (self._context, *self._beside)
+        return sum(costs.own + costs.cache(one + drafted + 1) for one in texts)
 
     def _others(self) -> int:
         """Return the bytes that the process holds beyond the accounted ones."""
@@ -158,25 +216,24 @@ class MemoryGuard:
     def _accounted(self) -> int:
         """Return the accounted bytes, without those of an unloaded draft model."""
         draft = self._costs.draft
-        return self._expected - (0 if draft is None or self.level.weights else draft.held)
+        sessions = self._coming + (0 if self._kept is None else self._kept.bytes)
+        unloaded = 0 if draft is None or self.level.weights else draft.held
+        return self._expected + sessions - unloaded
 
-    def _allocate(self, tokens: int) -> None:
-        """Reserve the whole context in caches that are allocated at once."""
-        for session, costs in self._fixed:
-            growing: object = session
-            drafts = costs is self._costs.draft
-            if drafts and not self.level.model:
-                continue
-            if not isinstance(growing, Reserving) or growing.allocated >= tokens:
-                continue
-            # While a filled cache grows, memory holds it twice, and its saved state once more.
-            more = tokens - growing.allocated + 2 * session.length
-            if self._read() + more * costs.kv_bytes_per_token > self._granted:
-                if drafts:
-                    continue  # its drafter tracks the cached tokens
-                session.rollback(0)
-            growing.reserve(tokens)
-            release_free()
+    def _allocate_draft(self) -> None:
+        """Reserve the whole context in the draft's cache, if it is allocated at once."""
+        growing, costs = self._draft, self._costs.draft
+        tokens = self._context + self._costs.drafted + 1
+        if growing is None or costs is None or not self.level.model:
+            return
+        if not isinstance(growing, Reserving) or growing.allocated >= tokens:
+            return
+        # While a filled cache grows, memory holds it twice, and its saved state once more.
+        more = costs.own + costs.cache(tokens + growing.length)
+        if self._read() + more > self._granted:
+            return  # its drafter tracks the cached tokens
+        growing.reserve(tokens)
+        release_free()
 
     def tick(self) -> None:
         """Count a round; check the memory every ``EVERY`` rounds."""
@@ -196,6 +253,8 @@ class MemoryGuard:
         if held + self._ahead() <= self._granted:
             self._perhaps_return(held)
             return
+        while held + self._ahead() > self._granted and self._drop_idle():
+            held = self._look()
         self._calm, self._patience = 0, 2 * self._patience
         while held + self._ahead() > self._granted and self._at + 1 < len(self._levels):
             self._go_to(self._at + 1, "the process exceeds the grant", held)
@@ -246,8 +305,8 @@ class MemoryGuard:
         return rows * self._costs.target.kv_bytes_per_token
 
     def _total(self, at: int) -> int:
-        level = self._levels[at]
-        return self._costs.of(level, self._target().length, sampled=self._sampled).total
+        level, length = self._levels[at], self._target().length
+        return self._costs.of(level, length, sampled=self._sampled, beside=self._beside).total
 
     def _refusal(self, needed: int, others: int) -> MemoryBudgetError:
         room = self._granted - others

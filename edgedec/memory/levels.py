@@ -157,11 +157,13 @@ class Costs:
     """Measured memory of the open models.
 
     Attributes:
-        target, draft: the models; see ``ModelCosts``.
+        target, draft: the models; see ``ModelCosts``. The sessions of all parallel requests are in
+            ``held`` of the draft, which opens them at once.
         process: the interpreter with the runtimes.
         tokenizer: as loaded.
         drafted: most drafted tokens of a round.
         parallel: number of parallel requests, each with tables of its own.
+        caches: most sessions of the target.
 
     """
 
@@ -171,16 +173,24 @@ class Costs:
     tokenizer: int
     drafted: int
     parallel: int = 1
+    caches: int = 1
 
     def of(
-        self, level: Level, context: int, *, sampled: bool, prompt: int | None = None
+        self,
+        level: Level,
+        context: int,
+        *,
+        sampled: bool,
+        prompt: int | None = None,
+        beside: Sequence[int] = (),
     ) -> Account:
-        """Return the account of a level for a context of this many tokens."""
+        """Return the account of a level for a context of this many tokens, beside other texts'."""
         drafted = self.drafted if level.limits is None else min(self.drafted, level.limits.nodes)
         draft = self.draft if level.weights else None
         if draft is not None and not level.model:
             draft = draft.without_cache
-        shape = Shape(context, drafted, level.drafters * self.parallel, sampled, prompt)
+        drafters = level.drafters * self.parallel
+        shape = Shape(context, drafted, drafters, sampled, prompt, tuple(beside))
         process = self.process + self.tokenising(context)
         return account(self.target, draft, shape, process=process, tokenizer=self.tokenizer)
 
@@ -196,10 +206,11 @@ class Costs:
         other = drafting.default(with_model=False)
         return f", or --drafter {other}, which leaves out a draft model of {megabytes(held)} MB"
 
-    def fitting(self, level: Level, bytes_: int, most: int) -> int:
-        """Return the longest context, up to ``most``, whose account fits; 0 if none does."""
+    def fitting(self, level: Level, bytes_: int, most: int, texts: int = 1) -> int:
+        """Return the longest context, up to ``most``, of which this many fit; 0 if none does."""
 
         def exceeds(context: int) -> bool:
-            return self.of(level, context, sampled=True).total > bytes_
+            beside = (context,) * (texts - 1)
+            return self.of(level, context, sampled=True, beside=beside).total > bytes_
 
         return bisect_left(range(1, most + 1), True, key=exceeds)

@@ -76,6 +76,7 @@ class Ticket:
         spent_s: seconds of its own turns.
         used_s: seconds of turns, its own and its part of the reading of others, beyond those of
             the requests that it met; None before its first turn.
+        put_back: whether it waits for memory: nobody who comes later begins before it does.
         stood_back: whether another went first since memory did not hold it.
         first_at, last_at: when its first and its latest tokens came; None before.
 
@@ -93,7 +94,7 @@ class Ticket:
         self.length = self.overtaken = 0
         self.spent_s = 0.0
         self.used_s: float | None = None
-        self.stood_back = False
+        self.put_back = self.stood_back = False
         self.first_at: float | None = None
         self.last_at: float | None = None
         self._most_unread = most_unread

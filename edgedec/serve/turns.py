@@ -14,7 +14,7 @@ from edgedec.errors import EdgedecError, MemoryBudgetError
 from edgedec.generation.result import Generation
 from edgedec.pipeline import Pipeline
 from edgedec.serve import order
-from edgedec.serve.errors import ApiError, busy, ending, stopped
+from edgedec.serve.errors import UNAVAILABLE, ApiError, busy, ending, stopped
 from edgedec.serve.settings import Settings
 from edgedec.serve.ticket import News, Ticket, late
 
@@ -22,6 +22,8 @@ _log = logging.getLogger("edgedec")
 # Prior of a request's seconds of turns, and the weight of the latest one.
 _GUESS_S, _SHARE = 2.0, 0.2
 _LONGEST_WAIT_S = 60
+# Until a text may be sent again that memory does not hold, though it held the whole context once.
+_SHORT_S = 5
 Finished = Callable[[Ticket, Generation], None]
 
 
@@ -48,7 +50,8 @@ class Turns:
         self._wake = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
-        # True while a text waits for another to end, since memory does not hold both.
+        # True while a text waits for others to end, since memory does not hold all of them, and
+        # until it has begun.
         self._full = self._draining = self._ending = self._closing = False
         self._coming = 0
         self._usual_s = _GUESS_S
@@ -168,12 +171,14 @@ class Turns:
                 ticket = self._waiting.popleft()
                 ticket.used_s = None
                 self._running.append(ticket)
+                # Those after it stay, or short ones would take the memory that it waits for.
+                self._full = ticket.put_back
             return not self._closing
 
     def _leave(self, ticket: Ticket) -> None:
         with self._wake:
             self._running.remove(ticket)
-            self._full = False
+            self._full = any(one.put_back for one in self._running)
 
     def _turn(self, ticket: Ticket) -> bool:
         """Run a round of a request; return whether it goes on."""
@@ -204,6 +209,8 @@ class Turns:
                 self._pipeline.forget()
             stream = ticket.stream = self._pipeline.stream(work.prompt, options)
         events = stream.turn()
+        if ticket.put_back:
+            ticket.put_back = self._full = False
         if begins:  # a session may hold less of the prompt than was thought
             prompt = ticket.works[ticket.choice].prompt
             ticket.to_read = ticket.length = len(prompt) - 1 - stream.metrics.reused_tokens
@@ -248,13 +255,13 @@ class Turns:
         if not began and len(self._running) == 1 and (self._stand_back(ticket) or self._settled()):
             return True  # once more
         if began or len(self._running) == 1:
-            ticket.fail(error)
+            ticket.fail(_short_of_memory(error))
             return False
         with self._wake:
             self._running.remove(ticket)
             if not self._ending:
                 self._waiting.appendleft(ticket)
-                self._full = True
+                self._full = ticket.put_back = True
                 return True
         ticket.fail(ending())
         return True
@@ -269,6 +276,13 @@ class Turns:
             self._waiting.insert(1, ticket)
             self._full = False
             return True
+
+
+def _short_of_memory(error: MemoryBudgetError) -> ApiError:
+    """Return the error of a text that does not fit alone: what the context was chosen for did."""
+    return ApiError(
+        503, str(error), kind=UNAVAILABLE, code="insufficient_memory", retry_s=_SHORT_S
+    )  # fmt: skip
 
 
 def _close(ticket: Ticket) -> None:

@@ -216,7 +216,9 @@ class LlamaSession(SnapshotSession):
         each = self._model.info.kv_bytes_per_token
         cells = max(length, state.size // each if each else 0)  # pending nodes included
         if cells > context.cells:
-            context = self._context = context.empty(cells)
+            del context  # freed before another is allocated
+            self._replace(cells)
+            context = self._open_context()
         self._branches.cut(0)
         if not length:
             context.clear()

@@ -27,6 +27,7 @@ def test_by_hand() -> None:
     assert found == Account(
         target=50 * MB,
         draft=10 * MB,
+        sessions=0,
         target_kv=1004 * 8000,
         draft_kv=300 * 2000,
         rows=2 * 4 * 1000,

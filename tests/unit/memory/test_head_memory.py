@@ -199,5 +199,10 @@ def test_several_texts_in_turn_have_heads_of_their_own(expected: list[int]) -> N
         drafters = [e.drafter._arms[-1]._head for e in (one, other)]  # type: ignore[attr-defined]
         assert drafters[0]._session is not drafters[1]._session
         assert costs is not None
-        assert costs.kv_bytes_per_token == 2 * drafters[0]._head.info.kv_bytes_per_token
+        each = drafters[0]._head.info.kv_bytes_per_token
+        memory = guard_of(pipeline)._costs
+        full = Level("everything", ("headed",))
+        alone = memory.of(full, 500, sampled=False)
+        both = memory.of(full, 500, sampled=False, beside=(300,))
+        assert both.draft_kv - alone.draft_kv == (300 + memory.drafted) * each
         assert pipeline.generate(PROMPT, ASK).token_ids == expected

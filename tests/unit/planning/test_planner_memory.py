@@ -42,10 +42,12 @@ def needed(plan: Plan, context: int) -> int:
 class AsPlanned:
     """What opening measures, if that is what was planned."""
 
+    caches = 1
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def of(self, level: Level, context: int, *, sampled: bool) -> Account:
+    def of(self, level: Level, context: int, *, sampled: bool, beside: object = ()) -> Account:
         return footprint(HEAVY, self.plan, context)
 
     def without_draft(self, needed: int, granted: int) -> str:

@@ -58,8 +58,9 @@ class TestTurns:
             # Broken twin: nothing is about to be given back.
             refusals[0] = 1
             turns.submit(two := ticket())
-            with pytest.raises(MemoryBudgetError):
+            with pytest.raises(ApiError, match="no room") as refused:
                 await texts_of(two)
+            assert (refused.value.status, refused.value.retry_s) == (503, 5)
             turns.close()
 
         run(main())
