@@ -21,13 +21,15 @@ class PooledSession:
         session: the session.
         tokens: the tokens it cached when its last request ended; while busy, its prompt's.
         busy: whether a request is decoding in it.
-        most: most tokens that it was taken for, where memory is limited.
+        wanted: tokens that its last request may cache, where memory is limited.
+        most: most tokens that any request might.
 
     """
 
     session: Session
     tokens: list[int]
     busy: bool = False
+    wanted: int = 0
     most: int = 0
 
     @property

@@ -30,13 +30,13 @@ class KeptSessions:
         return self._costs.own + self._costs.cache(tokens)
 
     def beside(self, tokens: int) -> int:
-        """Return the bytes of idle sessions that stay beside a text of this many tokens.
+        """Return what sessions may hold beside a text of this many tokens and those that run.
 
         It is the least that can be had without dropping one: the text takes an idle session, or
         replaces it.
         """
         idle = [self._of(one) for one in self._idle()]
-        return sum(idle) - min([self.planned(tokens), *idle]) if idle else 0
+        return self._beyond() + (sum(idle) - min([self.planned(tokens), *idle]) if idle else 0)
 
     def admit(self, tokens: int, room: int) -> None:
         """Let the next text of this many tokens have a session of its own if there is room.
@@ -46,7 +46,7 @@ class KeptSessions:
             room: bytes for the idle sessions, and for copying from one, besides the text's own.
 
         """
-        room -= sum(map(self._of, self._idle()))
+        room -= self._beyond() + sum(map(self._of, self._idle()))
         self._pool.limit = self._most if room >= 0 else min(self._most, len(self._pool))
         each = self._costs.kv_bytes_per_token
         if each and isinstance(self._pool.session, Reserving):
@@ -72,7 +72,7 @@ class KeptSessions:
             if session.length and self.planned(tokens + session.length) > free:
                 session.rollback(0)
             session.reserve(tokens)
-        kept.most = max(kept.most, tokens)
+        kept.wanted, kept.most = tokens, max(kept.most, tokens)
 
     def drop(self) -> bool:
         """Give up the oldest idle session; return whether that frees any memory.
@@ -95,6 +95,11 @@ class KeptSessions:
 
     def _idle(self) -> list[PooledSession]:
         return [one for one in self._pool.kept if not one.busy]
+
+    def _beyond(self) -> int:
+        """Return what the running texts' sessions took for earlier, longer ones."""
+        busy = [one for one in self._pool.kept if one.busy]
+        return sum(self._of(one) - self.planned(one.wanted) for one in busy)
 
     def _of(self, kept: PooledSession) -> int:
         return self.planned(max(kept.most, _cached(kept.session)))

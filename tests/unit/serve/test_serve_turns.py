@@ -97,6 +97,33 @@ class TestTurns:
 
         run(main())
 
+    def test_nobody_who_comes_later_takes_the_memory_that_a_text_waits_for(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream, order = Pipeline.stream, []
+        short = 4
+
+        async def main() -> None:
+            turns = Turns(pipeline, Settings("tiny", parallel=2))
+
+            def short_of_memory(self: Pipeline, prompt: Any, options: Any) -> Any:
+                if options.max_new_tokens > short and turns.running > 1:
+                    raise MemoryBudgetError("no room beside another")
+                order.append(options.max_new_tokens)
+                return stream(self, prompt, options)
+
+            monkeypatch.setattr(Pipeline, "stream", short_of_memory)
+            tickets = [ticket(tokens) for tokens in (4, 9, 3, 2, 1)]
+            with turns._wake:  # all of them come at once
+                for one in tickets:
+                    turns.submit(one)
+            assert [await texts_of(one) for one in tickets] == [1] * 5
+            # The long one before the short ones that came after it, though they would fit at once.
+            assert order == [4, 9, 3, 2, 1]
+            turns.close()
+
+        run(main())
+
     def test_retry_after_counts_decoding_alone(self, pipeline: Pipeline) -> None:
         async def main() -> None:
             turns = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
