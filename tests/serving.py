@@ -71,7 +71,7 @@ class Server:
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         import httpx
 
-        return httpx.post(self.url + path, json=body, timeout=60, **options)
+        return httpx.post(self.url + path, json=body, **{"timeout": 60, **options})
 
     def figure(self, name: str) -> float:
         """A figure of ``/metrics``, of all labels."""
@@ -87,9 +87,13 @@ def serving(
     key: str | None = None,
     environment: dict[str, str] | None = None,
     ends: Sequence[int] = (),
+    python: Sequence[str] = (sys.executable, "-m", "edgedec"),
 ) -> Iterator[Server]:
-    """Run a server until the context ends; ``ends`` are exit codes besides 0 that it may have."""
-    command = [sys.executable, "-m", "edgedec", "serve", str(bundle), "--port", "0", *options]
+    """Run a server until the context ends; ``ends`` are exit codes besides 0 that it may have.
+
+    ``python`` begins the command line, where the server is to be another or elsewhere.
+    """
+    command = [*python, "serve", str(bundle), "--port", "0", *options]
     env = {**os.environ, **(environment or {})}
     env.pop("EDGEDEC_API_KEY", None)
     if key is not None:

@@ -73,7 +73,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         parts = _drafter_parts(pair, target, draft, translation, options)
         meter.mark("engine")
         more = [_another(helper, opened.draft, stack) for _ in range(1, options.parallel)]
-        meter.mark("draft")  # counted with its costs
+        meter.skip()  # counted with the draft's costs
         every = [_with_session(parts, head, session) for session in (opened.draft, *more)]
         engine = build_engine(plan, opened.target, every[0], WallClock(), rule=rule)
         stack.callback(engine.drafter.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Reserving
 from edgedec.decoding.session_base import PREFILL_CHUNK
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import MemoryBudgetError
-from edgedec.hardware.resident import resident_bytes, unread_bytes
+from edgedec.hardware.resident import release_free, resident_bytes, unread_bytes
 from edgedec.loading.options import OpenOptions
 from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
 from edgedec.memory.budget import CachePlan, plan_caches
@@ -59,9 +60,12 @@ class Meter:
         self._unread[name] += unread - self._mapped
         self._mapped = unread
 
-    def forget(self, name: str) -> None:
-        """Forget what was counted for a name, so that it can be measured again."""
-        del self._taken[name], self._unread[name]
+    def skip(self) -> int:
+        """Return the memory gained since the last mark, which counts for no name."""
+        if not self._counting:
+            return 0
+        before, self._last = self._last, resident_bytes()
+        return self._last - before
 
     def taken(self, name: str) -> int:
         """Return the bytes counted for a name."""
@@ -155,15 +159,18 @@ def open_sessions(
     found = _opened(target, draft, options, options.context_limit, stack)
     if options.memory is None:
         return found
+    _settle()
     drafted = 0 if plan.plain else plan.draft_length
     drafted = AUTO_LENGTH if drafted is None else drafted
     granted = granting(options.memory)()
-    of_target = _costs(meter, "target", target, found.target, drafted + 1, granted)
-    of_target = _with_own(of_target, meter, target, options.caches, drafted + 1)
+    of_target = _costs(
+        meter, "target", target, found.target, drafted + 1, granted, several=options.caches > 1
+    )
     of_draft = None
     if draft is not None and found.draft is not None:
-        of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
-        of_draft = _with_own(of_draft, meter, draft, options.parallel, drafted + 1)
+        of_draft = _costs(
+            meter, "draft", draft, found.draft, drafted + 1, granted, several=options.parallel > 1
+        )
         others = (options.parallel - 1) * of_draft.own
         of_draft = replace(of_draft, held=of_draft.held + others + _waiting(draft, options))
     costs = Costs(
@@ -177,11 +184,12 @@ def open_sessions(
     )
     most = found.caches.capacity
     capacity = fitted(costs, plan.drafter, granted, most, options.max_context)
-    if capacity < most:
+    if capacity < most or options.caches > 1:
         for session in (found.target, found.draft):
             if session is not None:
                 session.close()
         found = _opened(target, draft, options, capacity, stack)
+        meter.skip()  # what sessions take is in the costs
     return replace(found, costs=costs, meter=meter)
 
 
@@ -231,15 +239,28 @@ def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
 
 
 def _costs(
-    meter: Meter, role: str, model: Model, session: Session, rows: int, granted: int
+    meter: Meter,
+    role: str,
+    model: Model,
+    session: Session,
+    rows: int,
+    granted: int,
+    *,
+    several: bool,
 ) -> ModelCosts:
-    """Measure a model after a pass of each kind that decoding runs."""
+    """Measure a model after a pass of each kind that decoding runs.
+
+    Where there are to be ``several`` sessions, this one is closed, to see what it had of its own.
+    """
     affordable = max(0, granted - resident_bytes()) // max(1, model.info.kv_bytes_per_token)
     info, rows = model.info, _rows(rows, model, session)
     prefilled = min(PREFILL_CHUNK, session.capacity - rows)
     filled = _rehearsed(model, session, rows, affordable)
     meter.mark(role)
-    held = meter.taken(role) - filled * info.kv_bytes_per_token
+    cache = filled * info.kv_bytes_per_token
+    held, unread = meter.taken(role) - cache, meter.unread(role)
+    reserving = isinstance(session, Reserving)
+    own = _own(meter, session, cache) if several else 0
     return ModelCosts(
         max(0, held),
         info.kv_bytes_per_token,
@@ -247,12 +268,13 @@ def _costs(
         info.vocab_size,
         info.scratch_bytes_per_token,
         rows,
-        meter.unread(role),
+        unread,
         max(FLOAT_BYTES * rows * info.vocab_size, info.scratch_bytes_per_token * (prefilled + rows))
         if info.scratch_bytes_per_token
         else 0,
-        least=filled if isinstance(session, Reserving) else 0,
-        scratch_each=isinstance(session, Reserving),
+        own=own,
+        least=filled if reserving else 0,
+        scratch_each=reserving,
     )
 
 
@@ -275,20 +297,17 @@ def _rehearsed(model: Model, session: Session, rows: int, affordable: int) -> in
     return session.allocated if isinstance(session, Reserving) else prefilled + rows
 
 
-def _with_own(
-    costs: ModelCosts, meter: Meter, model: Model, sessions: int, rows: int
-) -> ModelCosts:
-    """Measure what one more session takes besides its cache, if there may be several."""
-    if sessions == 1:
-        return costs
-    with ExitStack() as stack:
-        session = _open(model, costs.max_context, stack)
-        filled = _rehearsed(model, session, _rows(rows, model, session), 0)
-        meter.mark("session")
-        taken = meter.taken("session")
-    meter.mark("")
-    meter.forget("session")
-    return replace(costs, own=max(0, taken - filled * costs.kv_bytes_per_token))
+def _settle() -> None:
+    """Free what loading and measuring left behind, or it would seem to be given back later."""
+    gc.collect()
+    release_free()
+
+
+def _own(meter: Meter, session: Session, cache: int) -> int:
+    """Close a session; return what that gives back besides these bytes of its cache."""
+    session.close()
+    _settle()
+    return max(0, -meter.skip() - cache)
 
 
 def _widest(rows: int, capabilities: Capabilities) -> TokenTree:
