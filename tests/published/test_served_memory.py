@@ -1,4 +1,4 @@
-"""A published model for eight clients at once, in a control group of the memory that it is given."""
+"""A published model for eight clients at once, in a control group of the memory that it has."""
 
 from __future__ import annotations
 
