@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,14 @@ def group() -> Iterator[ControlGroup]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def known(smollm2: Path) -> Path:
+    """The model, whose settings for this processor are known: to find them takes contexts."""
+    words = "generate", str(smollm2), "Hi", "-n", "4", "--threads", "1"
+    subprocess.run([sys.executable, "-m", "edgedec", *words], check=True, capture_output=True)
+    return smollm2
+
+
 def prompt(client: int, count: int) -> list[int]:
     """Tokens that begin like no other client's, so that nothing is read once for two."""
     return [1000 + (client * 977 + place * place * 31) % 40_000 for place in range(count)]
@@ -69,11 +78,11 @@ def together(server: Server, low: float, high: float) -> tuple[int, set[int]]:
 
 
 def test_eight_clients_stay_within_the_limit_and_none_is_refused(
-    smollm2: Path, group: ControlGroup
+    known: Path, group: ControlGroup
 ) -> None:
     python = [*group.entering, sys.executable, "-m", "edgedec"]
     memory = "--memory", f"{LIMIT // 10**6}MB"
-    with serving(smollm2, *GIVEN, *memory, python=python) as server:
+    with serving(known, *GIVEN, *memory, python=python) as server:
         for low, high in (0.05, 0.1), (0.25, 0.9):
             held, statuses = together(server, low, high)
             print(f"{low} to {high} of the context: {held / 1e6:.0f} MB")
@@ -81,16 +90,9 @@ def test_eight_clients_stay_within_the_limit_and_none_is_refused(
             assert held <= LIMIT
 
 
-def test_what_the_group_has_left_is_enough(smollm2: Path, group: ControlGroup) -> None:
-    python = [*group.entering, sys.executable, "-m", "edgedec"]
-    with serving(smollm2, *GIVEN, "--memory", "auto", python=python) as server:
-        for low, high in (0.05, 0.1), (0.25, 0.5):
-            assert together(server, low, high)[1] == {200}
-
-
-def test_a_twin_that_counts_one_text_exceeds_the_limit(smollm2: Path) -> None:
+def test_a_twin_that_counts_one_text_exceeds_the_limit(known: Path) -> None:
     memory = "--memory", f"{LIMIT // 10**6}MB"
-    with serving(smollm2, *GIVEN, *memory, python=[sys.executable, "-c", BLIND]) as server:
+    with serving(known, *GIVEN, *memory, python=[sys.executable, "-c", BLIND]) as server:
         held, statuses = together(server, 0.05, 0.1)
         print(f"{held / 1e6:.0f} MB, statuses {statuses}")
         assert held > 1.03 * LIMIT
