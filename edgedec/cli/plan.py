@@ -102,9 +102,8 @@ def command(
     if out is not None:
         plan_files.check_out(out)  # before measuring for a minute
     models = _models(bundle, draft_model)
-    if models.sources.keys() == {"target"} and not as_json:
-        note(_WITHOUT_DRAFT)
-    decision = _decided(models, workload, prompts, chosen)
+    alone = models.sources.keys() == {"target"} and not as_json
+    decision = _decided(models, workload, prompts, chosen, _WITHOUT_DRAFT if alone else "")
     if out is not None:
         plan_files.save(decision, out)
     _show(decision, as_json=as_json, show_all=show_all)
@@ -122,9 +121,9 @@ def _models(bundle: str, draft_model: Path | None) -> Models:
 
 
 def _decided(
-    models: Models, workload: Workload, prompts: Path | None, chosen: dict[str, Any]
+    models: Models, workload: Workload, prompts: Path | None, chosen: dict[str, Any], first: str
 ) -> Decision:
-    """Measure, with a line of progress, and decide."""
+    """Measure, with a line of progress, and decide; ``first`` is said before the first step."""
     from edgedec.planning import decisions
     from edgedec.profiling.places import Wanted
     from edgedec.profiling.run import ProfileOptions
@@ -135,9 +134,16 @@ def _decided(
         prompts_name=None if prompts is None else prompts.name,
         refresh=chosen["refresh"],
     )
+    unsaid = iter([first] if first else [])
     with _progress.steps() as on_progress:
+
+        def listen(step: str, done: int, total: int | None) -> None:
+            for line in unsaid:
+                note(line)
+            on_progress(step, done, total)
+
         return decisions.plan(
-            models, workload, memory=chosen["memory"], options=options, on_progress=on_progress
+            models, workload, memory=chosen["memory"], options=options, on_progress=listen
         )
 
 

@@ -398,11 +398,12 @@ def test_a_plan_is_forgotten_and_nothing_else(
 def test_what_gains_without_a_draft_model_is_said_before_anything_is_measured(
     run: Any, bundle: Path, plain_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(*_: Any, **__: Any) -> None:
+    def measured(*_: Any, on_progress: Any, **__: Any) -> None:
+        on_progress("a step", 0, 1)
         raise InputError("measuring")
 
     monkeypatch.setattr("edgedec.planning.decisions.plan", measured)
-    said, error = run("plan", plain_bundle).stderr.splitlines()
+    said, *_, error = run("plan", plain_bundle).stderr.splitlines()
     assert said.startswith("no draft model: texts gain ")
     assert "free prose does not" in said
     assert "measuring" in error

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from edgedec.text.detokenize import PieceJoiner
+from edgedec.text.detokenize import Scheme
 from tools.vectors import files, small_tokenizers, strings, tokens
 
 KINDS = sorted(tokens.places())
@@ -101,12 +101,8 @@ def test_a_part_that_is_ignored_is_noticed(kind: str) -> None:
 
 def test_pieces_without_the_space_of_a_prompt_are_noticed(monkeypatch) -> None:
     found = files.read("tokens.json")
-    began = PieceJoiner.__init__
-    monkeypatch.setattr(
-        PieceJoiner,
-        "__init__",
-        lambda self, scheme, continued: began(self, scheme, continued=False),
-    )
+    joiner = Scheme.joiner
+    monkeypatch.setattr(Scheme, "joiner", lambda self, continued: joiner(self, continued=False))
     tokenizer = tokens.load("llama2", found["tokenizers"]["llama2"])
     cases = [case for case in found["decodes"] if case["tokenizer"] == "llama2"]
     assert any(tokens.decode("llama2", tokenizer, c["ids"], c["prompt"]) != c for c in cases)
