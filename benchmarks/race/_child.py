@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import json
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -221,4 +222,7 @@ if __name__ == "__main__":
 
         traceback.print_exc()
         last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        if isinstance(error, subprocess.CalledProcessError):  # whose text has this machine's paths
+            words = [Path(word).name for word in map(str, error.cmd)]
+            last = f"{' '.join(words[:4])} ended with {error.returncode}: see its log"
         sys.exit(f"{type(error).__name__}: {last}")
