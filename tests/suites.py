@@ -25,7 +25,6 @@ OF_KERNELS = (
     "tests/unit/decoding/test_exact_text.py",
     "tests/contract/test_onnx.py",
     "tests/contract/test_openvino.py",
-    "tests/unit/export/test_export_onnx_positions.py",
     "tests/golden/test_quantized_graph.py",
     "tests/cli/test_cli_verify_matrix.py",
 )
