@@ -31,7 +31,10 @@ OTHERS = {
     "openvino": (("openvino",), "other kernels for ONNX targets: may check drafts faster"),
     "hub": (("huggingface_hub",), "fetches models from a hub, for `edgedec run` and `pull`"),
     "grammar": (("llguidance",), "holds texts to JSON, schemas, expressions and grammars"),
-    "serve": (("h11", "prometheus_client", "starlette", "uvicorn"), "serves models: `edgedec serve`"),
+    "serve": (
+        ("h11", "prometheus_client", "starlette", "uvicorn"),
+        "serves models: `edgedec serve`",
+    ),
     "ray": (("ray",), "decodes prompts on several machines: `edgedec generate --ray`"),
     "report": (("matplotlib",), "draws the page of `python -m benchmarks.report`, in a clone"),
 }

@@ -46,7 +46,7 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Properties:
-    """What a schema and those that it joins say of properties."""
+    """The properties that a schema and the schemas it joins name."""
 
     names: dict[str, bool] = field(default_factory=dict)
     patterns: dict[str, bool] = field(default_factory=dict)

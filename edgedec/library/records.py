@@ -45,7 +45,12 @@ class Form:
     def requested(
         cls, weights: str | None, calibrated: bool | None, max_kl: float | None
     ) -> Form | None:
-        """Return the requested form, None if there is no request; InputError if it is none."""
+        """Return the requested form; None if nothing is requested.
+
+        Raises:
+            InputError: the options do not go together.
+
+        """
         if weights is None and calibrated is None and max_kl is None:
             return None
         found = cls(weights or AUTO, CALIBRATED if calibrated else PLAIN, max_kl)
