@@ -34,6 +34,7 @@ def write_tiny_gguf(
     hidden: int = HIDDEN,
     ffn: int = FFN,
     unused: int = 0,
+    unused_name: str = "t",
     seed: int = 0,
     noise: float = 0.0,
     context: int = CONTEXT,
@@ -47,6 +48,7 @@ def write_tiny_gguf(
         weights: the type of matrices, a name of ``gguf.GGMLQuantizationType``.
         layers, vocab, hidden, ffn: dimensions; multiples of 32 but for layers.
         unused: how many of the last tokens are padding and no token.
+        unused_name: what their names begin with.
         seed: of the weights.
         noise: how far they stray from those of the seed; a draft of the model without.
         context: tokens it says it was trained for.
@@ -59,7 +61,7 @@ def write_tiny_gguf(
     writer.add_context_length(context)
     writer.add_embedding_length(hidden)
     writer.add_layer_norm_rms_eps(1e-5)
-    _tokenizer(writer, vocab, unused)
+    _tokenizer(writer, vocab, unused, unused_name)
     if arch == "mamba":
         writer.add_ssm_conv_kernel(4)
         writer.add_ssm_inner_size(2 * hidden)
@@ -97,14 +99,17 @@ def write_tiny_gguf(
     return file
 
 
-def _tokenizer(writer: gguf.GGUFWriter, vocab: int, unused: int) -> None:
+def _tokenizer(writer: gguf.GGUFWriter, vocab: int, unused: int, unused_name: str) -> None:
     types = [gguf.TokenType.CONTROL] * 4
     types += [gguf.TokenType.NORMAL] * (vocab - 4 - unused)
     types += [gguf.TokenType.UNUSED] * unused
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     names = ["<s>", "</s>", "<|eot_id|>", "<pad>", *map(chr, range(ord("!"), ord("|"))), "ab"]
-    writer.add_token_list([*names, *(f"t{token}" for token in range(len(names), vocab))][:vocab])
+    names += [f"t{token}" for token in range(len(names), vocab)]
+    for token in range(vocab - unused, vocab):
+        names[token] = f"{unused_name}{token}"
+    writer.add_token_list(names[:vocab])
     writer.add_token_types(types)
     writer.add_token_merges(["a b"])  # llama.cpp wants one
     writer.add_bos_token_id(0)

@@ -106,12 +106,21 @@ def _number(value: str | None) -> float:
 
 
 def first_padding(weights: Weights) -> int:
-    """Return the number of tokens before the unused ones that pad the vocabulary."""
-    vocab, attributes = weights.vocab, api.llama_vocab_get_attr
-    end = int(api.llama_vocab_n_tokens(vocab))
-    while end > 1 and attributes(vocab, end - 1) & _UNUSED:
+    """Return the number of tokens before the rows that pad the vocabulary.
+
+    Converters call those unused. llama.cpp also does so with tokens of a name like Gemma's
+    ``<unused7>``, which a model may write.
+    """
+    end = int(api.llama_vocab_n_tokens(weights.vocab))
+    while end > 1 and _is_padding(weights, end - 1):
         end -= 1
     return end
+
+
+def _is_padding(weights: Weights, token: int) -> bool:
+    if not api.llama_vocab_get_attr(weights.vocab, token) & _UNUSED:
+        return False
+    return not api.llama_vocab_get_text(weights.vocab, token).startswith(b"<unused")
 
 
 def in_fours(weights: Weights) -> bool:

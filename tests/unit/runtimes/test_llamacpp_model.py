@@ -117,6 +117,17 @@ def test_columns_that_are_no_token(tmp_path: Path) -> None:
     assert scored.top_ids.max() < VOCAB - 10
 
 
+@pytest.mark.parametrize(("name", "hidden"), [("[PAD", True), ("<unused", False)])
+def test_tokens_named_unused_are_tokens(tmp_path: Path, name: str, hidden: bool) -> None:
+    # llama.cpp gives both the attribute of padding.
+    file = write_tiny_gguf(tmp_path / "a.gguf", unused=10, unused_name=name)
+    model = LlamaModel.load(file, LoadOptions(threads=1))
+    logits = model.open(8).forward(TokenTree.chain([5, 6])).logits
+    assert logits is not None
+    assert np.isneginf(logits[:, -10:]).all() == hidden
+    assert np.isfinite(logits).all() != hidden
+
+
 def test_logits_are_shown_when_wanted(file: Path) -> None:
     session = LlamaModel.load(file, LoadOptions(threads=1)).open(8)
     assert session.forward(TokenTree(5), want=Want.TOP).logits is None
