@@ -49,6 +49,8 @@ class WeightForm:
         block_size: quantised weights that share a scale.
         head_bits: of a quantised head; None is as the other matrices.
         raised: matrices of an int4 model that are stored in int8.
+        raised_block: weights in int8 that share a scale, where whole blocks of so many fit; None is
+            as the others.
 
     """
 
@@ -56,6 +58,7 @@ class WeightForm:
     block_size: int = 32
     head_bits: int | None = None
     raised: frozenset[str] = frozenset()
+    raised_block: int | None = None
 
     @property
     def bits(self) -> int:
@@ -65,6 +68,11 @@ class WeightForm:
     def bits_of(self, matrix: str) -> int:
         """Bits of a weight in this matrix."""
         return 8 if matrix in self.raised else self.bits
+
+    def block_of(self, bits: int, columns: int) -> int:
+        """Return the weights that share a scale in a matrix of so many bits and columns."""
+        own = self.raised_block if bits > self.bits else None
+        return self.block_size if own is None or columns % own else max(own, self.block_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from edgedec.export.experts import interleaved, joined, kernel_form, stacked
 from edgedec.export.graph import GraphWriter
 from edgedec.export.quantize import FORMATS, ByteArray, PlainRounding, Rounding, WeightForm
 from edgedec.export.slices import check_runtime
-from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
+from edgedec.export.tensors import FloatArray, TensorReader, blocks_of, chunks, read
 from edgedec.models.traits import Experts
 
 MICROSOFT = "com.microsoft::"
@@ -125,6 +125,16 @@ class Plain:
         return whole
 
 
+class _Stored(NamedTuple):
+    """A quantised matrix in the graph: of so many bits, in blocks of so many weights."""
+
+    name: str
+    rows: int
+    columns: int
+    bits: int
+    block: int
+
+
 class Quantized:
     """int4 or int8 in blocks along the input channels, through MatMulNBits.
 
@@ -140,7 +150,7 @@ class Quantized:
     ) -> None:
         self.errors: dict[str, float] = {}
         self._graph, self._tensors, self._rounding = graph, tensors, rounding
-        self._form, self._block = form, form.block_size
+        self._form = form
         self._head_bits = form.head_bits or form.bits
 
     def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
@@ -157,32 +167,31 @@ class Quantized:
     def _stacked(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
         bias = _joined(self._graph, self._tensors, out, biases) if biases else ""
         stored = weights[0] if len(weights) == 1 else f"{out}.weight"
-        bits = self._form.bits_of(weights[0])
-        size = self._store(stored, weights, bits)
-        return self._multiplied(x, out, stored, size, bits, bias)
+        done = self._store(stored, weights, self._form.bits_of(weights[0]))
+        return self._multiplied(x, out, done, bias)
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
-        size = self._store(table, [table], self._head_bits, head=True)
-        return self._multiplied(x, out, table, size, self._head_bits, mask or "")
+        done = self._store(table, [table], self._head_bits, head=True)
+        return self._multiplied(x, out, done, mask or "")
 
     def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
         g = self._graph
         rows, hidden = self._tensors.shape(table)
         bits, stored = (self._head_bits, table) if shared else (8, "embedding")
-        if hidden % self._block:
+        if hidden % self._block_of([table], bits):
             # Blocks padded at the end of each row: the lookup has no way to leave them out.
             half = g.stream(
                 f"{table}.half", np.float16, (rows, hidden), chunks(self._tensors, [table])
             )
             return g.node("Cast", [g.node("Gather", [half, ids], f"{out}.half")], out, to=1)
-        self._store(stored, [table], bits)
+        done = self._store(stored, [table], bits)
         flat = g.alias(f"{stored}.rows", f"{stored}.packed", (rows, hidden * bits // 8))
         return g.node(
             MICROSOFT + "GatherBlockQuantized",
             [flat, ids, f"{stored}.scales"],
             out,
             bits=bits,
-            block_size=self._block,
+            block_size=done.block,
             gather_axis=0,
             quantize_axis=1,
         )
@@ -191,17 +200,17 @@ class Quantized:
         check_runtime("quantised experts need", _EXPERTS_SINCE, "--weights fp16")
         g, inputs = self._graph, []
         gate, up, down = weights
-        bits = self._form.bits_of(down)
+        bits, block = self._form.bits_of(down), self._form.block_size
         for stored, parts in ((f"{out}.gate_up", (gate, up)), (down, (down,))):
             rows, columns = _stacked(self._tensors, parts)
-            if columns % self._block:
+            if columns % block:
                 raise InputError(
-                    f"experts of {columns} channels cannot be cut into blocks of {self._block}:"
+                    f"experts of {columns} channels cannot be cut into blocks of {block}:"
                     f" try --block-size {max(columns & -columns, 16)}, or --weights fp16"
                 )
-            self._store(stored, parts, bits, mixed=len(parts) > 1)
+            self._store(stored, parts, bits, block=block, mixed=len(parts) > 1)
             packed = stacked((rows, columns * bits // 8), kind)
-            scales = stacked((rows, columns // self._block), kind)
+            scales = stacked((rows, columns // block), kind)
             inputs += [
                 g.alias(f"{stored}.packed.stack", f"{stored}.packed", packed),
                 g.alias(f"{stored}.scales.stack", f"{stored}.scales", scales),
@@ -214,61 +223,68 @@ class Quantized:
             [x, logits, *inputs, *[""] * 6, shares],
             out,
             expert_weight_bits=bits,
-            block_size=self._block,
+            block_size=block,
             accuracy_level=4,
             **kernel_form(kind, kind.renormalised),
         )
 
-    def _multiplied(
-        self, x: str, out: str, stored: str, size: tuple[int, int], bits: int, bias: str
-    ) -> str:
-        inputs = [x, f"{stored}.packed", f"{stored}.scales"]
+    def _multiplied(self, x: str, out: str, stored: _Stored, bias: str) -> str:
+        inputs = [x, f"{stored.name}.packed", f"{stored.name}.scales"]
         return self._graph.node(
             MICROSOFT + "MatMulNBits",
             [*inputs, "", "", bias] if bias else inputs,
             out,
-            N=size[0],
-            K=size[1],
-            bits=bits,
-            block_size=self._block,
+            N=stored.rows,
+            K=stored.columns,
+            bits=stored.bits,
+            block_size=stored.block,
             # Activations in int8: levels below are many times slower on this provider.
             accuracy_level=4,
         )
 
+    def _block_of(self, weights: Sequence[str], bits: int) -> int:
+        """Return the block of a matrix; what a source holds in the usual ones stays in those."""
+        usual = self._form.block_size
+        if any(blocks_of(self._tensors, name, bits, usual) for name in weights):
+            return usual
+        return self._form.block_of(bits, self._tensors.shape(weights[0])[1])
+
     def _store(
         self,
-        stored: str,
+        name: str,
         weights: Sequence[str],
         bits: int,
         *,
+        block: int | None = None,
         head: bool = False,
         mixed: bool = False,
-    ) -> tuple[int, int]:
-        """Quantise and write; returns the numbers of rows and columns.
+    ) -> _Stored:
+        """Quantise and write.
 
         ``mixed``: a row of each of the matrices in turn, not one matrix under the other.
         """
         tensors = self._tensors
         rows, columns = _stacked(tensors, weights)
-        if stored in self.errors:
-            return rows, columns
-        blocks = -(-columns // self._block)
+        block = block or self._block_of(weights, bits)
+        stored = _Stored(name, rows, columns, bits, block)
+        if name in self.errors:
+            return stored
         scales: list[FloatArray] = []
         squares = np.zeros(2)
 
         def packed() -> Iterator[ByteArray]:
             rounding = self._rounding.head if head else self._rounding.blocks
-            parts = rounding(tensors, weights, bits, self._block)
+            parts = rounding(tensors, weights, bits, block)
             for done in interleaved(list(parts)) if mixed else parts:
                 scales.append(done.scales)
                 squares[:] += done.squared_error, done.squared_weight
                 yield done.packed
 
-        dims = (rows, blocks, self._block * bits // 8)
-        self._graph.stream(f"{stored}.packed", np.uint8, dims, packed())
-        self._graph.constant(f"{stored}.scales", np.concatenate(scales))
-        self.errors[stored] = float(np.sqrt(squares[0] / max(squares[1], 1e-30)))
-        return rows, columns
+        dims = (rows, -(-columns // block), block * bits // 8)
+        self._graph.stream(f"{name}.packed", np.uint8, dims, packed())
+        self._graph.constant(f"{name}.scales", np.concatenate(scales))
+        self.errors[name] = float(np.sqrt(squares[0] / max(squares[1], 1e-30)))
+        return stored
 
 
 def make_format(

@@ -73,9 +73,9 @@ def _head_bytes(spec: DecoderSpec, graph: GraphOptions, rows: int) -> int:
     form, numbers = graph.form, rows * spec.hidden
     if form.name in _BYTES:
         return _BYTES[form.name] * numbers
-    blocks = rows * -(-spec.hidden // form.block_size)
     bits = form.head_bits or form.bits
-    return blocks * (form.block_size * bits // 8 + 4)
+    size = form.block_of(bits, spec.hidden)
+    return rows * -(-spec.hidden // size) * (size * bits // 8 + 4)
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:

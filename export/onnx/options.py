@@ -30,6 +30,7 @@ class GraphOptions:
         padding_asked: whoever exports it wants passes padded, whatever that costs.
         head_bits: bits of a quantised head, and of a tied embedding; None is those of ``weights``.
         raised: matrices of an int4 graph that are stored in int8.
+        raised_block: as in ``WeightForm``.
         taps: layers before which the residual stream is an output, ascending; the number of layers
             stands for the stream after the last one.
         drafted: of a draft, the tokens that its head has rows for, ascending; empty for all.
@@ -47,6 +48,7 @@ class GraphOptions:
     padding_asked: bool = True
     head_bits: int | None = None
     raised: frozenset[str] = field(default=frozenset(), repr=False)
+    raised_block: int | None = None
     taps: tuple[int, ...] = ()
     drafted: tuple[int, ...] = field(default=(), repr=False)
     kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
@@ -54,7 +56,9 @@ class GraphOptions:
     @property
     def form(self) -> WeightForm:
         """The form of its weights."""
-        return WeightForm(self.weights, self.block_size, self.head_bits, self.raised)
+        return WeightForm(
+            self.weights, self.block_size, self.head_bits, self.raised, self.raised_block
+        )
 
 
 def context(spec: DecoderSpec, options: GraphOptions) -> int:
