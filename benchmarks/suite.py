@@ -16,6 +16,7 @@ from benchmarks.sections import (
     never_slower,
     pair,
     published,
+    same_texts,
 )
 from benchmarks.sections.android_core import android_core
 from benchmarks.sections.busy import busy
@@ -116,6 +117,7 @@ _SECTIONS = (
     overlap_sampled,
     planner,
     *identity.SECTIONS,
+    *same_texts.SECTIONS,
     *pair.SECTIONS,
     *never_slower.SECTIONS,
     exact,

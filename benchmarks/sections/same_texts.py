@@ -1,0 +1,93 @@
+"""Counts texts of a target that are plain decoding's, by weights and drafter, at the defaults.
+
+A given checkpoint is made into GGUF files and ONNX bundles of usual weights; a given GGUF file or
+bundle is decoded as it is. Prompts are Spec-Bench's questions by category, in the chat template of
+a model that has one, and functions of HumanEval. Every run decodes both sides anew: where rows do
+not have the bits of a row alone, texts depend on what was drafted, and that on measured time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bundles import Suite, Unusable
+from benchmarks.race import texts
+from edgedec._support.model_path import is_gguf
+from edgedec.bundle.manifest import MANIFEST
+from edgedec.compare.records import Recorder, Row
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.sources import find
+from edgedec.pipeline import GenerateOptions, Prompt
+from edgedec.verify.same_texts import Texts, verify
+
+_RUNS, _TOKENS, _LONGEST = 3, 48, 900
+_ASKED = GenerateOptions(_TOKENS, SamplingParams(temperature=0.7, seed=0), ignore_eos=True)
+_GGUF = ("q4_0", "q8_0", "q4_k_m")
+_ONNX = ("int8", "auto")
+_DRAFTERS = ("lookup", "recycle", "auto")
+
+
+def same_texts(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Count texts that are plain decoding's, greedy and with a seed, by weights and drafter."""
+    rows = []
+    for name, path in _models(suite):
+        prompts = _prompts(suite, path)
+        for drafter in _drafters(suite):
+            options = OpenOptions(threads=suite.threads, plan="none", **drafter)
+            names = {"model": name, "drafter": drafter["drafter"]}
+            rows.append(_counted(recorder, path, prompts, options, names))
+    return recorder.table(rows)
+
+
+def _drafters(suite: Suite) -> list[dict[str, Any]]:
+    ways: list[dict[str, Any]] = [{"drafter": name} for name in _DRAFTERS]
+    if (draft := suite.bundles.folders.get("draft")) is not None:
+        ways.append({"drafter": "model", "draft": draft})
+    return ways
+
+
+def _models(suite: Suite) -> Iterator[tuple[str, Path]]:
+    given = suite.bundles.folders.get("target")
+    if given is not None and (is_gguf(given) or (given / MANIFEST).is_file()):
+        yield given.stem, given
+        return
+    for weights in _GGUF:
+        yield f"gguf {weights}", suite.bundles.gguf("target", weights, calibration="none")
+    for weights in _ONNX:
+        yield f"onnx {weights}", suite.bundles.alone("onnx", "target", weights, calibration="none")
+
+
+def _prompts(suite: Suite, path: Path) -> list[tuple[str, Prompt]]:
+    tokenizer = find(path, None, lambda role, formats: formats[0]).target.read_tokenizer()
+    try:
+        found = texts.categories(suite.prompts, tokenizer, suite.file, _LONGEST)
+    except texts.NoTexts as reason:
+        raise Unusable(str(reason)) from None
+    return [(f"{one.kind} {one.name}", one.text) for one in found]
+
+
+def _counted(
+    recorder: Recorder,
+    path: Path,
+    prompts: list[tuple[str, Prompt]],
+    options: OpenOptions,
+    names: Row,
+) -> Row:
+    """Return how many texts of all runs are plain decoding's, and how many of those are drafted."""
+    total = dict.fromkeys(("texts", "identical", "drafted_tokens", "accepted_tokens"), 0)
+    largest, invariant = 0.0, False
+    for run in range(_RUNS):
+        plain: Texts = {}
+        found = verify(path, prompts, _ASKED, options=options, plain=plain)
+        recorder.add(kind="verification", run=run, **names, **found.to_json())
+        for name in total:
+            total[name] += found.total(name)
+        largest = max([largest, *(one.gap or 0.0 for one in found.divergences)])
+        invariant = bool(found.plan["batch_invariant"])
+    return {**names, "batch_invariant": invariant, **total, "largest_gap": largest}
+
+
+SECTIONS = (same_texts,)
