@@ -16,6 +16,7 @@ from benchmarks.__main__ import main
 from benchmarks.bundles import Bundles, Suite, Unusable
 from benchmarks.models import published
 from benchmarks.race import children, environment
+from benchmarks.sections import same_texts
 from edgedec.export import ExportOptions
 from edgedec.models import demo
 
@@ -159,3 +160,21 @@ def test_a_preset_that_cannot_be_had_is_skipped_with_the_reason(
     assert done.exit_code == 0, done.output
     assert "Gemma 3 270M, base, Q4_K_M: skipped: no package index" in done.output
     assert [one.name for one in out.iterdir()] == ["smollm2"]
+
+
+def test_texts_of_a_given_bundle_are_counted(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(same_texts, "_RUNS", 1)
+    prompts = tmp_path / "some.jsonl"
+    prompts.write_text('{"id": "a", "prompt": "def add("}\n', "utf-8")
+    out = tmp_path / "out"
+    words = ["same_texts", "--threads", "1", "--prompts", str(prompts), "--prompts", "1"]
+    done = CliRunner().invoke(main, [*words, "--target", str(bundle), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    records = [json.loads(line) for line in (out / "same_texts.jsonl").read_text().splitlines()]
+    rows = [one for one in records if one["kind"] == "summary"]
+    assert {one["drafter"] for one in rows} == {"auto", "lookup", "recycle"}
+    assert all(one["texts"] == 2 for one in rows)  # greedy and with a seed
+    drafted = {one["drafter"] for one in rows if one["drafted_tokens"]}
+    assert {"lookup", "recycle"} & drafted  # a fixed length drafts, whatever it costs
