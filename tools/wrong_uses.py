@@ -73,6 +73,7 @@ edgedec generate "Hi" --logit-bias hello
 edgedec generate "Hi" --logit-bias 99999=1
 edgedec generate "Hi" --stop ""
 edgedec generate "Hi" --drafter magic
+edgedec generate "Hi" --drafter head-tree
 edgedec generate "Hi" --draft magic
 edgedec generate "Hi" --draft lokup
 edgedec generate "Hi" --draft missing.gguf
@@ -83,6 +84,7 @@ edgedec generate demo --prompts chats.jsonl --out out.jsonl --ray nowhere
 edgedec generate "Hi" --runtime-option mlok=on
 edgedec generate "Hi" --runtime-option mlock=maybe
 edgedec generate "Hi" --accept magic
+edgedec generate "Hi" --accept typical
 edgedec generate "Hi" --max-context 1000000
 edgedec generate "Hi" --draft-context 1
 edgedec generate "Hi" --kv-memory 1KB

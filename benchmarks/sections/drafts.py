@@ -35,7 +35,7 @@ _KERNELS = ("onnxruntime", "openvino")
 _GREEDY = SamplingParams()
 _LOW, _USUAL = (SamplingParams(temperature=t, top_p=0.95, seed=0) for t in (0.2, 0.7))
 # Those of the bundle with a head and an ordinary draft, and of the one with a parallel draft.
-_NEEDS_DRAFT, _NEEDS_HEAD = ("model", "hybrid"), ("head", "head_tree", "headed")
+_NEEDS_DRAFT, _NEEDS_HEAD = ("model", "hybrid"), ("head", "headed")
 _ORDINARY = ("lookup", *_NEEDS_DRAFT, *_NEEDS_HEAD, drafting.AUTO)
 _PARALLEL = ("parallel", "hybrid")
 # Written for this file, in the manner of what the demo pair was trained on.

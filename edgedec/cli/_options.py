@@ -71,8 +71,8 @@ SETTINGS = [
                  help="Tokens to draft per round; auto decides by measured cost."),
     click.option("--accept", metavar="RULE",
                  help="Acceptance rule: coupling (default) and match give a seed's own text (match "
-                 "up to near-ties, see --batch-invariant), speculative its distribution; typical "
-                 "and bild change both."),
+                 "up to near-ties, see --batch-invariant), speculative its distribution; bild "
+                 "changes both."),
     THREADS,
     click.option("--provider", "providers", multiple=True, metavar="NAME",
                  help="ONNX Runtime execution provider; repeat to add fallbacks."),

@@ -96,7 +96,7 @@ def _no_drafter(text: str, more: str = "") -> click.BadParameter:
     near = difflib.get_close_matches(text, drafters(), 1)
     known = f"expected {', '.join(drafters())}{more}"
     return click.BadParameter(
-        f"no drafter {text!r}: {f'did you mean {near[0]}?' if near else known}"
+        drafting.no_drafter(text, f"did you mean {near[0]}?" if near else known)
     )
 
 

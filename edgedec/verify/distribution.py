@@ -9,7 +9,6 @@ from edgedec.decoding.acceptance import (
     Residual,
     SampleAndMatch,
     SpeculativeSampling,
-    Typical,
     Verdict,
 )
 from edgedec.decoding.drafting.base import DraftStep
@@ -84,7 +83,6 @@ FLAGGED = {
     "residual not subtracted, tree": Setting(KeepsTheResidual(), "tree", bushy),
     "residual not subtracted, lookup": Setting(KeepsTheResidual(), "lookup"),
     "coupling draws again": Setting(DrawsAgain()),
-    "typical acceptance": Setting(Typical()),
     "BiLD's threshold": Setting(BigLittle()),
 }
 

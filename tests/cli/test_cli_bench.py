@@ -64,7 +64,7 @@ def test_a_head_runs_alone_too(run, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = list(json.loads(result.stdout))
     assert found == list(entrants(OpenOptions(), has_draft=False, has_head=True))
-    assert found == [*entrants(OpenOptions(), has_draft=False), "head", "head_tree"]
+    assert found == [*entrants(OpenOptions(), has_draft=False), "head"]
 
 
 def test_a_draft_of_several_tokens_a_pass_runs_alone_too() -> None:

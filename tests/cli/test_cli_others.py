@@ -405,7 +405,7 @@ def test_demo_facts(run, bundle) -> None:
 
 def test_demo_says_when_tokens_differ(run, bundle) -> None:
     ask = ["demo", "--bundle", bundle, "--count", 1, "--max-new-tokens", 48, "--drafter", "model"]
-    result = run(*ask, "--temperature", 1.5, "--accept", "typical", "--draft-length", 4)
+    result = run(*ask, "--temperature", 1.5, "--accept", "bild", "--draft-length", 4)
     assert result.exit_code == 1
     assert "TOKENS DIFFER" in result.stdout
 

@@ -11,7 +11,6 @@ from edgedec.decoding.acceptance import (
     BigLittle,
     Residual,
     SpeculativeSampling,
-    Typical,
     Verdict,
 )
 from edgedec.decoding.drafting.base import (
@@ -140,7 +139,6 @@ def test_the_lossy_rules_say_so() -> None:
     for name, setting in {**HONEST, **TWINS}.items():
         if name in HONEST:
             assert setting.rule.lossless
-    assert not Typical.lossless
     assert not BigLittle.lossless
 
 

@@ -32,6 +32,8 @@ DRAFT_CONTEXT, LARGEST_WINDOW = 512, 2048
 HEADED = "headed"
 # The name for the most suitable drafter, see ``default``.
 AUTO = "auto"
+# Drafters of former releases, and what to do without them.
+_REMOVED = {"head_tree": "its trees were slower than the head's chains: use head or headed"}
 
 
 class _Module(Protocol):
@@ -65,6 +67,13 @@ def names() -> list[str]:
 def known(name: str) -> bool:
     """Return whether a drafter of this name exists; searches packages only if necessary."""
     return name in built_in() or (name != AUTO and name in added())
+
+
+def no_drafter(name: str, expected: str = "") -> str:
+    """Return the line that says that a name is no drafter's, and what to use."""
+    if why := _REMOVED.get(name.replace("-", "_")):
+        return f"drafter {name!r} was removed, since {why}"
+    return f"no drafter {name!r}: {expected or 'expected one of ' + ', '.join(names())}"
 
 
 def problems() -> list[str]:
@@ -137,7 +146,7 @@ def create(name: str, parts: DrafterParts) -> Drafter:
 
     """
     if not known(name):
-        raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
+        raise InputError(no_drafter(name))
     build = _module(name).build
     if name in built_in():
         return build(parts)
@@ -191,6 +200,7 @@ __all__ = [
     "info",
     "known",
     "names",
+    "no_drafter",
     "planned",
     "problems",
     "usable",
