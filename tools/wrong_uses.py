@@ -141,6 +141,7 @@ edgedec export checkpoint --out new
 edgedec export lora --out new
 edgedec export checkpoint
 edgedec export checkpoint --out new --format onnx,pdf
+edgedec export checkpoint --out new --draft-vocab auto
 edgedec export checkpoint --out new --exporter optimum --format gguf
 edgedec export downloads/model.gguf --out new
 edgedec export downloads/model.gguf --out new --exporter optimum
