@@ -87,6 +87,7 @@ edgedec generate "Hi" --accept magic
 edgedec generate "Hi" --accept typical
 edgedec generate "Hi" --max-context 1000000
 edgedec generate "Hi" --draft-context 1
+edgedec generate "Hi" --draft-context auto
 edgedec generate "Hi" --kv-memory 1KB
 edgedec generate "Hi" --memory 1MB
 edgedec generate "Hi" --memory plenty
@@ -169,6 +170,7 @@ Pipeline.open("missing")
 Pipeline.open("Qwen/Qwen3-0.6B")
 Pipeline.open("demo", n_threads=2)
 Pipeline.open("demo", drafter="magic")
+Pipeline.open("demo", draft_context="auto")
 Pipeline.open("demo", conversations=0)
 Pipeline.open("demo", memory="lots")
 Pipeline.open("demo", temperature=0.8)

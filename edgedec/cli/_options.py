@@ -78,10 +78,10 @@ SETTINGS = [
                  help="ONNX Runtime execution provider; repeat to add fallbacks."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
                  help="Most tokens of prompt and output; default: the model's limit."),
-    click.option("--draft-context", type=_values.draft_context, metavar="auto|TOKENS",
-                 default=drafting.AUTO, show_default=True,
+    click.option("--draft-context", type=_values.draft_context, metavar="TOKENS",
+                 default=drafting.DRAFT_CONTEXT, show_default=True,
                  help="Context window of the draft model; of a longer text it sees the first four "
-                 "tokens and the last ones. auto starts with 512 and adapts to what is faster."),
+                 "tokens and the last ones."),
     click.option("--kv-memory", type=_values.size, metavar="SIZE",
                  help="Memory for all key/value caches, such as 512MB; default: no limit."),
     click.option("--plan", default="auto", show_default=True, metavar="auto|none|FILE",

@@ -11,7 +11,7 @@ KEYS = {
     "text", "token_ids", "prompt_tokens", "finish_reason", "ttft_s", "tpot_s", "tokens_per_second",
     "target_passes", "speedup_estimate", "waited_s", "slowdown",
     "drafted_tokens", "accepted_tokens", "acceptance_rate", "block_efficiency",
-    "peak_memory_bytes", "plan", "reused_tokens", "seed", "draft_contexts",
+    "peak_memory_bytes", "plan", "reused_tokens", "seed",
 }  # fmt: skip
 PROMPT = "def add(left, right):"
 

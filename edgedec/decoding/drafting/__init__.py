@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # the command line lists names without importing numpy
 
 # The drafter that drafts nothing: plain decoding.
 PLAIN = "none"
-# Size of a draft model's context window in tokens until measurements favour another, and the
-# largest one that is tried automatically.
-DRAFT_CONTEXT, LARGEST_WINDOW = 512, 2048
+# Size of a draft model's context window in tokens, unless another is asked for: the best or next to
+# it on both pairs that were measured (docs/measurements/draft_context.jsonl).
+DRAFT_CONTEXT = 256
 # The drafter that ``auto`` stands for where the target has a head.
 HEADED = "headed"
 # The name for the most suitable drafter, see ``default``.
@@ -189,7 +189,6 @@ __all__ = [
     "AUTO",
     "DRAFT_CONTEXT",
     "HEADED",
-    "LARGEST_WINDOW",
     "PLAIN",
     "added",
     "before_model",
