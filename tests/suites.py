@@ -53,7 +53,6 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("edgedec/planning/*", ("tests/property/*plan*", "tests/cli/test_cli_plan.py")),
     ("edgedec/profiling/*", ("tests/property/*profile*", "tests/cli/test_cli_profile.py")),
-    ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),
     ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
     ("edgedec/serve/static/*", ("tests/packaging/test_packaging.py",)),
     ("edgedec/batch/*", ("tests/cli/test_cli_prompts.py", "tests/*ray*", "tests/unit/cluster/*")),

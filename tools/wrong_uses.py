@@ -158,7 +158,7 @@ edgedec plan demo --memory 1MB
 edgedec plan demo --out taken
 edgedec profile demo --threads 0
 edgedec prepare nothing
-edgedec simulate demo --card abacus
+edgedec simulate demo
 edgedec devices --jsno
 edgedec cache --clean
 edgedec doctor please

@@ -26,7 +26,7 @@ from edgedec.errors import EdgedecError
 GROUPS: dict[str, tuple[str, ...]] = {
     "Use a model": ("run", "chat", "serve", "pull", "list", "show", "rm", "generate", "config"),
     "Make and fit one": ("export", "prepare", "plan", "inspect", "heads"),
-    "Measure and compare": ("demo", "bench", "verify", "profile", "simulate"),
+    "Measure and compare": ("demo", "bench", "verify", "profile"),
     "This machine": ("doctor", "devices", "cache"),
 }
 _OTHERS = "Others"
@@ -225,6 +225,7 @@ _COMMANDS = {
     **dict.fromkeys(("search", "find"), "search on huggingface.co, then edgedec pull org/name"),
     **dict.fromkeys(("server", "start", "api"), "edgedec serve MODEL starts a server"),
     **dict.fromkeys(("cli", "prompt", "ask", "complete"), 'edgedec run MODEL "PROMPT" answers'),
+    "simulate": "in a clone, python -m benchmarks simulate plans for another machine",
     "info": "edgedec inspect MODEL describes it", "help": "edgedec --help lists the commands",
     "version": "edgedec --version shows it",
 }  # fmt: skip

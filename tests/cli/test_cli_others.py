@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import demo_head
 import pytest
+from broken_rules import accepts_one_more
 
 from edgedec._support import installation
 from edgedec.cli import main
@@ -21,7 +22,7 @@ from edgedec.hardware.strain import Swap
 
 COMMANDS = {
     "bench", "cache", "chat", "config", "demo", "devices", "doctor", "export", "generate",
-    "inspect", "list", "plan", "profile", "pull", "rm", "run", "show", "simulate", "verify",
+    "inspect", "list", "plan", "profile", "pull", "rm", "run", "show", "verify",
 }  # fmt: skip
 
 
@@ -85,7 +86,7 @@ UNUSED = (
     "edgedec.library", "edgedec.overlap.engine", "edgedec.planning.decisions",
     "edgedec.profiling.run", "edgedec.records.profile",
     "edgedec.runtimes.llamacpp.adapter", "edgedec.runtimes.onnx.streaming",
-    "edgedec.runtimes.optimum.adapter", "edgedec.serve", "edgedec.simulation",
+    "edgedec.runtimes.optimum.adapter", "edgedec.serve",
     "importlib.metadata", "jinja2", "onnx", "rich", "safetensors",
 )  # fmt: skip
 
@@ -403,9 +404,10 @@ def test_demo_facts(run, bundle) -> None:
     assert found["sources"].count("draft") == found["speculative"]["accepted_tokens"] > 0
 
 
-def test_demo_says_when_tokens_differ(run, bundle) -> None:
+def test_demo_says_when_tokens_differ(run, bundle, monkeypatch) -> None:
+    accepts_one_more(monkeypatch)
     ask = ["demo", "--bundle", bundle, "--count", 1, "--max-new-tokens", 48, "--drafter", "model"]
-    result = run(*ask, "--temperature", 1.5, "--accept", "bild", "--draft-length", 4)
+    result = run(*ask, "--temperature", 1.5, "--draft-length", 4)
     assert result.exit_code == 1
     assert "TOKENS DIFFER" in result.stdout
 

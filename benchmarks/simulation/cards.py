@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.simulation.figures import CardFields, Figure
 from edgedec._support.fields import one_line
 from edgedec.errors import InputError
-from edgedec.simulation.figures import CardFields, Figure
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -5,14 +5,9 @@ from dataclasses import replace
 import pytest
 from simulated import rounds
 
-from edgedec.errors import InputError
-from edgedec.planning.choose import decide
-from edgedec.planning.estimate import Forecast
-from edgedec.records.plan import Plan
-from edgedec.records.workload import Workload
-from edgedec.simulation import cards
-from edgedec.simulation.cards import Card, DeviceCard, Link
-from edgedec.simulation.elsewhere import (
+from benchmarks.simulation import cards
+from benchmarks.simulation.cards import Card, DeviceCard, Link
+from benchmarks.simulation.elsewhere import (
     Drafting,
     Sizes,
     corner,
@@ -20,8 +15,13 @@ from edgedec.simulation.elsewhere import (
     profile_of,
     span,
 )
-from edgedec.simulation.figures import Figure
-from edgedec.simulation.roofline import ModelSize, Roofline, contention, parse
+from benchmarks.simulation.figures import Figure
+from benchmarks.simulation.roofline import ModelSize, Roofline, contention, parse
+from edgedec.errors import InputError
+from edgedec.planning.choose import decide
+from edgedec.planning.estimate import Forecast
+from edgedec.records.plan import Plan
+from edgedec.records.workload import Workload
 
 TARGET, DRAFT = parse("7B int4"), parse("0.5B int4")
 SAID = Drafting(rounds(), 2e-5)

@@ -16,10 +16,10 @@ import math
 import re
 from dataclasses import dataclass
 
+from benchmarks.simulation.cards import Card, DeviceCard
 from edgedec.errors import InputError
 from edgedec.records.place import CPU, Place
 from edgedec.records.profile import Contention, Measured, Parity, PassTimes
-from edgedec.simulation.cards import Card, DeviceCard
 
 # Bits of a stored weight with its share of scales, and the precision of its products.
 FORMATS = {

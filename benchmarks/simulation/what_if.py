@@ -12,6 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.simulation import cards
+from benchmarks.simulation.cards import Card
+from benchmarks.simulation.elsewhere import Drafting, Sizes, memory_of, profile_of, span
+from benchmarks.simulation.roofline import ModelSize, parse
 from edgedec._support.amounts import size
 from edgedec._support.model_path import is_gguf
 from edgedec.bundle import Bundle, Role
@@ -26,10 +30,6 @@ from edgedec.records.plan import Decision, Plan, Prediction
 from edgedec.records.rounds import DrafterRounds, Drafts
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
-from edgedec.simulation import cards
-from edgedec.simulation.cards import Card
-from edgedec.simulation.elsewhere import Drafting, Sizes, memory_of, profile_of, span
-from edgedec.simulation.roofline import ModelSize, parse
 
 # Assumed range of acceptance, for models whose acceptance was not measured; shown with the plan.
 ASSUMED = (0.5, 0.8)

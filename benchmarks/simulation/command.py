@@ -1,25 +1,27 @@
-"""``edgedec simulate``: plans for another machine, described by its device card."""
+"""``python -m benchmarks simulate``: plans for another machine, described by its device card."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from benchmarks.program import Program
+from benchmarks.simulation import cards
+from benchmarks.simulation.what_if import ASSUMED, Elsewhere, WhatIf, between, elsewhere
 from edgedec._support.amounts import speed
-from edgedec.cli import _options, _progress, _terminal, _values
+from edgedec._support.fields import to_json
+from edgedec.cli import _decision, _options, _output, _progress, _terminal, _values
+from edgedec.records.workload import Workload
 
-if TYPE_CHECKING:
-    from edgedec.simulation.what_if import Elsewhere
 
-
-@click.command()
+@click.command(cls=Program)
 @click.argument("bundle", metavar="[MODEL]", default="demo")
 @click.option(
     "--card",
     metavar="NAME|FILE.toml",
-    help="The machine: a card that comes with edgedec (see --cards), or a file.",
+    help="The machine: a card that comes with the clone (see --cards), or a file.",
 )
 @click.option("--cards", "list_cards", is_flag=True, help="List the available cards.")
 @click.option(
@@ -70,9 +72,9 @@ def command(
     other sizes give it with --acceptance, or a range is assumed.
 
     \b
-    edgedec simulate --cards
-    edgedec simulate demo --card raspberry-pi-5
-    edgedec simulate --card jetson-orin-nx --target "7B int4" --draft "0.5B int4"
+    python -m benchmarks simulate --cards
+    python -m benchmarks simulate demo --card raspberry-pi-5
+    python -m benchmarks simulate --card jetson-orin-nx --target "7B int4" --draft "0.5B int4"
     """  # fmt: skip
     if list_cards:
         _options.alone(
@@ -84,8 +86,6 @@ def command(
         return
     if card is None:
         raise _no_machine()
-    from edgedec.records.workload import Workload
-    from edgedec.simulation.what_if import WhatIf, between, elsewhere
 
     changes = WhatIf(**{each.name: chosen[each.name] for each in fields(WhatIf)})
     workload = Workload(chosen["prompt_tokens"], chosen["new_tokens"], chosen["temperature"])
@@ -98,8 +98,6 @@ def command(
 
 
 def _no_machine() -> click.UsageError:
-    from edgedec.simulation import cards
-
     known = ", ".join(cards.names())
     return click.UsageError(
         f"no machine to simulate: give --card a .toml file or one of {known}; --cards describes"
@@ -108,8 +106,6 @@ def _no_machine() -> click.UsageError:
 
 
 def _show(found: Elsewhere, *, as_json: bool, show_all: bool) -> None:
-    from edgedec._support.fields import to_json
-    from edgedec.cli import _decision, _output
 
     if as_json:
         _output.print_json(to_json(found))
@@ -129,10 +125,6 @@ def _show(found: Elsewhere, *, as_json: bool, show_all: bool) -> None:
 
 def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
     """Show the speeds at both ends of the acceptance range."""
-    from edgedec._support.fields import to_json
-    from edgedec.cli import _output
-    from edgedec.simulation.what_if import ASSUMED
-
     if as_json:
         _output.print_json({"acceptance": ASSUMED, "span": [to_json(one) for one in ends]})
         return
@@ -159,9 +151,6 @@ def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
 
 
 def _cards(as_json: bool) -> None:
-    from edgedec.cli import _output
-    from edgedec.simulation import cards
-
     found = [cards.load(name) for name in cards.names()]
     if as_json:
         _output.print_json(

@@ -7,8 +7,8 @@ from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulation import cards
 from edgedec.errors import InputError
-from edgedec.simulation import cards
 
 WHOLE = (Path(cards.__file__).parent / "cards" / "jetson-orin-nx.toml").read_bytes()
 quick = settings(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.simulation.cards import Card
+from benchmarks.simulation.roofline import ModelSize, Roofline, contention, peak
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
@@ -14,8 +16,6 @@ from edgedec.records.plan import Plan, Prediction
 from edgedec.records.profile import SCHEMA, Measured, Profile
 from edgedec.records.rounds import DrafterRounds
 from edgedec.records.workload import Workload
-from edgedec.simulation.cards import Card
-from edgedec.simulation.roofline import ModelSize, Roofline, contention, peak
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulation import cards
+from benchmarks.simulation.figures import Figure
 from edgedec.errors import InputError
-from edgedec.simulation import cards
-from edgedec.simulation.figures import Figure
 
 FIGURE = 'kind = "datasheet"\nsource = "a sheet"\nurl = "https://example.org"\n'
 CARD = f"""

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from benchmarks.simulation import cards
+from benchmarks.simulation.what_if import WhatIf, elsewhere
 from edgedec.errors import InputError
 from edgedec.profiling import run as profiling
 from edgedec.records.profile import SCHEMA, Profile
-from edgedec.simulation import cards
-from edgedec.simulation.what_if import WhatIf, elsewhere
 from tests.simulated import rounds
 
 SIZES = ("--target", "7B int4", "--draft", "0.5B int4", "--new-tokens", 24)
