@@ -13,7 +13,11 @@ from edgedec.cli._group import one_line_errors
 from edgedec.cli._help import LoadCommand
 
 # By name, the modules that have a ``command``; each is imported when it is called.
-PROGRAMS = {"simulate": "benchmarks.simulation.command"}
+PROGRAMS = {
+    "certificate": "benchmarks.certificate.command",
+    "matrix": "benchmarks.certificate.matrix",
+    "simulate": "benchmarks.simulation.command",
+}
 
 
 class Program(click.Command):

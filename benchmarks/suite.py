@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import GROWN, Suite
+from benchmarks.certificate.distribution import tested
 from benchmarks.sections import (
     commands,
     fidelity,
@@ -53,7 +54,6 @@ from edgedec.compare.records import Recorder, Row, recording, resuming_alone
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.pipeline import GenerateOptions, Prompt
-from edgedec.verify.distribution import tested
 
 Section = Callable[[Suite, Recorder], list[Row]]
 

@@ -26,7 +26,7 @@ OF_KERNELS = (
     "tests/contract/test_onnx.py",
     "tests/contract/test_openvino.py",
     "tests/golden/test_quantized_graph.py",
-    "tests/cli/test_cli_verify_matrix.py",
+    "tests/benchmarks/test_matrix.py",
 )
 # A changed file, and the tests to run; files of tests stand for themselves. Every row that fits
 # counts, and a file of a folder ROOM of the package has the tests of tests/unit/ROOM as well.

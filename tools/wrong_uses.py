@@ -153,6 +153,8 @@ edgedec inspect downloads/model.gguf
 edgedec inspect downloads/model.gguf --for android
 edgedec inspect demo --for toaster
 edgedec verify nothing
+edgedec verify demo --matrix
+edgedec verify demo --certificate DIR
 edgedec bench demo --draft missing
 edgedec plan demo --memory 1MB
 edgedec plan demo --out taken

@@ -203,6 +203,8 @@ _ARGUMENTS = {
     "--prompt": "the prompt is an argument", "-p": "the prompt is an argument",
     "--file": "the prompt is an argument, or comes from standard input",
     "--html": "in a clone, python -m benchmarks.report MODEL --html FILE draws the page",
+    "--matrix": "in a clone, python -m benchmarks matrix compares all sampling options",
+    "--certificate": "in a clone, python -m benchmarks certificate MODEL --out DIR writes it",
     "--papers": "it was removed, with the published figures it compared",
     "--help-all": "--help shows all options of this command",
 }  # fmt: skip

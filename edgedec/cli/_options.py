@@ -234,7 +234,7 @@ def alone(option: str, allowed: Collection[str], advice: str) -> None:
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
+def texts(count: int, least_tokens: int, tokens: int = 128) -> list[Callable[[F], F]]:
     """Return options for prompts and lengths, for commands that compare texts."""
     return [
         click.option("--prompts", type=_values.FILE, metavar="FILE.jsonl",
@@ -242,8 +242,9 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
                      "the demo pair was not trained on."),
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
                      metavar="N", help="How many of the default prompts."),
-        click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
-                     show_default=True, metavar="N", help="Tokens to generate for each."),
+        click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens),
+                     default=tokens, show_default=True, metavar="N",
+                     help="Tokens to generate for each."),
     ]  # fmt: skip
 
 

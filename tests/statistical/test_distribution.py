@@ -7,6 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from benchmarks.certificate.distribution import FLAGGED, HONEST
+from benchmarks.certificate.enumerable import (
+    HORIZON,
+    PROMPT,
+    RUNS,
+    SUSPICIOUS,
+    TARGET,
+    VOCAB,
+    Setting,
+    expected,
+    observed,
+    p_value,
+)
 from edgedec.decoding.acceptance import (
     BigLittle,
     Residual,
@@ -23,19 +36,6 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
-from edgedec.verify.distribution import FLAGGED, HONEST
-from edgedec.verify.enumerable import (
-    HORIZON,
-    PROMPT,
-    RUNS,
-    SUSPICIOUS,
-    TARGET,
-    VOCAB,
-    Setting,
-    expected,
-    observed,
-    p_value,
-)
 
 pytestmark = pytest.mark.statistical
 

@@ -16,13 +16,30 @@ from edgedec.loading.build import OpenOptions
 from edgedec.loading.drafters import drafter_name
 from edgedec.loading.sources import Pair, Source
 from edgedec.pipeline import Pipeline
-from edgedec.verify.cases import Case
-from edgedec.verify.results import Verification, VerificationRow, Way
+from edgedec.verify.results import Case, Verification, VerificationRow
 from edgedec.verify.same_texts import Prompts, Texts, decode, divergences, row, tokens_of
 
 # Draft length if the user leaves it open: measured cost may choose not to draft.
 DRAFT_LENGTH = 4
 TREE_LENGTH, TREE_DEPTH = 6, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A configuration to compare with plain decoding.
+
+    Attributes:
+        name: for tables.
+        options: options that open the pipeline.
+        cases: names of the cases it runs; None is all.
+        texts: the texts it runs, as case and index of the prompt; None is all of these cases.
+
+    """
+
+    name: str
+    options: OpenOptions
+    cases: frozenset[str] | None = None
+    texts: frozenset[tuple[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.certificate.enumerable import SUSPICIOUS, Setting, expected, observed, p_value
 from edgedec.compare.interleaved import Progress
 from edgedec.decoding.acceptance import (
     BigLittle,
@@ -16,7 +17,6 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows
 from edgedec.decoding.tree import Draft
-from edgedec.verify.enumerable import SUSPICIOUS, Setting, expected, observed, p_value
 
 
 def bushy() -> Fixed:

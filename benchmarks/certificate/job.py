@@ -10,7 +10,7 @@ from typing import Any
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
-from edgedec.verify.cases import GREEDY, Case, alike
+from edgedec.verify.results import GREEDY, Case, alike
 from edgedec.verify.same_texts import Prompts
 
 SAMPLED = "sampled"

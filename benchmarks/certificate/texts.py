@@ -10,6 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchmarks.certificate.job import SAMPLED, Job
+from benchmarks.certificate.ways import (
+    Comparable,
+    Way,
+    alike_for_all,
+    compared,
+    drafters,
+    with_length,
+)
 from edgedec.compare.interleaved import Progress
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import RULES, GumbelCoupling, rule
@@ -17,17 +26,8 @@ from edgedec.loading.build import OpenOptions
 from edgedec.loading.drafters import drafter_name
 from edgedec.pipeline import Pipeline
 from edgedec.records.plan import OVERLAPPED
-from edgedec.verify.cases import GREEDY
-from edgedec.verify.certificate.job import SAMPLED, Job
-from edgedec.verify.results import Verification, Way
+from edgedec.verify.results import GREEDY, Verification
 from edgedec.verify.same_texts import decode, plainly
-from edgedec.verify.ways import (
-    Comparable,
-    alike_for_all,
-    compared,
-    drafters,
-    with_length,
-)
 
 # Separates the rule or schedule from the drafter in a name.
 TURN = ": "

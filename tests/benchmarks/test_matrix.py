@@ -1,4 +1,4 @@
-"""``edgedec verify --matrix``: it holds for the real engine, and each column sees what it is for.
+"""The matrix: it holds for the real engine, and each column sees what it is for.
 
 Every twin is wrong under speculation alone: plain decoding, which proposes nothing, stays right.
 """
@@ -16,6 +16,8 @@ import kinds
 import numpy as np
 import pytest
 
+from benchmarks.certificate import matrix as matrix_module
+from benchmarks.certificate.matrix import verify_matrix
 from edgedec.decoding import drafting, engine
 from edgedec.decoding.acceptance import (
     GumbelCoupling,
@@ -36,8 +38,6 @@ from edgedec.grammar.matching import GrammarConstraint
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes.onnx.session import OnnxSession
-from edgedec.verify import matrix as matrix_module
-from edgedec.verify.matrix import verify_matrix
 from edgedec.verify.results import Verification
 from edgedec.verify.same_texts import plainly
 
@@ -471,27 +471,22 @@ def test_the_command(run, bundle, monkeypatch: Patch) -> None:
         return made[0]
 
     monkeypatch.setattr(matrix_module, "verify_matrix", once)
-    result = run("verify", bundle, "--matrix", "--count", 2, "--max-new-tokens", 16, "--json")
+    result = run("matrix", bundle, "--count", 2, "--max-new-tokens", 16, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["holds"] is True
     assert found["identical"] == found["texts"] == sum(row["texts"] for row in found["rows"])
     assert found["prompts"].startswith("Python: 2 function heads")
 
-    shown = run("verify", bundle, "--matrix", "--count", 2, "--max-new-tokens", 16)
+    shown = run("matrix", bundle, "--count", 2, "--max-new-tokens", 16)
     assert max(map(len, shown.stdout.splitlines())) <= 80
     assert f"holds: all {found['texts']} texts are plain decoding's" in shown.stdout
 
 
 def test_the_command_fails_with_a_broken_engine(run, bundle, monkeypatch: Patch) -> None:
     ends_late("stop")(monkeypatch)
-    result = run("verify", bundle, "--matrix", "--count", 1, "--max-new-tokens", 16)
+    result = run("matrix", bundle, "--count", 1, "--max-new-tokens", 16)
     assert result.exit_code == 1
     assert "DOES NOT HOLD" in result.stdout
     listed = result.stdout[result.stdout.index("DOES NOT HOLD") :].splitlines()[1:]
     assert max(map(len, listed)) <= 80
-
-
-def test_the_matrix_sets_its_options_itself(run, bundle, one_line) -> None:
-    said = one_line(run("verify", bundle, "--matrix", "--top-k", 4, "--stop", "x"))
-    assert "--top-k, --stop" in said

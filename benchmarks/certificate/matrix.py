@@ -1,4 +1,4 @@
-"""Implements ``edgedec verify --matrix``: all cases, drafters and lossless rules.
+"""``python -m benchmarks matrix``: all cases, drafters and lossless rules.
 
 The chosen drafter runs all cases. The other drafters, measured draft lengths and the rule ``match``
 run a few that use most of the engine; ``speculative`` guarantees a seed's text only if nothing is
@@ -10,25 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from edgedec.compare.interleaved import OnProgress, Progress
-from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
-from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.grammar.spec import json_object
-from edgedec.loading.build import OpenOptions
-from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.verify import cases as asking
-from edgedec.verify.cases import GREEDY, Case
-from edgedec.verify.near_ties import rescore
-from edgedec.verify.results import Verification, Way
-from edgedec.verify.same_texts import Prompts, Texts, check, decode, plainly
-from edgedec.verify.ways import (
+import click
+
+from benchmarks.certificate import cases as asking
+from benchmarks.certificate.ways import (
     Comparable,
+    Way,
     alike_for_all,
     compared,
     drafters,
     with_length,
 )
+from benchmarks.program import LoadProgram
+from edgedec.cli import _library, _model, _options, _progress, _prompts
+from edgedec.cli.verify import conclude
+from edgedec.compare.interleaved import OnProgress, Progress
+from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.grammar.spec import json_object
+from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.verify.near_ties import rescore
+from edgedec.verify.results import GREEDY, Case, Verification
+from edgedec.verify.same_texts import Prompts, Texts, check, decode, plainly
 
 STOP, EVERYTHING = "stop strings", "all at once"
 SHORT = frozenset({GREEDY, "sampled", STOP, EVERYTHING, "JSON schema"})
@@ -82,6 +89,41 @@ def verify_matrix(
         ways = list(_ways(options, drafters(pipeline.pair, options)))
     found = compared(Comparable(bundle, options, prompts, plain.cases, plain.texts), ways, progress)
     return replace(found, notes=[*plain.notes, *found.notes])
+
+
+@click.command(cls=LoadProgram)
+@_model.model
+@_options.options(_options.texts(count=4, least_tokens=1, tokens=48))
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, min_open=True),
+    default=0.8,
+    show_default=True,
+    help="Temperature of the sampled texts.",
+)
+@click.option(
+    "-s", "--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts."
+)
+@_options.options(_options.OPEN, _options.LOAD)
+@_options.as_json
+def command(bundle: str, prompts: Path | None, count: int, as_json: bool, **chosen: Any) -> None:
+    """Compare all sampling options with plain decoding, and with them drafters and rules.
+
+    Stop strings, logprobs, ends of text, JSON, schemas and expressions (with the extra grammar) are
+    among them. The exit code is that of `edgedec verify`.
+
+    \b
+    python -m benchmarks matrix demo --batch-invariant
+    """
+    bundle = _library.path(bundle, chosen["format"])
+    sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
+    asked = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=True)
+    options = _options.open_options(chosen, bundle)
+    with _progress.progress("texts") as on_text:
+        found = verify_matrix(
+            bundle, _prompts.named(prompts, count), asked, options=options, on_text=on_text
+        )
+    conclude(found, _prompts.described(prompts, count), as_json=as_json)
 
 
 def _plain(

@@ -1,4 +1,4 @@
-"""Cases of ``edgedec verify --matrix``: the sampling options that it compares texts under.
+"""Cases of ``python -m benchmarks matrix``: the sampling options that it compares texts under.
 
 Events that must occur in a text (a stop string, an end-of-text token, a bias that has an effect)
 are chosen from plain decoding's texts.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from edgedec.decoding.emission import Emission
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.tree import FloatArray
 from edgedec.pipeline import GenerateOptions, Generation
+from edgedec.verify.results import GREEDY, Case, alike
 
-# The case that near-ties are measured on.
-GREEDY = "greedy"
 # Hot enough for filters to have an effect on a confident model.
 HOT = 1.5
 FILTERS: dict[str, dict[str, Any]] = {
@@ -44,29 +43,6 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _EXPRESSION = r"([a-z_]{2,12} = [0-9]{1,4}(\.[0-9]{2})?\n){2,20}return [a-z]+"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Options of one text per prompt.
-
-    Attributes:
-        name: for tables.
-        options: one for each prompt.
-        ends: the finish reason that plain decoding must give for each prompt; None is any.
-        base: the case that this one's texts should differ from, if its option has an effect.
-
-    """
-
-    name: str
-    options: tuple[GenerateOptions, ...]
-    ends: tuple[str | None, ...] = ()
-    base: str | None = None
-
-
-def alike(name: str, options: GenerateOptions, count: int, base: str | None = None) -> Case:
-    """Return a case with the same options for every prompt."""
-    return Case(name, (options,) * count, base=base)
 
 
 def sampled(asked: GenerateOptions, **changes: Any) -> GenerateOptions:

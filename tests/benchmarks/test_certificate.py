@@ -1,4 +1,4 @@
-"""``edgedec verify --certificate``: what it runs, what it notices, and what an interrupt leaves."""
+"""The certificate: what it runs, what it notices, and what an interrupt leaves."""
 
 import json
 import platform
@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.certificate import distribution, facts
+from benchmarks.certificate import run as certificate
+from benchmarks.certificate.controls import AcceptsOneMore
+from benchmarks.certificate.job import SAMPLED, Job
+from benchmarks.certificate.texts import TURN, ways
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.stopping import StopRule
@@ -15,14 +20,7 @@ from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware import machine
 from edgedec.loading.build import OpenOptions
 from edgedec.overlap.engine import OverlappedEngine
-from edgedec.verify import distribution
-from edgedec.verify.cases import GREEDY
-from edgedec.verify.certificate import facts
-from edgedec.verify.certificate import run as certificate
-from edgedec.verify.certificate.controls import AcceptsOneMore
-from edgedec.verify.certificate.job import SAMPLED, Job
-from edgedec.verify.certificate.texts import TURN, ways
-from edgedec.verify.results import Verification, VerificationRow
+from edgedec.verify.results import GREEDY, Verification, VerificationRow
 from tests.broken_rules import accepts_one_more
 
 Patch = pytest.MonkeyPatch
@@ -56,7 +54,7 @@ def ask(run, bundle, prompts, tmp_path):
         place = [] if everywhere else ["--device", "cpu"]
         folder = tmp_path / "out"
         return run(
-            "verify", bundle, "--prompts", prompts, "--certificate", folder, *size, *place, *more
+            "certificate", bundle, "--prompts", prompts, "--out", folder, *size, *place, *more
         )
 
     return call
@@ -302,9 +300,8 @@ def test_parts_of_another_run_are_not_used(ask, tmp_path, monkeypatch: Patch, on
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--matrix"], "--certificate sets --matrix itself"),
-        (["--top-k", 4, "--accept", "match"], "sets --top-k, --accept itself"),
-        (["--drafter", "lookup"], "--certificate sets --drafter itself"),
+        (["--accept", "match", "--draft-length", 3], "sets --draft-length, --accept itself"),
+        (["--drafter", "lookup"], "the certificate sets --drafter itself"),
         (["--draft", "lookup"], "compares all drafters"),
     ],
 )
@@ -319,9 +316,7 @@ def test_a_target_alone_is_compared_with_the_drafters_it_can_run(
 ) -> None:
     out = tmp_path / "out"
     size = ["--max-new-tokens", 16, "--threads", 1, "--batch-invariant", "--device", "cpu"]
-    result = run(
-        "verify", plain_bundle, "--prompts", prompts, "--certificate", out, *size, "--json"
-    )
+    result = run("certificate", plain_bundle, "--prompts", prompts, "--out", out, *size, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found == read(tmp_path)[0]

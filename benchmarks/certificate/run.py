@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.certificate import distribution, facts, page
+from benchmarks.certificate.controls import broken_rule
+from benchmarks.certificate.job import Job
+from benchmarks.certificate.matrix import verify_matrix
+from benchmarks.certificate.texts import compare_chunk
+from benchmarks.certificate.verdict import judge
 from edgedec._support.atomic import replacing
 from edgedec.compare.interleaved import OnProgress, Progress
 from edgedec.compare.records import resuming
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
-from edgedec.verify import distribution
-from edgedec.verify.certificate import facts, page
-from edgedec.verify.certificate.controls import broken_rule
-from edgedec.verify.certificate.job import Job
-from edgedec.verify.certificate.texts import compare_chunk
-from edgedec.verify.certificate.verdict import judge
-from edgedec.verify.matrix import verify_matrix
-from edgedec.verify.results import Verification
+from edgedec.verify.outcomes import FirstDifference
+from edgedec.verify.results import COUNTS, Verification, VerificationRow
 
 SCHEMA = 2
 JSON, PAGE, PARTS = "certificate.json", "certificate.md", "unfinished"
@@ -163,13 +163,38 @@ def _options(job: Job, options: OpenOptions, progress: Progress) -> dict[str, An
     return verify_matrix(job.bundle, prompts, asked, options=options, on_text=progress.on).to_json()
 
 
+def _read(raw: Mapping[str, Any]) -> Verification:
+    """Return the verification that ``to_json`` wrote."""
+    rows = [VerificationRow(**row) for row in raw["rows"]]
+    divergences = [FirstDifference(**one) for one in raw["divergences"]]
+    return Verification(rows, raw["tokens"], raw["plan"], divergences, list(raw["notes"]))
+
+
+def _merged(found: Sequence[Verification]) -> Verification:
+    """Return one verification of several that ran on different prompts."""
+    rows: dict[tuple[str, str], VerificationRow] = {}
+    for row in (row for one in found for row in one.rows):
+        before = rows.get((row.way, row.case))
+        if before is not None:
+            sums = {name: getattr(before, name) + getattr(row, name) for name in COUNTS}
+            row = replace(before, **sums)
+        rows[row.way, row.case] = row
+    return Verification(
+        rows=list(rows.values()),
+        tokens=sum(one.tokens for one in found),
+        plan=next((one.plan for one in found if one.plan), {}),
+        divergences=[each for one in found for each in one.divergences],
+        notes=list(dict.fromkeys(note for one in found for note in one.notes)),
+    )
+
+
 def _certificate(job: Job, about: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Return all results, with the verdict first."""
     runtimes = {}
     for subject in about["compared"]:
-        chunks = [Verification.from_json(found[_texts(subject, one)]) for one in job.chunks()]
+        chunks = [_read(found[_texts(subject, one)]) for one in job.chunks()]
         runtimes[subject] = {
-            "texts": Verification.merged(chunks).to_json(),
+            "texts": _merged(chunks).to_json(),
             "matrix": found[f"{subject}: matrix"],
             "control": found[f"{subject}: control"],
         }

@@ -9,16 +9,16 @@ import demo_head
 import kinds
 import pytest
 
+from benchmarks.certificate.job import Job
+from benchmarks.certificate.matrix import verify_matrix
+from benchmarks.certificate.texts import TURN, compare_chunk, ways
+from benchmarks.certificate.ways import drafters
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.compare.interleaved import Progress
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.loading.build import OpenOptions
-from edgedec.verify.certificate.job import Job
-from edgedec.verify.certificate.texts import TURN, compare_chunk, ways
-from edgedec.verify.matrix import verify_matrix
 from edgedec.verify.results import Verification, VerificationRow
-from edgedec.verify.ways import drafters
 
 PROMPTS = [("sum", "def add("), ("reader", "class Reader:\n    def __init__(self, path):")]
 OPTIONS = OpenOptions(plan="none", threads=1)

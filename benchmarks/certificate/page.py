@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.certificate.enumerable import SUSPICIOUS
+from benchmarks.certificate.texts import TURN
+from benchmarks.certificate.verdict import BROKEN, OPEN
+from benchmarks.certificate.ways import DRAFT_LENGTH, TREE_LENGTH
 from edgedec._support.fields import printable
-from edgedec.verify.certificate.texts import TURN
-from edgedec.verify.certificate.verdict import BROKEN, OPEN
-from edgedec.verify.enumerable import SUSPICIOUS
 from edgedec.verify.results import COUNTS
-from edgedec.verify.ways import DRAFT_LENGTH, TREE_LENGTH
 
 Facts = Mapping[str, Any]
 # Number of differences that are listed; the JSON file has all of them.
@@ -110,7 +110,7 @@ def _what_was_run(certificate: Facts) -> Iterator[str]:
     )
     yield (
         f"- The sampling options were gone through with {certificate['matrix_prompts']} prompts,"
-        f" {certificate['matrix_tokens']} tokens a text, as `edgedec verify --matrix` does."
+        f" {certificate['matrix_tokens']} tokens a text, as `python -m benchmarks matrix` does."
     )
     notes = [*certificate["left_out"]]
     for name, found in certificate["runtimes"].items():
@@ -209,7 +209,7 @@ def _files(certificate: Facts) -> Iterator[str]:
     yield ""
     yield "```"
     yield (
-        f"edgedec verify MODEL --certificate DIR --count {certificate['prompts']}"
+        f"python -m benchmarks certificate MODEL --count {certificate['prompts']}"
         f" --max-new-tokens {certificate['tokens']} --temperature {certificate['temperature']:g}"
         f" --seed {certificate['seed']}"
     )

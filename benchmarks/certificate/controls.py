@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.certificate.job import Job
+from benchmarks.certificate.ways import alike_for_all, with_length
 from edgedec.compare.interleaved import Progress
 from edgedec.decoding.acceptance import GumbelCoupling, Verdict
 from edgedec.decoding.randomness import Streams
@@ -11,9 +13,7 @@ from edgedec.decoding.sampling import Rows
 from edgedec.decoding.tree import Draft
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import Pipeline
-from edgedec.verify.certificate.job import Job
 from edgedec.verify.same_texts import decode, divergences, plainly
-from edgedec.verify.ways import alike_for_all, with_length
 
 PROMPTS = 8
 
