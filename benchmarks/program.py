@@ -14,8 +14,10 @@ from edgedec.cli._help import LoadCommand
 
 # By name, the modules that have a ``command``; each is imported when it is called.
 PROGRAMS = {
+    "board": "benchmarks.board",
     "certificate": "benchmarks.certificate.command",
     "matrix": "benchmarks.certificate.matrix",
+    "questions": "benchmarks.questions",
     "simulate": "benchmarks.simulation.command",
 }
 

@@ -63,6 +63,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/cli/*", ("tests/cli/*", "tests/packaging/*")),
     ("edgedec/errors.py", ("tests/cli/*",)),
     ("benchmarks/*", ("tests/benchmarks/*",)),
+    ("benchmarks/certificate/*", ("tests/statistical/*",)),
     ("benchmarks/models/published.py", ("tests/published/*",)),
     ("docs/guides/five-minutes.md", ("tests/published/test_commands.py",)),
     ("tools/*", ("tests/unit/tools/*",)),

@@ -164,6 +164,7 @@ edgedec simulate demo
 edgedec devices --jsno
 edgedec cache --clean
 edgedec doctor please
+edgedec doctor --bench-report
 """,
 }
 

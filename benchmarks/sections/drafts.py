@@ -14,15 +14,15 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.bundles import GROWN, LARGER, Suite
-from edgedec.bundle import Bundle
-from edgedec.compare.drafters import PLAIN, opened
-from edgedec.compare.interleaved import Comparison, compare
-from edgedec.compare.questions import (
+from benchmarks.questions import (
     Question,
     QuestionAnswerer,
     has_turns,
     read_questions,
 )
+from edgedec.bundle import Bundle
+from edgedec.compare.drafters import PLAIN, opened
+from edgedec.compare.interleaved import Comparison, compare
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams

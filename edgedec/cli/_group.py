@@ -205,6 +205,7 @@ _ARGUMENTS = {
     "--html": "in a clone, python -m benchmarks.report MODEL --html FILE draws the page",
     "--matrix": "in a clone, python -m benchmarks matrix compares all sampling options",
     "--certificate": "in a clone, python -m benchmarks certificate MODEL --out DIR writes it",
+    "--bench-report": "in a clone, python -m benchmarks board measures this machine",
     "--papers": "it was removed, with the published figures it compared",
     "--help-all": "--help shows all options of this command",
 }  # fmt: skip

@@ -4,9 +4,16 @@ import click.testing
 import pytest
 
 from benchmarks.__main__ import main
-from tests.cli.conftest import Run, bundle, checkpoints, exact_bundle, plain_bundle
+from tests.cli.conftest import (
+    Run,
+    bundle,
+    checkpoints,
+    exact_bundle,
+    one_line_fixture,
+    plain_bundle,
+)
 
-__all__ = ["bundle", "checkpoints", "exact_bundle", "plain_bundle", "run"]
+__all__ = ["bundle", "checkpoints", "exact_bundle", "one_line_fixture", "plain_bundle", "run"]
 
 
 @pytest.fixture

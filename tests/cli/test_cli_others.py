@@ -287,19 +287,6 @@ def test_doctor_counts_swap_in_bytes(run, monkeypatch, found, facts, words) -> N
     assert (None if shown is None else shown[1]) == words
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--coreml", "--bench-report"], "give one of --coreml and --bench-report"),
-        (["--bench-report", "./no-such"], "./no-such is not a file or folder here"),
-        (["--bench-report", "no-such"], "no-such is not a file or folder here, nor a model of"),
-    ],
-)
-def test_doctor_refuses_what_it_cannot_measure(run, one_line, words, expected) -> None:
-    assert expected in one_line(run("doctor", *words))
-    assert expected in one_line(run("doctor", *words, "--json"))
-
-
 def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
     extras = {"export": (("numpy", "no-such-package"), "makes bundles of checkpoints")}
     monkeypatch.setattr("edgedec.doctor.report.extras", lambda: extras)

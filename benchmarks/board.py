@@ -1,4 +1,4 @@
-"""The block of measurements that an owner of a board pastes into an issue.
+"""``python -m benchmarks board``: the block that an owner of a board pastes into an issue.
 
 What a data sheet or an emulator cannot tell: how a pass's time grows with its rows, what drafting
 gains, and whether the board gets too hot for it.
@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import click
+
+from benchmarks.program import Program
 from edgedec._support.amounts import size
 from edgedec._support.fields import printable
+from edgedec.cli import _library, _options, _output, _progress, _prompts
 from edgedec.compare.drafters import PLAIN, opened
 from edgedec.compare.interleaved import Comparison, OnProgress, compare
 from edgedec.compare.records import Recorder
@@ -35,7 +39,25 @@ Line = tuple[str, str]
 _WIDTHS = (1, 2, 4, 8, 16)
 _TOKENS, _PROMPT, _CONTEXT, _SWEEP_S = 128, 64, 256, 1.0
 _COMPUTING = {"onnxruntime", "llama-cpp-python", "openvino"}
+# Enough for a ratio, few enough for a slow board.
+_TEXTS = 4
 _BOARD = Path("/proc/device-tree/model")
+
+
+@click.command(cls=Program)
+@click.argument("bundle", metavar="[MODEL]", default="demo")
+@_options.as_json
+def command(bundle: str, as_json: bool) -> None:
+    """Measure a bundle, or the demo pair, on this machine, as one block to paste into an issue.
+
+    Passes, texts plain and drafted, memory and heat: edgedec has never yet run on a Raspberry Pi.
+    """
+    with _progress.progress("decoding") as listen:
+        lines = bench_report(_library.path(bundle), _prompts.named(None, _TEXTS), listen)
+    if as_json:
+        _output.print_json([{"about": name, "found": text} for name, text in lines])
+    else:
+        click.echo(block(lines))
 
 
 def bench_report(
@@ -76,7 +98,7 @@ def bench_report(
 def block(lines: Sequence[Line]) -> str:
     """Return lines as one block of Markdown."""
     shown = [f"{name:10}{text}" for name, text in lines]
-    return "\n".join(["```", "edgedec doctor --bench-report", *shown, "```"])
+    return "\n".join(["```", "python -m benchmarks board", *shown, "```"])
 
 
 def _about() -> list[Line]:

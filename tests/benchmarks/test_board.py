@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from edgedec.compare import board
+from benchmarks import board
 from edgedec.hardware.strain import Strain
 from edgedec.models.demo.heldout import heldout_prompts
 
@@ -38,7 +38,7 @@ def test_a_block_of_the_demo_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["in swap"] == "84.0 MB"
     assert found["busy"] == "other programs used 40% of the processor's time"
     shown = board.block(lines)
-    assert shown.startswith("```\nedgedec doctor --bench-report\n")
+    assert shown.startswith("```\npython -m benchmarks board\n")
     assert "\nheat      50 °C before" in shown
 
 

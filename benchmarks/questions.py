@@ -1,4 +1,4 @@
-"""Spec-Bench's protocol (2401.07851) over any file of questions with several turns.
+"""``python -m benchmarks questions``: Spec-Bench's protocol (2401.07851) over questions.
 
 A question's turns are answered one after the other, each following the model's own answers to
 earlier turns, through the chat template if the model has one. An answer ends at an end-of-text
@@ -16,10 +16,24 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from edgedec._support.fields import json_object, one_line
+import click
+
+from benchmarks.program import LoadProgram
+from edgedec._support.fields import json_object, one_line, printable
 from edgedec.batch.jobs import lines
-from edgedec.compare.interleaved import Comparison
+from edgedec.cli import _library, _model, _options, _output, _progress, _values
+from edgedec.compare.drafters import (
+    RECORDS,
+    Also,
+    DrafterTask,
+    about,
+    entrants_of,
+    opened,
+)
+from edgedec.compare.interleaved import Comparison, OnProgress, compare
+from edgedec.compare.records import Row, recording
 from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError, PromptTooLong
 from edgedec.pipeline import GenerateOptions, Generation, Message, Pipeline, Prompt
 
@@ -31,7 +45,6 @@ _BETWEEN = "\n\n"
 # Figures that belong to one text and do not add up.
 _NOT_SUMMED = (
     "waited_s", "watched_s", "slowdown", "slowed_by", "swapped_bytes", "memory", "round_times",
-    "windows",
 )  # fmt: skip
 
 
@@ -49,6 +62,96 @@ class Question:
     id: str
     category: str
     turns: tuple[str, ...]
+
+
+@click.command(cls=LoadProgram)
+@_model.model
+@click.option(
+    "--prompts",
+    type=_values.FILE,
+    required=True,
+    metavar="FILE.jsonl",
+    help='Lines such as {"question_id": 1, "category": "math", "turns": ["...", "..."]}.',
+)
+@_options.DRAFT_MODEL
+@_options.THREADS
+@click.option("-n", "--max-new-tokens", type=click.IntRange(2), default=1024, show_default=True)
+@click.option("--temperature", type=float, default=0.0, show_default=True)
+@click.option("-s", "--seed", type=int, default=0, show_default=True)
+@click.option("--repeats", type=click.IntRange(1, 100), default=1, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default="bench-out", show_default=True)
+@_options.options(_options.LOAD)
+@_options.as_json
+def command(bundle: str, prompts: Path, out: Path, as_json: bool, **chosen: Any) -> None:
+    """Compare every drafter with plain decoding on questions, by category.
+
+    Turns are answered one after the other, through the chat template if the model has one, and
+    answers may end early. The figures of each category follow the protocol: speed-up by mean tokens
+    per second including prefill, and mean accepted tokens per pass, including the target's own.
+    """
+    questions = read_questions(prompts)
+    bundle = _library.path(bundle, chosen["format"])
+    draft = _library.draft_path(chosen["draft_model"], bundle, chosen["format"])
+    common = _options.load_options(chosen, draft=draft, plan="none")
+    options = GenerateOptions(
+        chosen["max_new_tokens"], SamplingParams(chosen["temperature"], seed=chosen["seed"])
+    )
+    asked = DrafterTask(bundle, (), options, common, chosen["repeats"], prompts.name)
+    with _progress.progress("decoding") as listen:
+        rows = bench_questions(asked, questions, out, listen)
+    if as_json:
+        _output.print_json(rows)
+    else:
+        _print(rows)
+
+
+def bench_questions(
+    asked: DrafterTask,
+    questions: Sequence[Question],
+    out: Path,
+    on_progress: OnProgress | None = None,
+    also: Also | None = None,
+) -> list[Row]:
+    """Compare every drafter on questions, as ``bench_bundle`` does on prompts.
+
+    Returns:
+        The figures of each category and candidate.
+
+    """
+    ways = entrants_of(asked)
+    with recording(out, RECORDS) as recorder:
+        recorder.add(kind="about", **about(asked))
+        with opened(asked.bundle, ways) as pipelines:
+            found = compare(
+                {name: QuestionAnswerer(pipeline) for name, pipeline in pipelines.items()},
+                [(one.id, one) for one in questions],
+                asked.options,
+                recorder,
+                repeats=asked.repeats,
+                warm_ups=WARM_UPS,
+                on_progress=on_progress,
+            )
+            one = next(iter(pipelines.values()))
+            firsts = [(each.id, conversation(one, each.turns[:1], [])) for each in questions]
+        rows = recorder.table(by_category(questions, recorder.runs, found), "category")
+        for question in questions:
+            recorder.add(kind="question", prompt=question.id, category=question.category)
+        if also is not None:
+            also(firsts, found, recorder)
+    return rows
+
+
+def _print(rows: Sequence[Row]) -> None:
+    """Print the figures of every category, without plain decoding's, which are 1."""
+    click.echo(f"{'category':24}{'':12}{'speed-up':>10}{'decoding':>10}{'accepted':>10}")
+    for row in rows:
+        if row["candidate"] != rows[0]["candidate"]:
+            decoding = row["speedup_decoding"]
+            shown = "-" if decoding is None else f"{decoding:.2f}x"
+            click.echo(
+                f"{printable(row['category'])[:23]:24}{row['candidate']:12}{row['speedup']:9.2f}x"
+                f"{shown:>10}{row['mean_accepted_tokens']:10.2f}"
+            )
 
 
 def has_turns(path: Path) -> bool:
@@ -111,11 +214,6 @@ class QuestionAnswerer:
         answered = [answer.text for answer in answers]
         prompt = conversation(self._pipeline, question.turns[: turn + 1], answered)
         return self._pipeline.generate(prompt, options)
-
-
-def first_prompt(pipeline: Pipeline, question: Question) -> Prompt:
-    """Return the prompt of a question's first turn."""
-    return conversation(pipeline, question.turns[:1], [])
 
 
 def conversation(pipeline: Pipeline, turns: Sequence[str], answers: Sequence[str]) -> Prompt:
