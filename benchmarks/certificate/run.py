@@ -16,9 +16,9 @@ from benchmarks.certificate.job import Job
 from benchmarks.certificate.matrix import verify_matrix
 from benchmarks.certificate.texts import compare_chunk
 from benchmarks.certificate.verdict import judge
+from benchmarks.records import resuming
 from edgedec._support.atomic import replacing
 from edgedec.compare.interleaved import OnProgress, Progress
-from edgedec.compare.records import resuming
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
