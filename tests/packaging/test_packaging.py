@@ -50,7 +50,7 @@ def packages_on_disk(repository: Path) -> set[str]:
 
 def copy_sources(repository: Path, to: Path) -> None:
     """What a build reads, away from a build/ folder whose stale files would enter the wheel."""
-    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "recipe")
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, to / name)
     for name in ("edgedec", "src", *MAPPED):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train the demo models from nothing: corpus, tokenizers, target, distilled draft, other draft.
 
-    python models/demo/recipe/run.py --out models/demo
-    python models/demo/recipe/run.py --start models/demo --out build/better --target-tokens 18e6
+    python -m benchmarks.training.demo.run --out models/demo
+    python -m benchmarks.training.demo.run --start models/demo --out build/x --target-tokens 18e6
 
 The second form goes on from a pair that was trained before, with its tokenizers. The target becomes
 the mean of what it was and what it is then; a model whose budget is 0 stays what it is.
@@ -26,7 +26,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from corpus import (
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from benchmarks.training.demo.corpus import (
     OTHER_VOCAB_SIZE,
     PACKAGES,
     VOCAB_SIZE,
@@ -39,12 +43,24 @@ from corpus import (
     tokenizer_config,
     train_tokenizer,
 )
-from distill import acceptance, distillation_loss, mixed_draw, retokenized, sample_texts
-from network import DRAFT, OTHER_DRAFT, TARGET, Decoder, Dimensions
-from numpy.typing import NDArray
-from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from train import Draw, LossOf, Progress, Schedule, Trainer, cross_entropy, export, held_out_loss
+from benchmarks.training.demo.distill import (
+    acceptance,
+    distillation_loss,
+    mixed_draw,
+    retokenized,
+    sample_texts,
+)
+from benchmarks.training.demo.network import DRAFT, OTHER_DRAFT, TARGET, Decoder, Dimensions
+from benchmarks.training.demo.train import (
+    Draw,
+    LossOf,
+    Progress,
+    Schedule,
+    Trainer,
+    cross_entropy,
+    export,
+    held_out_loss,
+)
 
 CHAT_SHARE = 0.04
 OWN_TEXT_SHARE = 0.35

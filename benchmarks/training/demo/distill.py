@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from corpus import Crops
-from network import Cache, Decoder
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
-from train import autocast, device_of
+
+from benchmarks.training.demo.corpus import Crops
+from benchmarks.training.demo.network import Cache, Decoder
+from benchmarks.training.demo.train import autocast, device_of
 
 TEMPERATURES = (1.0, 0.7)
 SAMPLE_ROWS, SAMPLE_LENGTH, PROMPT_LENGTH = 128, 513, 33

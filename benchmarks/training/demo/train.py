@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from network import Decoder
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from benchmarks.training.demo.network import Decoder
 
 _VOCABULARIES = ("embed_tokens.weight", "lm_head.weight")
 LossOf = Callable[[Tensor], Tensor]  # token ids [rows, length + 1] -> scalar loss

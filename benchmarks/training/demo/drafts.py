@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train what else drafts for the demo target: an EAGLE-3 head, and a parallel draft (PARD).
 
-    python models/demo/recipe/drafts.py --out models/demo --device cuda
+    python -m benchmarks.training.demo.drafts --out models/demo --device cuda
 
 Needs torch, tokenizers, safetensors and the trained pair; minutes on a GPU, hours on two cores.
 Interrupt it at any time; the same command resumes from the checkpoints in --scratch.
@@ -18,17 +18,31 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from corpus import SPECIAL_TOKENS, VOCAB_SIZE, Crops, read_documents, read_packages
-from distill import acceptance, mixed_draw, sample_texts
-from head import HEAD, Head, export_head, head_agreement, head_loss, most_used
-from network import DRAFT, TARGET, Decoder, Dimensions
 from numpy.typing import NDArray
-from parallel import export_parallel, parallel_agreement, parallel_loss
-from run import CHAT_SHARE, Data, prepare
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, pre_tokenizers
 from torch import Tensor, nn
-from train import Draw, Schedule, Trainer
+
+from benchmarks.training.demo.corpus import (
+    SPECIAL_TOKENS,
+    VOCAB_SIZE,
+    Crops,
+    read_documents,
+    read_packages,
+)
+from benchmarks.training.demo.distill import acceptance, mixed_draw, sample_texts
+from benchmarks.training.demo.head import (
+    HEAD,
+    Head,
+    export_head,
+    head_agreement,
+    head_loss,
+    most_used,
+)
+from benchmarks.training.demo.network import DRAFT, TARGET, Decoder, Dimensions
+from benchmarks.training.demo.parallel import export_parallel, parallel_agreement, parallel_loss
+from benchmarks.training.demo.run import CHAT_SHARE, Data, prepare
+from benchmarks.training.demo.train import Draw, Schedule, Trainer
 
 OWN_TEXT_SHARE = 0.5
 # The token of byte 0xFF, which no text in UTF-8 has: it is free to stand for a mask.

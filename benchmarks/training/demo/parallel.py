@@ -12,10 +12,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from ahead import Projected, agreement, attend_ahead, transfer
-from network import Decoder, attend
 from torch import Tensor
-from train import autocast, export
+
+from benchmarks.training.demo.ahead import Projected, agreement, attend_ahead, transfer
+from benchmarks.training.demo.network import Decoder, attend
+from benchmarks.training.demo.train import autocast, export
 
 STEPS = 8  # tokens that a pass drafts, the ordinary one included
 KEPT, LEAST = 0.8, 0.25  # share of the anchors kept from one mask to the next, and at least

@@ -13,11 +13,20 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from ahead import Projected, agreement, attend_ahead, transfer
-from network import TARGET, Attention, Decoder, Dimensions, Mlp, Norm, attend
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from train import autocast
+
+from benchmarks.training.demo.ahead import Projected, agreement, attend_ahead, transfer
+from benchmarks.training.demo.network import (
+    TARGET,
+    Attention,
+    Decoder,
+    Dimensions,
+    Mlp,
+    Norm,
+    attend,
+)
+from benchmarks.training.demo.train import autocast
 
 # The head reads what enters these layers of the target.
 TAPS = (1, 2, 3)
