@@ -181,7 +181,7 @@ aarch64-records: $(DEV)
 	$(BIN)/python -m tools.aarch64 kernels
 
 train-demo: $(REFERENCE)
-	$(BIN)/python models/demo/recipe/run.py
+	$(BIN)/python -m benchmarks.training.demo.run
 
 # build/ itself stays: the recipe keeps the checkpoints of a training run there.
 clean:

@@ -11,6 +11,7 @@ import click
 
 from benchmarks.bundles import Bundles, Suite, Unusable
 from benchmarks.models import published
+from benchmarks.program import Programs
 from benchmarks.suite import FIXED, SECTIONS, run
 from edgedec.errors import EdgedecError, InputError
 
@@ -32,7 +33,7 @@ def _prompts(context: Any, option: Any, values: Sequence[str]) -> tuple[int, Pat
     return count, file
 
 
-@click.command()
+@click.command(cls=Programs)
 @click.argument("sections", nargs=-1, type=click.Choice(sorted(SECTIONS)))
 @click.option("--out", type=click.Path(path_type=Path), default="bench-out", show_default=True)
 @click.option("--work", type=click.Path(path_type=Path), default="build/bench", show_default=True)

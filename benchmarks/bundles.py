@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.questions import has_turns, read_questions
 from edgedec._support.model_path import is_gguf
 from edgedec.batch.jobs import read_jobs
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST, SCHEMA_VERSION
-from edgedec.compare.questions import has_turns, read_questions
 from edgedec.errors import InputError
 from edgedec.export.options import FULL
 from edgedec.loading.build import OpenOptions

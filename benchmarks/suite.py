@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import GROWN, Suite
+from benchmarks.certificate.distribution import tested
+from benchmarks.records import resuming_alone
 from benchmarks.sections import (
     commands,
     fidelity,
@@ -50,11 +52,10 @@ from benchmarks.sections.untrusted import untrusted
 from benchmarks.workloads import random_prompts
 from edgedec.compare.drafters import PLAIN, compared
 from edgedec.compare.interleaved import Progress
-from edgedec.compare.records import Recorder, Row, recording, resuming_alone
+from edgedec.compare.records import Recorder, Row, recording
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.pipeline import GenerateOptions, Prompt
-from edgedec.verify.distribution import tested
 
 Section = Callable[[Suite, Recorder], list[Row]]
 

@@ -50,7 +50,7 @@ class ConvertOptions(TypedDict, total=False):
     weights: str | None
     max_kl: float
     draft_weights: str | None
-    draft_vocab: int | str
+    draft_vocab: int | str | None
     kv: str
     block_size: int | None
     form: str | None

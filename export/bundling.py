@@ -23,11 +23,9 @@ from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.describing import GivenModel
-from edgedec.export.draft_vocab_weighing import weighed
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
-    AUTO,
     FULL,
     ExportOptions,
     ExportReport,
@@ -66,14 +64,14 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
         calibrate(sources, jobs, texts)
         draft_vocab.trim(sources, jobs, texts)
         if head is not None and _trims(options) and not head.spec.own_output:
-            head = draft_vocab.of_head(head, sources[0], int(options.draft_vocab), texts)
+            head = draft_vocab.of_head(head, sources[0], int(options.draft_vocab or 0), texts)
         options = _check_texts(options, texts)
         for source in sources:
             if not (folder / source.tokenizer).exists():  # the pair shares it
                 tok.write(source.checkpoint.texts, folder / source.tokenizer)
         chat_pieces.write_pieces(folder / sources[0].tokenizer)  # of the target, which is asked
         reports = tuple(
-            _export(source, weighed(job, sources, texts, folder, progress), folder, progress)
+            _export(source, job, folder, progress)
             for source in sources
             for job in jobs[source.role]
         )
@@ -212,7 +210,7 @@ def _head(options: ExportOptions, target: Checkpoint) -> HeadCheckpoint | None:
 
 def _trims(options: ExportOptions) -> bool:
     """Return whether the user says how many tokens are drafted."""
-    return options.draft_vocab not in (AUTO, FULL)
+    return options.draft_vocab not in (None, FULL)
 
 
 def _warn(target: Checkpoint, draft: Checkpoint, note: str) -> None:

@@ -14,16 +14,22 @@ from dataclasses import dataclass
 
 from edgedec.errors import InputError
 from edgedec.export.describing import GivenModel
+from edgedec.export.formats.onnx import onnx_options
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import ExportJob
-from edgedec.export.options import AUTO, FULL
+from edgedec.export.options import FULL
 from edgedec.export.target_texts import TargetTexts
+from edgedec.export.weighed import head_bits
 from edgedec.text.tokenizer import Tokenizer
 
 Texts = Sequence[Sequence[int]]
 
 # The format whose graphs have a head apart from the embedding.
 FORMAT = "onnx"
+# The rule: a head of so many numbers that is more than this share of what a pass reads keeps this
+# share of its tokens, which was fastest here (docs/measured/drafts.md), and at most as many as
+# FR-Spec's.
+_LEAST_NUMBERS, _LARGE, _KEPT, _MOST_KEPT = 1 << 22, 1 / 3, 0.75, 32768
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def _merge_order(source: GivenModel) -> dict[int, int]:
 def trim(
     sources: Sequence[GivenModel], jobs: Mapping[str, list[ExportJob]], texts: TargetTexts
 ) -> None:
-    """Set the tokens that the head of a draft in ONNX keeps, if the user says how many.
+    """Set the tokens that the head of a draft in ONNX keeps: as many as the user says, or the rule.
 
     Raises:
         InputError: there are fewer tokens, or more of them are always kept.
@@ -111,13 +117,34 @@ def trim(
     for source in sources[1:]:
         for index, job in enumerate(jobs[source.role]):
             count = job.options.draft_vocab
-            if job.format != FORMAT or count in (AUTO, FULL):
+            if count is None and texts.made and source.tokenizer == sources[0].tokenizer:
+                count = by_rule(job)
+            if job.format != FORMAT or count in (None, FULL):
                 continue
-            _check(int(count), ranking(sources, source), source)  # before texts are written
+            ranks, count = ranking(sources, source), int(count)
+            if job.options.draft_vocab is None and count < len(ranks.always):
+                continue
+            _check(count, ranks, source)  # before texts are written
             written = texts.of(source) if texts.allowed else ()
             ranks = ranking(sources, source, written)
-            why = _share(ranks, int(count), written)
-            jobs[source.role][index] = keeping(job, ranks, int(count), why)
+            note = _note(ranks, count, written)
+            jobs[source.role][index] = dataclasses.replace(
+                job, drafted=ranks.first(count), notes=(*job.notes, note)
+            )
+
+
+def by_rule(job: ExportJob) -> int | None:
+    """Return how many tokens a draft's head keeps if nobody says it; None is all."""
+    spec = job.spec
+    head = spec.vocab_used * spec.hidden
+    if head < _LEAST_NUMBERS or job.options.calibration_text is not None:
+        return None
+    form = onnx_options(job).form
+    bits = head_bits(spec, form) / form.bits if job.texts else 1.0  # of one of another matrix
+    others = spec.parameters - spec.vocab_size * spec.hidden * (1 if spec.tied else 2)
+    if bits * head <= _LARGE * (bits * head + others):
+        return None
+    return min(_MOST_KEPT, int(_KEPT * spec.vocab_used))
 
 
 def of_head(
@@ -132,7 +159,7 @@ def of_head(
     _check(count, ranking([target], target), target)  # before texts are written
     written = texts.of(target) if texts.allowed else ()
     ranks = ranking([target], target, written)
-    return head.drafting(ranks.first(count), _note(ranks, count, _share(ranks, count, written)))
+    return head.drafting(ranks.first(count), _note(ranks, count, written))
 
 
 def _check(count: int, ranks: Ranking, source: GivenModel) -> None:
@@ -144,19 +171,10 @@ def _check(count: int, ranks: Ranking, source: GivenModel) -> None:
         )
 
 
-def keeping(job: ExportJob, ranks: Ranking, count: int, why: str) -> ExportJob:
-    """Return the job of a draft whose head keeps the first tokens, with a note that says so."""
-    note = _note(ranks, count, why)
-    return dataclasses.replace(job, drafted=ranks.first(count), notes=(*job.notes, note))
-
-
-def _note(ranks: Ranking, count: int, why: str) -> str:
-    return f"drafts {count} of its {len(ranks)} tokens, {why}"
-
-
-def _share(ranks: Ranking, count: int, texts: Texts) -> str:
+def _note(ranks: Ranking, count: int, texts: Texts) -> str:
     counts = Counter(token for text in texts for token in text)
-    if not counts:
-        return "bytes and the first ones of its merges"
-    share = sum(counts[token] for token in ranks.first(count)) / counts.total()
-    return f"{share:.1%} of what the target wrote"
+    why = "bytes and the first ones of its merges"
+    if counts:
+        share = sum(counts[token] for token in ranks.first(count)) / counts.total()
+        why = f"{share:.1%} of what the target wrote"
+    return f"drafts {count} of its {len(ranks)} tokens, {why}"

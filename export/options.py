@@ -19,8 +19,8 @@ _MOST_ROWS = 256
 MAX_KL = 0.05
 # A draft's may be so many times as large: it costs acceptance only.
 DRAFTS = 4
-# Of ``draft_vocab``: as many tokens as pay, and all.
-AUTO, FULL = "auto", "full"
+# Of ``draft_vocab``: all tokens.
+FULL = "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ class ExportOptions:
         max_kl: largest divergence of ``auto`` weights from their source on texts that the target
             writes, in nats per token; a draft's may be four times as large.
         draft_weights: the same for the draft; None is ``weights``.
-        draft_vocab: how many tokens the head of a draft in ONNX keeps: a number, ``full`` for all,
-            or ``auto`` for as many as pay by what is measured on the texts of ``calibration``,
-            which may be all. Others are never drafted; the text does not depend on it. A number is
-            also for the head that the target's checkpoint carries.
+        draft_vocab: how many tokens the head of a draft in ONNX keeps: a number, or ``full`` for
+            all. None, in an export that calibrates, is three quarters and at most 32768 where the
+            head is more than a third of what a pass of the draft reads, else all. Others are never
+            drafted; the text does not depend on it. A number is also for the head that the target's
+            checkpoint carries.
         kv: ``fp32`` or ``int8``: type of an ONNX graph's keys and values.
         block_size: number of weights that share a scale, in an ONNX graph or an int4 CoreML
             program: 16, 32, 64, 128 or 256. None is 128 if int4 is calibrated (64 or 32 if 128 does
@@ -85,7 +86,7 @@ class ExportOptions:
     weights: str | None = None
     max_kl: float = MAX_KL
     draft_weights: str | None = None
-    draft_vocab: int | str = AUTO
+    draft_vocab: int | str | None = None
     kv: str = "fp32"
     block_size: int | None = None
     form: str | None = None
@@ -189,16 +190,18 @@ def parse_rows(text: str, option: str = "--rows") -> tuple[int, ...]:
     return rows
 
 
-def parse_draft_vocab(given: int | str) -> int | str:
-    """Return the number of a draft's tokens, ``auto`` or ``full``; or InputError."""
-    if given in (AUTO, FULL):
+def parse_draft_vocab(given: int | str | None) -> int | str | None:
+    """Return the number of a draft's tokens, ``full``, or None for the default; or InputError."""
+    if given in (None, FULL):
         return given
+    if given == "auto":
+        raise InputError("--draft-vocab auto was removed: leave it out, or give a number or full")
     try:
         count = int(given)
     except ValueError:
         count = 0
     if count < 1:
         raise InputError(
-            f"--draft-vocab {given}: expected a number of tokens, such as 32768, {AUTO} or {FULL}"
+            f"--draft-vocab {given}: expected a number of tokens, such as 32768, or {FULL}"
         )
     return count

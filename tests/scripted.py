@@ -165,7 +165,6 @@ def decode(
         )
         parts = DrafterParts(
             VOCAB, draft.open(capacity), head=head, head_session=head.open(capacity),
-            clock=clock.now,
         )  # fmt: skip
         engine = build_engine(plan, target.open(capacity), parts, clock)
         found = []

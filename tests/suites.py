@@ -26,7 +26,7 @@ OF_KERNELS = (
     "tests/contract/test_onnx.py",
     "tests/contract/test_openvino.py",
     "tests/golden/test_quantized_graph.py",
-    "tests/cli/test_cli_verify_matrix.py",
+    "tests/benchmarks/test_matrix.py",
 )
 # A changed file, and the tests to run; files of tests stand for themselves. Every row that fits
 # counts, and a file of a folder ROOM of the package has the tests of tests/unit/ROOM as well.
@@ -53,7 +53,6 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("edgedec/planning/*", ("tests/property/*plan*", "tests/cli/test_cli_plan.py")),
     ("edgedec/profiling/*", ("tests/property/*profile*", "tests/cli/test_cli_profile.py")),
-    ("edgedec/simulation/*", ("tests/property/*card*", "tests/cli/test_cli_simulate.py")),
     ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
     ("edgedec/serve/static/*", ("tests/packaging/test_packaging.py",)),
     ("edgedec/batch/*", ("tests/cli/test_cli_prompts.py", "tests/*ray*", "tests/unit/cluster/*")),
@@ -64,6 +63,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/cli/*", ("tests/cli/*", "tests/packaging/*")),
     ("edgedec/errors.py", ("tests/cli/*",)),
     ("benchmarks/*", ("tests/benchmarks/*",)),
+    ("benchmarks/certificate/*", ("tests/statistical/*",)),
     ("benchmarks/models/published.py", ("tests/published/*",)),
     ("docs/guides/five-minutes.md", ("tests/published/test_commands.py",)),
     ("tools/*", ("tests/unit/tools/*",)),

@@ -73,6 +73,7 @@ edgedec generate "Hi" --logit-bias hello
 edgedec generate "Hi" --logit-bias 99999=1
 edgedec generate "Hi" --stop ""
 edgedec generate "Hi" --drafter magic
+edgedec generate "Hi" --drafter head-tree
 edgedec generate "Hi" --draft magic
 edgedec generate "Hi" --draft lokup
 edgedec generate "Hi" --draft missing.gguf
@@ -83,8 +84,10 @@ edgedec generate demo --prompts chats.jsonl --out out.jsonl --ray nowhere
 edgedec generate "Hi" --runtime-option mlok=on
 edgedec generate "Hi" --runtime-option mlock=maybe
 edgedec generate "Hi" --accept magic
+edgedec generate "Hi" --accept typical
 edgedec generate "Hi" --max-context 1000000
 edgedec generate "Hi" --draft-context 1
+edgedec generate "Hi" --draft-context auto
 edgedec generate "Hi" --kv-memory 1KB
 edgedec generate "Hi" --memory 1MB
 edgedec generate "Hi" --memory plenty
@@ -139,6 +142,7 @@ edgedec export checkpoint --out new
 edgedec export lora --out new
 edgedec export checkpoint
 edgedec export checkpoint --out new --format onnx,pdf
+edgedec export checkpoint --out new --draft-vocab auto
 edgedec export checkpoint --out new --exporter optimum --format gguf
 edgedec export downloads/model.gguf --out new
 edgedec export downloads/model.gguf --out new --exporter optimum
@@ -149,15 +153,18 @@ edgedec inspect downloads/model.gguf
 edgedec inspect downloads/model.gguf --for android
 edgedec inspect demo --for toaster
 edgedec verify nothing
+edgedec verify demo --matrix
+edgedec verify demo --certificate DIR
 edgedec bench demo --draft missing
 edgedec plan demo --memory 1MB
 edgedec plan demo --out taken
 edgedec profile demo --threads 0
 edgedec prepare nothing
-edgedec simulate demo --card abacus
+edgedec simulate demo
 edgedec devices --jsno
 edgedec cache --clean
 edgedec doctor please
+edgedec doctor --bench-report
 """,
 }
 
@@ -166,6 +173,7 @@ Pipeline.open("missing")
 Pipeline.open("Qwen/Qwen3-0.6B")
 Pipeline.open("demo", n_threads=2)
 Pipeline.open("demo", drafter="magic")
+Pipeline.open("demo", draft_context="auto")
 Pipeline.open("demo", conversations=0)
 Pipeline.open("demo", memory="lots")
 Pipeline.open("demo", temperature=0.8)

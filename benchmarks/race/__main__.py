@@ -21,10 +21,11 @@ from benchmarks.race.environment import ModelMaker
 from benchmarks.race.protocol import known
 from benchmarks.race.report import Report, table
 from benchmarks.race.sampling import TOP_P, Sampling
+from benchmarks.records import resuming_alone
 from benchmarks.workloads import heldout_tokens
 from edgedec._support.fields import to_json
 from edgedec._support.locks import alone
-from edgedec.compare.records import Recorder, resuming_alone
+from edgedec.compare.records import Recorder
 from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.device import available_cores
 from edgedec.text.tokenizer import Tokenizer

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.questions import has_turns, read_questions
 from benchmarks.workloads import random_prompts
 from edgedec._support.fields import json_object
 from edgedec.batch.jobs import read_jobs
-from edgedec.compare.questions import has_turns, read_questions
 from edgedec.errors import InputError
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.text.tokenizer import Tokenizer

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from benchmarks.questions import bench_questions, has_turns, read_questions
 from benchmarks.report import figures, page
 from benchmarks.report.observed import record_more
 from edgedec.cli._prompts import described, named
 from edgedec.compare.drafters import RECORDS, DrafterTask, bench_bundle
-from edgedec.compare.questions import has_turns, read_questions
+from edgedec.compare.interleaved import Comparison
+from edgedec.compare.records import Recorder
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import EdgedecError, InputError
-from edgedec.pipeline import GenerateOptions
+from edgedec.pipeline import GenerateOptions, Prompt
 
+Prompts = Sequence[tuple[str, Prompt]]
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -42,17 +46,17 @@ def main(
         if not html.parent.is_dir():
             raise InputError(f"--html {html}: the folder {html.parent} is missing: make it first")
         turns = prompts is not None and has_turns(prompts)
-        texts = read_questions(prompts) if turns and prompts else named(prompts, count)
         options = GenerateOptions(tokens, SamplingParams(temperature, seed=0), ignore_eos=not turns)
         source = prompts.name if prompts is not None else described(None, count)
-        task = DrafterTask(model, texts, options, source=source)
-        bench_bundle(
-            task,
-            out,
-            also=lambda prompts, found, recorder: record_more(
-                model, task.common, prompts, options, found, recorder
-            ),
-        )
+        task = DrafterTask(model, () if turns else named(prompts, count), options, source=source)
+
+        def also(prompts: Prompts, found: Comparison, recorder: Recorder) -> None:
+            record_more(model, task.common, prompts, options, found, recorder)
+
+        if turns and prompts:
+            bench_questions(task, read_questions(prompts), out, also=also)
+        else:
+            bench_bundle(task, out, also=also)
         page.write(out / f"{RECORDS}.jsonl", html)
     except EdgedecError as error:
         click.echo(f"error: {error}", err=True)

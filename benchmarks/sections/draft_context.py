@@ -12,11 +12,10 @@ from benchmarks.workloads import long_text
 from edgedec.compare.drafters import PLAIN
 from edgedec.compare.interleaved import compare
 from edgedec.compare.records import Recorder
-from edgedec.decoding.drafting import AUTO
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 _PROMPT_TOKENS = 2000
-_CONTEXTS = (AUTO, None, 2048, 512, 256, 128)
+_CONTEXTS = (None, 2048, 512, 256, 128)
 
 
 def draft_context(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:

@@ -14,15 +14,15 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.bundles import GROWN, LARGER, Suite
-from edgedec.bundle import Bundle
-from edgedec.compare.drafters import PLAIN, opened
-from edgedec.compare.interleaved import Comparison, compare
-from edgedec.compare.questions import (
+from benchmarks.questions import (
     Question,
     QuestionAnswerer,
     has_turns,
     read_questions,
 )
+from edgedec.bundle import Bundle
+from edgedec.compare.drafters import PLAIN, opened
+from edgedec.compare.interleaved import Comparison, compare
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
@@ -35,7 +35,7 @@ _KERNELS = ("onnxruntime", "openvino")
 _GREEDY = SamplingParams()
 _LOW, _USUAL = (SamplingParams(temperature=t, top_p=0.95, seed=0) for t in (0.2, 0.7))
 # Those of the bundle with a head and an ordinary draft, and of the one with a parallel draft.
-_NEEDS_DRAFT, _NEEDS_HEAD = ("model", "hybrid"), ("head", "head_tree", "headed")
+_NEEDS_DRAFT, _NEEDS_HEAD = ("model", "hybrid"), ("head", "headed")
 _ORDINARY = ("lookup", *_NEEDS_DRAFT, *_NEEDS_HEAD, drafting.AUTO)
 _PARALLEL = ("parallel", "hybrid")
 # Written for this file, in the manner of what the demo pair was trained on.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.bundles import Suite
+from benchmarks.certificate.matrix import verify_matrix
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
-from edgedec.verify.matrix import verify_matrix
 from edgedec.verify.results import Verification
 from edgedec.verify.same_texts import Texts, verify
 
@@ -57,7 +57,7 @@ def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def matrix(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Run `edgedec verify --matrix` on the shipped pair, by default and batch-invariant."""
+    """Run the matrix on the shipped pair, by default and batch-invariant."""
     prompts = suite.code()[:_MATRIX_PROMPTS]
     rows = []
     for invariant in (None, True):

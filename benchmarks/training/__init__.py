@@ -1,13 +1,5 @@
 """Drafters for a published target: its own answers, an EAGLE-3 head, and a draft cut from it.
 
 Run as ``python -m benchmarks.training``; README.md beside this file has the commands. Only the
-steps that train need torch. They use the networks of the demo pair's recipe, whose modules find
-each other by bare names.
+steps that train need torch. They use the networks of the demo pair's recipe (``demo``).
 """
-
-import sys
-from pathlib import Path
-
-_RECIPE = str(Path(__file__).resolve().parents[2] / "models" / "demo" / "recipe")
-if _RECIPE not in sys.path:
-    sys.path.append(_RECIPE)

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from network import Decoder
 from safetensors.torch import save_file
 from torch import Tensor
-from train import Trainer, autocast
 
+from benchmarks.training.demo.network import Decoder
+from benchmarks.training.demo.train import Trainer, autocast
 from benchmarks.training.head import Chats, schedule, taught
 
 

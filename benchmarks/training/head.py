@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from head import DECAY, Head, export_head, most_used
-from network import Decoder
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, pre_tokenizers
 from torch import Tensor
-from train import Schedule, Trainer, autocast
 
+from benchmarks.training.demo.head import DECAY, Head, export_head, most_used
+from benchmarks.training.demo.network import Decoder
+from benchmarks.training.demo.train import Schedule, Trainer, autocast
 from benchmarks.training.states import CHATS_A_FILE, PAD, Chat
 
 DEPTH = 3

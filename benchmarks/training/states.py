@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from network import Decoder, Dimensions
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
-from train import autocast
+
+from benchmarks.training.demo.network import Decoder, Dimensions
+from benchmarks.training.demo.train import autocast
 
 CHATS_A_FILE = 32
 PAD = 0

@@ -88,6 +88,11 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 def _job(path: Path, number: int, line: str) -> Job:
     entry = json_object(line) or {}
     prompt = entry.get("prompt", entry.get("messages"))
+    if "turns" in entry:
+        raise InputError(
+            f"{path}:{number}: a question with turns: in a clone, python -m benchmarks questions"
+            " MODEL --prompts FILE asks them"
+        )
     if not isinstance(prompt, (str, list)):
         raise InputError(
             f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'

@@ -58,11 +58,6 @@ def record(result: Generation) -> dict[str, Any]:
         found["forced_tokens"] = metrics.forced_tokens
     if metrics.memory is not None:
         found["memory"] = metrics.memory.facts()
-    if metrics.windows:
-        found["draft_contexts"] = [
-            {"tokens": tokens, "drafted_tokens": drafted, "accepted_tokens": accepted}
-            for tokens, (drafted, accepted) in metrics.windows.items()
-        ]
     if metrics.ahead_s:
         found |= {
             "reuse_rate": metrics.reuse_rate,

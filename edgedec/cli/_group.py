@@ -26,7 +26,7 @@ from edgedec.errors import EdgedecError
 GROUPS: dict[str, tuple[str, ...]] = {
     "Use a model": ("run", "chat", "serve", "pull", "list", "show", "rm", "generate", "config"),
     "Make and fit one": ("export", "prepare", "plan", "inspect", "heads"),
-    "Measure and compare": ("demo", "bench", "verify", "profile", "simulate"),
+    "Measure and compare": ("demo", "bench", "verify", "profile"),
     "This machine": ("doctor", "devices", "cache"),
 }
 _OTHERS = "Others"
@@ -203,6 +203,9 @@ _ARGUMENTS = {
     "--prompt": "the prompt is an argument", "-p": "the prompt is an argument",
     "--file": "the prompt is an argument, or comes from standard input",
     "--html": "in a clone, python -m benchmarks.report MODEL --html FILE draws the page",
+    "--matrix": "in a clone, python -m benchmarks matrix compares all sampling options",
+    "--certificate": "in a clone, python -m benchmarks certificate MODEL --out DIR writes it",
+    "--bench-report": "in a clone, python -m benchmarks board measures this machine",
     "--papers": "it was removed, with the published figures it compared",
     "--help-all": "--help shows all options of this command",
 }  # fmt: skip
@@ -225,6 +228,7 @@ _COMMANDS = {
     **dict.fromkeys(("search", "find"), "search on huggingface.co, then edgedec pull org/name"),
     **dict.fromkeys(("server", "start", "api"), "edgedec serve MODEL starts a server"),
     **dict.fromkeys(("cli", "prompt", "ask", "complete"), 'edgedec run MODEL "PROMPT" answers'),
+    "simulate": "in a clone, python -m benchmarks simulate plans for another machine",
     "info": "edgedec inspect MODEL describes it", "help": "edgedec --help lists the commands",
     "version": "edgedec --version shows it",
 }  # fmt: skip

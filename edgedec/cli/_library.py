@@ -223,7 +223,7 @@ def draft(value: str, drafter: str | None, target: str | Path, wish: Wish) -> st
         return value
     near = difflib.get_close_matches(value, drafting.names(), 1)
     if near and not Path(value).exists() and not _library().matching(value):
-        raise click.BadParameter(f"no drafter {value!r}: did you mean {near[0]}?")
+        raise click.BadParameter(drafting.no_drafter(value, f"did you mean {near[0]}?"))
     from edgedec.library.locate import Wish
 
     return Path(located(value, Wish(wish.form, format=wish.format)).path)

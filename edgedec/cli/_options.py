@@ -71,17 +71,17 @@ SETTINGS = [
                  help="Tokens to draft per round; auto decides by measured cost."),
     click.option("--accept", metavar="RULE",
                  help="Acceptance rule: coupling (default) and match give a seed's own text (match "
-                 "up to near-ties, see --batch-invariant), speculative its distribution; typical "
-                 "and bild change both."),
+                 "up to near-ties, see --batch-invariant), speculative its distribution; bild "
+                 "changes both."),
     THREADS,
     click.option("--provider", "providers", multiple=True, metavar="NAME",
                  help="ONNX Runtime execution provider; repeat to add fallbacks."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
                  help="Most tokens of prompt and output; default: the model's limit."),
-    click.option("--draft-context", type=_values.draft_context, metavar="auto|TOKENS",
-                 default=drafting.AUTO, show_default=True,
+    click.option("--draft-context", type=_values.draft_context, metavar="TOKENS",
+                 default=drafting.DRAFT_CONTEXT, show_default=True,
                  help="Context window of the draft model; of a longer text it sees the first four "
-                 "tokens and the last ones. auto starts with 512 and adapts to what is faster."),
+                 "tokens and the last ones."),
     click.option("--kv-memory", type=_values.size, metavar="SIZE",
                  help="Memory for all key/value caches, such as 512MB; default: no limit."),
     click.option("--plan", default="auto", show_default=True, metavar="auto|none|FILE",
@@ -234,7 +234,7 @@ def alone(option: str, allowed: Collection[str], advice: str) -> None:
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
+def texts(count: int, least_tokens: int, tokens: int = 128) -> list[Callable[[F], F]]:
     """Return options for prompts and lengths, for commands that compare texts."""
     return [
         click.option("--prompts", type=_values.FILE, metavar="FILE.jsonl",
@@ -242,8 +242,9 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
                      "the demo pair was not trained on."),
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
                      metavar="N", help="How many of the default prompts."),
-        click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
-                     show_default=True, metavar="N", help="Tokens to generate for each."),
+        click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens),
+                     default=tokens, show_default=True, metavar="N",
+                     help="Tokens to generate for each."),
     ]  # fmt: skip
 
 

@@ -52,21 +52,23 @@ def memory(value: str | int) -> int | str:
     return AUTO_MEMORY if value == AUTO_MEMORY else size(value)
 
 
-def tokens(least: int, digits: int, expected: str) -> Callable[[str | int], int | str]:
-    """Return a parser of ``auto`` or a number of tokens."""
-
-    def parse(value: str | int) -> int | str:
-        if value == drafting.AUTO:
-            return drafting.AUTO
-        if not re.fullmatch(rf"[0-9]{{1,{digits}}}", str(value)) or int(value) < least:
-            raise click.BadParameter(f"{value!r}: expected auto or a number of tokens, {expected}")
-        return int(value)
-
-    return parse
+def draft_length(value: str | int) -> int | str:
+    """Parse ``auto`` or a number of tokens."""
+    if value == drafting.AUTO:
+        return drafting.AUTO
+    if not re.fullmatch("[0-9]{1,3}", str(value)):
+        raise click.BadParameter(f"{value!r}: expected auto or a number of tokens, 0 to 999")
+    return int(value)
 
 
-draft_length = tokens(0, 3, "0 to 999")
-draft_context = tokens(2, 9, "2 or more")
+def draft_context(value: str | int) -> int:
+    """Parse a number of tokens."""
+    usual = f"leave it out for {drafting.DRAFT_CONTEXT}, or give a number of tokens"
+    if value == drafting.AUTO:
+        raise click.BadParameter(f"auto was removed: {usual}")
+    if not re.fullmatch("[0-9]{1,9}", str(value)) or int(value) < 2:
+        raise click.BadParameter(f"{value!r}: expected a number of tokens, 2 or more")
+    return int(value)
 
 
 def drafters() -> list[str]:
@@ -96,7 +98,7 @@ def _no_drafter(text: str, more: str = "") -> click.BadParameter:
     near = difflib.get_close_matches(text, drafters(), 1)
     known = f"expected {', '.join(drafters())}{more}"
     return click.BadParameter(
-        f"no drafter {text!r}: {f'did you mean {near[0]}?' if near else known}"
+        drafting.no_drafter(text, f"did you mean {near[0]}?" if near else known)
     )
 
 

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec._support.fields import printable
 from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal
 
 if TYPE_CHECKING:
     from edgedec.compare.drafters import DrafterTask
-    from edgedec.compare.interleaved import Comparison
 
 
 @click.command(cls=_help.LoadCommand)
@@ -60,15 +58,8 @@ def command(
     root) or a discharging battery. CPU ms/token is the processor time of all threads of edgedec,
     including prefill: a measure of work, not of energy.
 
-    Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
-    "turns": ["...", "..."]}. Turns are then answered one after the other, through the chat template
-    if the model has one, and answers may end early. The figures of each category follow the
-    protocol: speed-up by mean tokens per second including prefill, and mean accepted tokens per
-    pass, including the target's own.
-
     \b
     edgedec bench demo
-    edgedec bench ./my-chat-model --prompts question.jsonl --repeats 3 -n 1024
     edgedec bench ./my-bundle --prompts prompts.jsonl --threads 2 --json
     edgedec bench large.gguf --draft small.gguf
     """  # fmt: skip
@@ -79,29 +70,28 @@ def command(
     asked = _asked(bundle, prompts, count, chosen)
     before = contention.usage()
     with _progress.progress("decoding") as listen:
-        found, categories = bench_bundle(asked, out, listen)
+        found = bench_bundle(asked, out, listen)
     _warn_if_busy(contention.by_others(before, contention.usage()))
+    rows = {name: found.summary(name) for name in found.tpot_s}
     if as_json:
-        _output.print_json(_rows(found, categories))
+        _output.print_json(rows)
         return
-    _print(found, categories)
+    _print(rows)
     click.echo(f"raw records in {out}", err=True)
 
 
 def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]) -> DrafterTask:
-    """Return what to decode: prompts to the token limit, or questions that may end early."""
+    """Return what to decode: prompts, to the token limit."""
     from edgedec.compare.drafters import DrafterTask
-    from edgedec.compare.questions import has_turns, read_questions
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
     bundle = _library.path(bundle, chosen["format"])
     draft = _library.draft_path(chosen["draft_model"], bundle, chosen["format"])
     common = _options.load_options(chosen, draft=draft, plan="none")
-    turns = prompts is not None and has_turns(prompts)
     sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
-    options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=not turns)
-    texts = read_questions(prompts) if turns and prompts else _prompts.named(prompts, count)
+    options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=True)
+    texts = _prompts.named(prompts, count)
     source = prompts.name if prompts is not None else _prompts.described(None, count)
     return DrafterTask(bundle, texts, options, common, chosen["repeats"], source)
 
@@ -117,13 +107,7 @@ def _warn_if_busy(share: float | None) -> None:
         )
 
 
-def _rows(found: Comparison, categories: list[dict[str, Any]]) -> dict[str, Any]:
-    rows: dict[str, Any] = {name: found.summary(name) for name in found.tpot_s}
-    return rows | ({"categories": categories} if categories else {})
-
-
-def _print(found: Comparison, categories: list[dict[str, Any]]) -> None:
-    rows = {name: found.summary(name) for name in found.tpot_s}
+def _print(rows: dict[str, Any]) -> None:
     energy = all("joules_per_token" in row for row in rows.values())
     head = (
         f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}{'CPU ms/token':>14}"
@@ -137,18 +121,3 @@ def _print(found: Comparison, categories: list[dict[str, Any]]) -> None:
             f"{1000 * row['processor_s_per_token']:14.3g}"
             + (f"{row['joules_per_token']:10.3g}" if energy else "")
         )
-    if categories:
-        _print_categories(categories)
-
-
-def _print_categories(rows: list[dict[str, Any]]) -> None:
-    """Print Spec-Bench's figures of every category, without plain decoding's, which are 1."""
-    click.echo(f"\n{'category':24}{'':12}{'speed-up':>10}{'decoding':>10}{'accepted':>10}")
-    for row in rows:
-        if row["candidate"] != rows[0]["candidate"]:
-            decoding = row["speedup_decoding"]
-            shown = "-" if decoding is None else f"{decoding:.2f}x"
-            click.echo(
-                f"{printable(row['category'])[:23]:24}{row['candidate']:12}{row['speedup']:9.2f}x"
-                f"{shown:>10}{row['mean_accepted_tokens']:10.2f}"
-            )

@@ -6,11 +6,9 @@ from typing import Any
 
 import click
 
-from edgedec.cli import _library, _options, _progress
+from edgedec.cli import _options, _progress
 
 SAMPLE = ""
-# Continued for a report of a machine: enough for a ratio, few enough for a slow board.
-_TEXTS = 4
 
 
 @click.command()
@@ -23,17 +21,8 @@ _TEXTS = 4
     "macOS each is compiled, its compute plan is read, its results are compared with the "
     "interpreter's, and every function is timed, on processor, GPU and Neural Engine.",
 )
-@click.option(
-    "--bench-report",
-    "board",
-    is_flag=False,
-    flag_value="demo",
-    metavar="[BUNDLE]",
-    help="Measure BUNDLE, or the demo pair, on this machine instead: passes, texts plain and "
-    "drafted, memory and heat.",
-)
 @_options.as_json
-def command(coreml: str | None, board: str | None, as_json: bool) -> None:
+def command(coreml: str | None, as_json: bool) -> None:
     """Show what is installed and what is missing.
 
     The exit code is 1 if something is wrong; each problem is listed with its fix. A missing extra
@@ -43,23 +32,14 @@ def command(coreml: str | None, board: str | None, as_json: bool) -> None:
     Mac. Elsewhere the interpreter computes, with values rounded to fp16, and the block says
     what only a Mac can show.
 
-    --bench-report prints one block to paste into an issue, too: edgedec has never yet run on a
-    Raspberry Pi.
-
     \b
     edgedec doctor
     edgedec doctor --json
-    edgedec doctor --bench-report
     edgedec doctor --coreml
     edgedec doctor --coreml ./my-bundle
     """
-    if coreml is not None and board is not None:
-        raise click.UsageError("give one of --coreml and --bench-report")
     if coreml is not None:
         _check_coreml(coreml, as_json)
-        return
-    if board is not None:
-        _measure(board, as_json)
         return
     from edgedec.cli import _output
     from edgedec.doctor.report import examine
@@ -71,19 +51,6 @@ def command(coreml: str | None, board: str | None, as_json: bool) -> None:
         _print(facts)
     if facts["problems"]:
         raise click.exceptions.Exit(1)
-
-
-def _measure(bundle: str, as_json: bool) -> None:
-    """Print the measurements that an owner of a board can give."""
-    from edgedec.cli import _output, _prompts
-    from edgedec.compare import board
-
-    with _progress.progress("decoding") as listen:
-        lines = board.bench_report(_library.path(bundle), _prompts.named(None, _TEXTS), listen)
-    if as_json:
-        _output.print_json([{"about": name, "found": text} for name, text in lines])
-    else:
-        click.echo(board.block(lines))
 
 
 def _check_coreml(bundle: str, as_json: bool) -> None:

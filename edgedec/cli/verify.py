@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,6 @@ if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Prompt
     from edgedec.verify.results import Verification
 
-# Default number and length of --matrix's texts.
-MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
-# Default number and length of --certificate's texts.
-CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS = 500, 64
 # Divergences that are printed; all are in the JSON.
 _SHOWN = 20
 # Most characters of a value in a printed divergence.
@@ -27,24 +22,6 @@ _VALUE = 20
 @click.command(cls=_help.LoadCommand)
 @_model.model
 @_options.options(_options.texts(count=20, least_tokens=1))
-@click.option(
-    "--matrix",
-    is_flag=True,
-    help="Compare all sampling options, stop strings, logprobs, ends of text, JSON, schemas and "
-    "expressions (with the extra grammar), drafters and "
-    f"acceptance rules; {MATRIX_PROMPTS} prompts and {MATRIX_TOKENS} tokens unless --count and "
-    "--max-new-tokens say otherwise.",
-)
-@click.option(
-    "--certificate",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Compare every drafter, rule, schedule and installed runtime (OpenVINO's kernels "
-    "included, unless --device or --provider places the target) on many prompts, run the matrix "
-    "and the test of distributions, and write one page into this folder, as JSON and Markdown; "
-    f"{CERTIFICATE_PROMPTS} prompts and {CERTIFICATE_TOKENS} tokens unless --count and "
-    "--max-new-tokens say otherwise. An interrupted run can be continued.",
-)
 @click.option(
     "--temperature",
     type=float,
@@ -74,8 +51,6 @@ def command(
     bundle: str,
     prompts: Path | None,
     count: int,
-    matrix: bool,
-    certificate: Path | None,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -95,76 +70,33 @@ def command(
 
     \b
     edgedec verify demo
-    edgedec verify demo --matrix --batch-invariant
-    edgedec verify ./my-bundle --certificate ./certificate
     edgedec verify ./my-bundle --prompts prompts.jsonl --max-new-tokens 128 --json
     edgedec verify demo --temperature 1 --repetition-penalty 1.1 --stop "def "
     edgedec verify large.gguf --draft small.gguf
     """  # fmt: skip
-    if certificate is not None:
-        from edgedec.cli import _certificate
-
-        sizes = CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS
-        count, chosen = _own_sizes("--certificate", _SET_BY_CERTIFICATE, sizes, count, chosen)
-        path = _library.path(bundle, chosen["format"])
-        _certificate.issue(path, prompts, count, certificate, as_json, chosen)
-        return
-    if matrix:
-        sizes = MATRIX_PROMPTS, MATRIX_TOKENS
-        count, chosen = _own_sizes("--matrix", _SET_BY_MATRIX, sizes, count, chosen)
     path = _library.path(bundle, chosen["format"])
-    found = _verified(path, _prompts.named(prompts, count), matrix, chosen)
-    source = _prompts.described(prompts, count)
+    found = _verified(path, _prompts.named(prompts, count), chosen)
+    conclude(found, _prompts.described(prompts, count), as_json=as_json)
+
+
+def conclude(found: Verification, prompts: str, *, as_json: bool) -> None:
+    """Print a verification; the exit code is 1 if it does not hold."""
     if as_json:
         from edgedec.cli import _output
 
-        _output.print_json({"prompts": source, **found.to_json()})
+        _output.print_json({"prompts": prompts, **found.to_json()})
     else:
-        _print(found, source)
+        _print(found, prompts)
     if not found.holds:
         raise click.exceptions.Exit(1)
 
 
-def _own_sizes(
-    flag: str, sets: Collection[str], sizes: tuple[int, int], count: int, chosen: dict[str, Any]
-) -> tuple[int, dict[str, Any]]:
-    """Return the number of prompts and the options of a flag that sets other options itself.
-
-    ``sizes`` are its default numbers of prompts and tokens.
-    """
-    context = click.get_current_context()
-
-    def given(name: str) -> bool:
-        return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-
-    own = [param for param in context.command.params if param.name in sets]
-    clash = [param.opts[0] for param in own if given(str(param.name))]
-    if clash:
-        raise click.UsageError(f"{flag} sets {', '.join(clash)} itself: leave it out")
-    tokens = chosen["max_new_tokens"] if given("max_new_tokens") else sizes[1]
-    chosen = {**chosen, "max_new_tokens": tokens, "temperature": chosen["temperature"] or 0.8}
-    return count if given("count") else sizes[0], chosen
-
-
-_SET_BY_MATRIX = {
-    "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "logit_bias", "stop", "logprobs", "ignore_eos",
-}  # fmt: skip
-_SET_BY_CERTIFICATE = {
-    *_SET_BY_MATRIX, "matrix", "draft_length", "drafter", "accept", "plan", "memory",
-}  # fmt: skip
-
-
-def _verified(
-    bundle: str, texts: list[tuple[str, Prompt]], matrix: bool, chosen: dict[str, Any]
-) -> Verification:
-    from edgedec.verify.matrix import verify_matrix
+def _verified(bundle: str, texts: list[tuple[str, Prompt]], chosen: dict[str, Any]) -> Verification:
     from edgedec.verify.same_texts import verify
 
-    check = verify_matrix if matrix else verify
     options = _options.open_options(chosen, bundle)
     with _progress.progress("texts") as on_text:
-        return check(bundle, texts, _asked(chosen), options=options, on_text=on_text)
+        return verify(bundle, texts, _asked(chosen), options=options, on_text=on_text)
 
 
 def _asked(chosen: dict[str, Any]) -> GenerateOptions:

@@ -9,13 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.compare.interleaved import Comparison, OnProgress, compare
-from edgedec.compare.questions import (
-    WARM_UPS,
-    Question,
-    QuestionAnswerer,
-    by_category,
-    first_prompt,
-)
 from edgedec.compare.records import Recorder, recording
 from edgedec.decoding import drafting
 from edgedec.loading.build import OpenOptions, find_pair
@@ -25,6 +18,8 @@ from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 PLAIN = "plain"
 # Name of the file of raw records.
 RECORDS = "bundle"
+# Adds records: gets the prompts, the comparison and the recorder.
+Also = Callable[[Sequence[tuple[str, Prompt]], Comparison, Recorder], None]
 
 
 def entrants(
@@ -85,7 +80,7 @@ class DrafterTask:
 
     Attributes:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
-        prompts: (name, prompt) pairs; or questions, by Spec-Bench's protocol.
+        prompts: (name, prompt) pairs.
         options: options of each text.
         common: options of all entrants: threads, another draft model, devices.
         repeats: runs of each text.
@@ -94,7 +89,7 @@ class DrafterTask:
     """
 
     bundle: str | Path
-    prompts: Sequence[tuple[str, Prompt]] | Sequence[Question]
+    prompts: Sequence[tuple[str, Prompt]]
     options: GenerateOptions
     common: OpenOptions = field(default_factory=OpenOptions)
     repeats: int = 1
@@ -105,28 +100,27 @@ def bench_bundle(
     asked: DrafterTask,
     out: Path,
     on_progress: OnProgress | None = None,
-    also: Callable[[Sequence[tuple[str, Prompt]], Comparison, Recorder], None] | None = None,
-) -> tuple[Comparison, list[dict[str, Any]]]:
+    also: Also | None = None,
+) -> Comparison:
     """Compare every drafter; raw records are in ``out/bundle.jsonl``.
 
     ``also`` may add records of its own, after the comparison.
-
-    Returns:
-        The comparison, and with questions the figures of each category and candidate.
-
     """
-    ways = _entrants(asked)
+    ways = entrants_of(asked)
     with recording(out, RECORDS) as recorder:
-        recorder.add(kind="about", **_about(asked))
+        recorder.add(kind="about", **about(asked))
         with opened(asked.bundle, ways) as pipelines:
-            found, prompts = _raced(asked, pipelines, recorder, on_progress)
-        rows = _categories(asked, recorder, found)
+            found = compare(
+                pipelines, asked.prompts, asked.options, recorder,
+                repeats=asked.repeats, on_progress=on_progress,
+            )  # fmt: skip
         if also is not None:
-            also(prompts, found, recorder)
-    return found, rows
+            also(asked.prompts, found, recorder)
+    return found
 
 
-def _entrants(asked: DrafterTask) -> dict[str, OpenOptions]:
+def entrants_of(asked: DrafterTask) -> dict[str, OpenOptions]:
+    """Return all that are compared on a bundle, plain decoding first."""
     common = asked.common
     pair = find_pair(asked.bundle, common)
     mask = None if pair.draft is None else pair.draft.mask
@@ -140,44 +134,8 @@ def _entrants(asked: DrafterTask) -> dict[str, OpenOptions]:
     )
 
 
-def _raced(
-    asked: DrafterTask,
-    pipelines: Mapping[str, Pipeline],
-    recorder: Recorder,
-    on_progress: OnProgress | None,
-) -> tuple[Comparison, list[tuple[str, Prompt]]]:
-    """Return the comparison, and each prompt, or the first turn of each question."""
-    questions = [one for one in asked.prompts if isinstance(one, Question)]
-    if not questions:
-        prompts = [one for one in asked.prompts if not isinstance(one, Question)]
-        found = compare(
-            pipelines, prompts, asked.options, recorder,
-            repeats=asked.repeats, on_progress=on_progress,
-        )  # fmt: skip
-        return found, prompts
-    found = compare(
-        {name: QuestionAnswerer(pipeline) for name, pipeline in pipelines.items()},
-        [(one.id, one) for one in questions],
-        asked.options,
-        recorder,
-        repeats=asked.repeats,
-        warm_ups=WARM_UPS,
-        on_progress=on_progress,
-    )
-    opened_by = next(iter(pipelines.values()))
-    return found, [(one.id, first_prompt(opened_by, one)) for one in questions]
-
-
-def _categories(asked: DrafterTask, recorder: Recorder, found: Comparison) -> list[dict[str, Any]]:
-    questions = [one for one in asked.prompts if isinstance(one, Question)]
-    rows = by_category(questions, recorder.runs, found) if questions else []
-    recorder.table(rows, "category")
-    for question in questions:
-        recorder.add(kind="question", prompt=question.id, category=question.category)
-    return rows
-
-
-def _about(asked: DrafterTask) -> dict[str, Any]:
+def about(asked: DrafterTask) -> dict[str, Any]:
+    """Return what is compared, for a record."""
     sampling = asked.options.sampling
     how = "greedy" if sampling.greedy else f"temperature {sampling.temperature:g}"
     return {

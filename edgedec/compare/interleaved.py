@@ -253,7 +253,6 @@ def facts(generation: Generation) -> dict[str, Any]:
         "overlapped_s": metrics.overlapped_s,
         "accepted_lengths": dict(sorted(metrics.accepted_lengths.items())),
         "sources": dict(metrics.sources),
-        "draft_contexts": {size: list(counts) for size, counts in metrics.windows.items()},
         "finish_reason": generation.finish_reason,
         "seed": generation.seed,
         "plan": generation.plan,

@@ -14,8 +14,6 @@ To add a rule, write its class and list it in ``RULES``.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -195,39 +193,6 @@ class Residual:
         return None if q is None or self._q_mass <= 0 or q[token] <= 0 else q
 
 
-class Typical:
-    """Medusa's typical acceptance (2401.10774). Changes the distribution.
-
-    Accepts a token with p > min(epsilon, delta * exp(-H(p))), along the longest path.
-
-    Args:
-        epsilon: a probability that always suffices.
-        delta: share of exp(-H(p)) that suffices if p is flat.
-
-    """
-
-    name = "typical"
-    lossless = False
-    seeds_text = False
-    pads = False
-    coupled = False
-    want = Want.TOP
-
-    def __init__(self, epsilon: float = 0.09, delta: float = 0.3) -> None:
-        self._epsilon = epsilon
-        self._delta = delta
-
-    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-        def passes(node: int, token: int) -> float | None:
-            p = rows.probs(node)
-            entropy = -float(np.sum(p * np.log(np.where(p > 0, p, 1))))
-            enough = min(self._epsilon, self._delta * math.exp(-entropy))
-            return math.log(p[token]) if p[token] > enough else None
-
-        path = _longest_path(draft, passes)
-        return Verdict(path, rows.draw(path[-1]))
-
-
 class BigLittle:
     """BiLD's rollback (2302.07863). Changes the distribution.
 
@@ -250,36 +215,30 @@ class BigLittle:
         self._threshold = threshold
 
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-        def passes(node: int, token: int) -> float | None:
-            logprob = rows.logprob(node, token)
-            return logprob if -logprob <= self._threshold and rows.permits(node, token) else None
-
-        path = _longest_path(draft, passes)
+        """Keep the longest path of accepted tokens; among equals, the most likely one."""
+        tree, scores, best = draft.tree, {0: 0.0}, 0
+        for node in range(1, len(tree)):
+            parent, token = tree.parents[node], tree.tokens[node]
+            if parent not in scores or not rows.permits(parent, token):
+                continue
+            logprob = rows.logprob(parent, token)
+            if -logprob > self._threshold:
+                continue
+            scores[node] = scores[parent] + logprob
+            if (tree.depths[node], scores[node]) > (tree.depths[best], scores[best]):
+                best = node
+        path = tree.path_to(best)
         return Verdict(path, rows.draw(path[-1]))
 
 
-def _longest_path(draft: Draft, passes: Callable[[int, int], float | None]) -> list[int]:
-    """Return the longest path of accepted tokens; among equals, the most likely one.
-
-    ``passes(node, token)`` is the log-probability of a child, None if it is refused.
-    """
-    tree = draft.tree
-    scores = {0: 0.0}
-    best = 0
-    for node in range(1, len(tree)):
-        parent = tree.parents[node]
-        score = passes(parent, tree.tokens[node]) if parent in scores else None
-        if score is None:
-            continue
-        scores[node] = scores[parent] + score
-        if (tree.depths[node], scores[node]) > (tree.depths[best], scores[best]):
-            best = node
-    return tree.path_to(best)
-
-
 RULES: dict[str, type[AcceptanceRule]] = {
-    rule.name: rule
-    for rule in (GumbelCoupling, SampleAndMatch, SpeculativeSampling, Typical, BigLittle)
+    rule.name: rule for rule in (GumbelCoupling, SampleAndMatch, SpeculativeSampling, BigLittle)
+}
+
+
+# Rules of former releases, and what to do without them.
+_REMOVED = {
+    "typical": "it changed the text and made nothing faster: use coupling, or bild to accept more"
 }
 
 
@@ -287,5 +246,7 @@ def rule(name: str = GumbelCoupling.name) -> AcceptanceRule:
     """Return a rule by its name, or raise InputError."""
     found = RULES.get(name)
     if found is None:
+        if why := _REMOVED.get(name):
+            raise InputError(f"acceptance rule '{name}' was removed, since {why}")
         raise InputError(f"no acceptance rule '{name}': expected {', '.join(RULES)}")
     return found()

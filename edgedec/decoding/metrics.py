@@ -121,7 +121,6 @@ class Metrics:
         accepted_lengths: number of rounds by accepted length.
         forced_tokens: tokens emitted without a draft or a pass, since a constraint left no choice.
         sources: drafted tokens by the drafter that made them.
-        windows: drafted and accepted tokens by the size of the draft model's context window.
         reuse_hits: rounds whose emitted tokens an overlapped draft had precomputed while the target
             verified, so that the next draft was ready at once.
         ahead_s: time of an overlapped draft's passes; ``overlapped_s`` of it during the target's
@@ -152,7 +151,6 @@ class Metrics:
     rounds_s: float = 0.0
     accepted_lengths: Counter[int] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
-    windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     reuse_hits: int = 0
     ahead_s: float = 0.0
     overlapped_s: float = 0.0
@@ -187,9 +185,6 @@ class Metrics:
         self.accepted_lengths[record.accepted] += 1
         if record.drafted:
             self.sources[record.source] += record.drafted
-        if record.window:
-            drafted, accepted = self.windows.get(record.window, (0, 0))
-            self.windows[record.window] = drafted + record.drafted, accepted + record.accepted
 
     @property
     def acceptance_rate(self) -> float:
@@ -277,7 +272,6 @@ class RoundLog:
             path=verdict.path,
             tokens=kept,
             forced=max(0, len(kept) - verdict.accepted - 1),
-            window=draft.window,
         )
         self._policy.observe(record)
         # Deciding how much to draft is part of the round's time.

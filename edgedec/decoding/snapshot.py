@@ -34,6 +34,10 @@ _BLOCK = 1 << 20
 Payload = Sequence[bytes | bytearray | memoryview]
 
 
+class TooLarge(SnapshotError):
+    """A saved state has more bytes than a session takes."""
+
+
 def begins(path: Path) -> bool:
     """Return whether a file begins as a saved state does."""
     with path.open("rb") as file:
@@ -90,7 +94,7 @@ def read(file: BinaryIO, *, runtime: str, model: str, most: int) -> tuple[int, b
     if not isinstance(length, int) or not isinstance(size, int) or length < 0:
         raise _damaged()
     if not 0 <= size <= most:
-        raise SnapshotError(
+        raise TooLarge(
             f"the saved state has {size} bytes, this session takes at most {most}:"
             " open it with the context it was saved with"
         )

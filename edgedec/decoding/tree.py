@@ -120,7 +120,6 @@ class Draft:
             lookup, Token Recycling).
         source: name of the drafter that made it.
         passes: number of draft model passes it took.
-        window: size of the draft model's context window in tokens; 0 without a draft model.
 
     """
 
@@ -128,7 +127,6 @@ class Draft:
     q: Mapping[int, FloatArray] = field(default_factory=dict)
     source: str = ""
     passes: int = 0
-    window: int = 0
 
     @property
     def drafted(self) -> int:

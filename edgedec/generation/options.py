@@ -105,9 +105,7 @@ class GenerateOptions:
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
         if self.drafter is not None and not drafting.known(self.drafter):
-            raise InputError(
-                f"no drafter {self.drafter!r}: expected one of {', '.join(drafting.names())}"
-            )
+            raise InputError(drafting.no_drafter(self.drafter))
         if self.draft_length is not None and self.draft_length < 0:
             raise InputError(f"draft_length is {self.draft_length}: expected 0 or more")
         if self.max_new_tokens < 1:

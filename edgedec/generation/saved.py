@@ -20,7 +20,7 @@ from edgedec.decoding import snapshot
 from edgedec.decoding.drafting.base import states_of
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import Learning
-from edgedec.errors import SnapshotError
+from edgedec.errors import CapacityExceeded, SnapshotError
 
 _KIND, _FORMAT = "text", "1"
 _MOST_HEAD = 1 << 26
@@ -47,7 +47,8 @@ def save(engine: Engine, file: BinaryIO, note: Mapping[str, Any]) -> None:
 def restore(engine: Engine, file: BinaryIO) -> dict[str, Any]:
     """Load a saved state into the engine; return the note.
 
-    Parts of a drafter that this engine does not have are left out; its own are computed again.
+    Parts of a drafter that this engine does not have, or that its context window does not hold, are
+    left out; its own are computed again.
 
     Raises:
         SnapshotError: damaged, or of other models; the engine's cache is then empty.
@@ -64,7 +65,10 @@ def restore(engine: Engine, file: BinaryIO) -> dict[str, Any]:
         for name in head["parts"]:
             if name not in states:
                 break
-            states[name].load(file, head["tokens"])
+            try:
+                states[name].load(file, head["tokens"])
+            except (CapacityExceeded, snapshot.TooLarge):
+                break
         if engine.target.length != len(head["tokens"]):
             raise damaged()
         if isinstance(engine.policy, Learning):

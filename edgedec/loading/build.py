@@ -142,7 +142,6 @@ def _drafter_parts(
         translation=translation,
         draft_branches=draft.capabilities.branches if draft else None,
         mask=pair.draft.mask if pair.draft else None,
-        choose_window=options.compares_windows,
         # With parallel requests, others wait while a draft model prefills.
         prefill_at_once=TURN if options.parallel > 1 else PREFILL_AT_ONCE,
     )

@@ -16,7 +16,7 @@ class OpenChanges(TypedDict, total=False):
     draft: str | Path | None
     draft_length: int | str
     draft_depth: int | None
-    draft_context: int | str | None
+    draft_context: int | None
     threads: int | None
     device: str | None
     provider: str | Sequence[str]

@@ -12,7 +12,7 @@ from edgedec._support.option_names import check_names
 from edgedec._support.signatures import defaults_of, lists, texts_of
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_WINDOW
+from edgedec.decoding.drafting import DRAFT_CONTEXT
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
 from edgedec.loading import former
@@ -22,8 +22,6 @@ from edgedec.records.load import COMMON, LoadOptions
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
 from edgedec.runtimes import registry
 
-# Fields that are a whole number or ``auto``.
-_AUTOMATIC = ("draft_context", "memory")
 # Options that a plan decides, beside those that a runtime declares as such.
 _PLANNED = (
     "drafter", "draft_length", "draft_load", "format", "schedule",
@@ -32,6 +30,7 @@ _PLANNED = (
 _AS_THE_RUNTIME_CHOOSES = LoadOptions()
 # Begins the name of a load option for the draft alone.
 _FOR_DRAFT = "draft_"
+_OWN_CONTEXT = f"leave it out for {DRAFT_CONTEXT}, or give a number of tokens"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -57,9 +56,7 @@ class OpenOptions:
         context_limit: like ``max_context``, but set by a plan.
         draft_context: size of the draft model's context window in tokens; of a longer text it sees
             the first four tokens and the last ones, which is faster and may predict as well. None
-            is the draft model's own limit, or the target's context. ``auto`` starts with 512 and
-            while decoding compares that with 128 and, unless memory is limited, with 2048;
-            overlapped drafts and ``parallel`` requests stay at 512.
+            is the draft model's own limit, or the target's context.
         kv_memory: bytes for all key/value caches, also as ``"512MB"``; None sets no limit.
         conversations: most sequences that the target keeps cached, each in a session of its own: a
             prompt that continues one of them, or shares its prefix, computes only its new tokens.
@@ -110,7 +107,7 @@ class OpenOptions:
     schedule: str = SEQUENTIAL
     max_context: int | None = None
     context_limit: int | None = None
-    draft_context: int | str | None = drafting.AUTO
+    draft_context: int | None = DRAFT_CONTEXT
     kv_memory: int | None = None
     conversations: int = 1
     parallel: int = 1
@@ -190,7 +187,9 @@ class OpenOptions:
             "memory",
         ):
             value = getattr(self, name)
-            if value != AUTO or name not in _AUTOMATIC:
+            if (name, value) == ("draft_context", AUTO):
+                raise InputError(f"draft_context auto was removed: {_OWN_CONTEXT}")
+            if (name, value) != ("memory", AUTO):
                 check_whole(f"{name} is", value)
         length = self.draft_length
         if length != "auto" and (not isinstance(length, int) or length < 0):
@@ -259,22 +258,6 @@ class OpenOptions:
         own, shared = self.draft_load.own, self.load.own
         names = [name for name, value in own.items() if shared.get(name) != value]
         return names if self.draft_load.device == self.load.device else ["device", *names]
-
-    @property
-    def compares_windows(self) -> bool:
-        """True if the size of the draft model's context window is chosen while decoding."""
-        # With parallel requests or overlapped drafts, one window's time cannot be measured.
-        alone = self.parallel == 1 and self.schedule == SEQUENTIAL
-        return alone and self.draft_context == drafting.AUTO
-
-    @property
-    def most_drafted_from(self) -> int | None:
-        """Most tokens that the draft model's session holds; None is its own limit."""
-        if isinstance(self.draft_context, str):
-            # Plans and memory limits assume this size.
-            limited = self.memory is not None or self.kv_memory is not None
-            return DRAFT_CONTEXT if limited or not self.compares_windows else LARGEST_WINDOW
-        return self.draft_context
 
 
 def _planned() -> set[str]:

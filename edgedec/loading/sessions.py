@@ -214,7 +214,7 @@ def _opened(
     if draft is not None:
         kv_bytes = draft.info.kv_bytes_per_token * options.parallel
         # A head holds the whole text, as its target does.
-        seen = None if isinstance(draft, HeadModel) else options.most_drafted_from
+        seen = None if isinstance(draft, HeadModel) else options.draft_context
         of_draft = _at_most(replace(draft.info, kv_bytes_per_token=kv_bytes), seen)
     caches = plan_caches(
         info,

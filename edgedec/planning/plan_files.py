@@ -148,7 +148,7 @@ def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW)
 def _wrong_plan(plan: Plan) -> str:
     """Return why a plan from a file is invalid (an unknown name, an impossible number), or ""."""
     if not drafting.known(plan.drafter):
-        return f"no drafter {plan.drafter!r:.40}"
+        return drafting.no_drafter(plan.drafter[:_LONGEST_NAME], "none of that name here")
     try:
         needs_model = drafting.info(plan.drafter).needs_model
     except RuntimeUnavailable as error:

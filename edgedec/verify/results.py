@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import GenerateOptions
 from edgedec.verify.outcomes import FirstDifference
 
+# The case that near-ties are measured on.
+GREEDY = "greedy"
 # The numbers of a row.
 COUNTS = ("texts", "identical", "near_ties", "differ", "drafted_tokens", "accepted_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A configuration to compare with plain decoding.
+class Case:
+    """Options of one text per prompt.
 
     Attributes:
         name: for tables.
-        options: options that open the pipeline.
-        cases: names of the cases it runs; None is all.
-        texts: the texts it runs, as case and index of the prompt; None is all of these cases.
+        options: one for each prompt.
+        ends: the finish reason that plain decoding must give for each prompt; None is any.
+        base: the case that this one's texts should differ from, if its option has an effect.
 
     """
 
     name: str
-    options: OpenOptions
-    cases: frozenset[str] | None = None
-    texts: frozenset[tuple[str, int]] | None = None
+    options: tuple[GenerateOptions, ...]
+    ends: tuple[str | None, ...] = ()
+    base: str | None = None
+
+
+def alike(name: str, options: GenerateOptions, count: int, base: str | None = None) -> Case:
+    """Return a case with the same options for every prompt."""
+    return Case(name, (options,) * count, base=base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,6 @@ class VerificationRow:
     differ: int
     drafted_tokens: int
     accepted_tokens: int
-
-    def plus(self, other: VerificationRow) -> VerificationRow:
-        """Return the sum of two rows of one configuration and case."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
-        return dataclasses.replace(self, **sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +96,6 @@ class Verification:
         """True if every text is identical up to a near-tie, and something was drafted."""
         unexplained = [one for one in self.divergences if not one.near_tie]
         return not unexplained and self.total("drafted_tokens") > 0
-
-    @classmethod
-    def merged(cls, found: Sequence[Verification]) -> Verification:
-        """Return one verification of several that ran on different prompts."""
-        rows: dict[tuple[str, str], VerificationRow] = {}
-        for row in (row for one in found for row in one.rows):
-            before = rows.get((row.way, row.case))
-            rows[row.way, row.case] = row if before is None else before.plus(row)
-        return cls(
-            rows=list(rows.values()),
-            tokens=sum(one.tokens for one in found),
-            plan=next((one.plan for one in found if one.plan), {}),
-            divergences=[each for one in found for each in one.divergences],
-            notes=list(dict.fromkeys(note for one in found for note in one.notes)),
-        )
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Verification:
-        """Return the verification that ``to_json`` wrote."""
-        rows = [VerificationRow(**row) for row in raw["rows"]]
-        divergences = [FirstDifference(**one) for one in raw["divergences"]]
-        return cls(rows, raw["tokens"], raw["plan"], divergences, list(raw["notes"]))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as a JSON object."""

@@ -24,10 +24,9 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
-from edgedec.verify.cases import GREEDY, Case, alike
 from edgedec.verify.near_ties import NearTies
 from edgedec.verify.outcomes import DecodedRequest, FirstDifference, divergence, same
-from edgedec.verify.results import Verification, VerificationRow
+from edgedec.verify.results import GREEDY, Case, Verification, VerificationRow, alike
 
 Prompts = Sequence[tuple[str, Prompt]]
 # Generations by case and index of the prompt.

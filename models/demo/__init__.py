@@ -1,7 +1,7 @@
 """The pair that ships: a small target and a smaller draft that write Python.
 
 `BUNDLE` is what `--bundle demo` opens. `HELDOUT` names the files of the Python standard library
-that neither model was trained on. The checkpoints and the recipe are in the repository only.
+that neither model was trained on. The checkpoints are in the repository only.
 """
 
 from pathlib import Path

@@ -30,7 +30,7 @@ ASKED = [
 def test_only_what_the_bundle_has_drafts() -> None:
     assert section.drafters(["target"]) == ("lookup", "auto")
     assert section.drafters(["target", "draft"]) == ("lookup", "model", "hybrid", "auto")
-    assert "head_tree" in section.drafters(["target", "head"])
+    assert "headed" in section.drafters(["target", "head"])
     assert "model" not in section.drafters(["target", "head"])
 
 

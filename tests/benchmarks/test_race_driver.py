@@ -26,7 +26,8 @@ from benchmarks.race.report import Report, table
 from benchmarks.race.sampling import Sampling
 from benchmarks.race.spread import Spread, spread
 from benchmarks.race.texts import Text
-from edgedec.compare.records import Recorder, resuming_alone
+from benchmarks.records import resuming_alone
+from edgedec.compare.records import Recorder
 from edgedec.errors import InputError
 from tests.fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
 

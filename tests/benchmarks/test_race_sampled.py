@@ -23,8 +23,8 @@ from benchmarks.race.environment import ModelMaker
 from benchmarks.race.report import Report, table
 from benchmarks.race.sampling import TOP_P, Sampling
 from benchmarks.race.spread import spread
+from benchmarks.records import resuming_alone
 from edgedec._support.fields import json_object
-from edgedec.compare.records import resuming_alone
 from tests.benchmarks.test_race_driver import RULES, SETTINGS, TEXTS, Bundles, as_bytes
 from tests.fake_peers import FAST, PLAIN, SLOW, peer, ran
 

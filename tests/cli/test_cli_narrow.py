@@ -13,7 +13,7 @@ from tests import narrow_terminal as narrow
 _PROGRAM = """
 import dataclasses, sys
 from edgedec.profiling import run as profiling
-from edgedec.cli import main
+from %s import main
 from edgedec.records.place import Place
 from edgedec.planning import running
 from edgedec.records.profile import Parity
@@ -48,7 +48,8 @@ main(%s)
 
 
 def shown(*arguments: str, columns: int = 80) -> str:
-    return narrow.run(_PROGRAM % json.dumps(arguments), columns)
+    program = "benchmarks.__main__" if arguments[0] == "simulate" else "edgedec.cli"
+    return narrow.run(_PROGRAM % (program, json.dumps(arguments)), columns)
 
 
 @pytest.mark.parametrize("columns", kinds.in_full([80, 120]))

@@ -33,7 +33,7 @@ def test_the_promise_holds(run, bundle, prompts) -> None:
 
 def test_a_lossy_rule_does_not_hold(run, bundle, prompts) -> None:
     ask = ["verify", bundle, "--prompts", prompts, *SHORT, "--drafter", "model"]
-    result = run(*ask, "--draft-length", 4, "--temperature", 1.5, "--accept", "typical")
+    result = run(*ask, "--draft-length", 4, "--temperature", 1.5, "--accept", "bild")
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert found["holds"] is False

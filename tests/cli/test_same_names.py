@@ -48,7 +48,6 @@ OPEN: list[Row] = [
     (["--drafter", "lookup"], {"drafter": "lookup"}),
     (["--draft-length", "auto"], {"draft_length": "auto"}),
     (["--draft-length", "4"], {"draft_length": 4}),
-    (["--draft-context", "auto"], {"draft_context": "auto"}),
     (["--draft-context", "128"], {"draft_context": 128}),
     (["--accept", "match"], {"accept": "match"}),
     (["--threads", "2"], {"threads": 2}),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgedec.cli import main
+from benchmarks.__main__ import main
 
 PAGES = ("README.md", "docs/guides/does-it-help.md")
 CARDS = {"laptop": "intel-core-ultra-258v", "Raspberry": "raspberry-pi-5"}

@@ -50,7 +50,7 @@ def packages_on_disk(repository: Path) -> set[str]:
 
 def copy_sources(repository: Path, to: Path) -> None:
     """What a build reads, away from a build/ folder whose stale files would enter the wheel."""
-    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "recipe")
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, to / name)
     for name in ("edgedec", "src", *MAPPED):
@@ -181,15 +181,13 @@ def test_wheel_holds_every_module(repository: Path, wheel: Path) -> None:
     assert held == expected
 
 
-def test_wheel_holds_the_bundle_the_cards_and_no_checkpoint(repository: Path, wheel: Path) -> None:
+def test_wheel_holds_the_bundle_and_no_checkpoint(repository: Path, wheel: Path) -> None:
     held = [name for name in names(wheel) if ".dist-info/" not in name]
     data = {name for name in held if not name.endswith(".py")} - {"edgedec/py.typed"}
     demo = repository / "models" / "demo"
     shipped = [file for file in (demo / "bundle").rglob("*") if file.is_file()]
     shipped += [demo / "heldout.txt"] if (demo / "heldout.txt").exists() else []
     expected = {f"edgedec/{file.relative_to(repository).as_posix()}" for file in shipped}
-    cards = repository / "edgedec" / "simulation" / "cards"
-    expected |= {file.relative_to(repository).as_posix() for file in cards.iterdir()}
     page = repository / "edgedec" / "serve" / "static"
     shown = [file for file in page.rglob("*") if file.is_file()]
     expected |= {file.relative_to(repository).as_posix() for file in shown}

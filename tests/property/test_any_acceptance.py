@@ -11,6 +11,7 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
+from benchmarks.certificate.distribution import DrawsAgain
 from edgedec.decoding.acceptance import (
     GumbelCoupling,
     Residual,
@@ -21,7 +22,6 @@ from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 from edgedec.testing import FakeModel
-from edgedec.verify.distribution import DrawsAgain
 
 VOCAB = 4
 Floats = npt.NDArray[np.float64]

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.certificate.distribution import Wary, bushy
+from benchmarks.certificate.enumerable import SUSPICIOUS, Setting, expected, observed, p_value
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, filters
 from edgedec.decoding.tree import FloatArray
-from edgedec.verify.distribution import Wary, bushy
-from edgedec.verify.enumerable import SUSPICIOUS, Setting, expected, observed, p_value
 
 pytestmark = pytest.mark.statistical
 

@@ -7,14 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
-from edgedec.decoding.drafting.base import Drafter, DraftLimits, GoOn, RoundFeedback
-from edgedec.decoding.randomness import Streams
-from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.translation import Translation
-from edgedec.decoding.tree import Draft
-from edgedec.verify.distribution import bushy
-from edgedec.verify.enumerable import (
+from benchmarks.certificate.distribution import bushy
+from benchmarks.certificate.enumerable import (
     DRAFT,
     SUSPICIOUS,
     Setting,
@@ -22,6 +16,12 @@ from edgedec.verify.enumerable import (
     observed,
     p_value,
 )
+from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
+from edgedec.decoding.drafting.base import Drafter, DraftLimits, GoOn, RoundFeedback
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.translation import Translation
+from edgedec.decoding.tree import Draft
 
 pytestmark = pytest.mark.statistical
 

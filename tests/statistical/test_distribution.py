@@ -7,11 +7,23 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from benchmarks.certificate.distribution import FLAGGED, HONEST
+from benchmarks.certificate.enumerable import (
+    HORIZON,
+    PROMPT,
+    RUNS,
+    SUSPICIOUS,
+    TARGET,
+    VOCAB,
+    Setting,
+    expected,
+    observed,
+    p_value,
+)
 from edgedec.decoding.acceptance import (
     BigLittle,
     Residual,
     SpeculativeSampling,
-    Typical,
     Verdict,
 )
 from edgedec.decoding.drafting.base import (
@@ -24,19 +36,6 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
-from edgedec.verify.distribution import FLAGGED, HONEST
-from edgedec.verify.enumerable import (
-    HORIZON,
-    PROMPT,
-    RUNS,
-    SUSPICIOUS,
-    TARGET,
-    VOCAB,
-    Setting,
-    expected,
-    observed,
-    p_value,
-)
 
 pytestmark = pytest.mark.statistical
 
@@ -140,7 +139,6 @@ def test_the_lossy_rules_say_so() -> None:
     for name, setting in {**HONEST, **TWINS}.items():
         if name in HONEST:
             assert setting.rule.lossless
-    assert not Typical.lossless
     assert not BigLittle.lossless
 
 

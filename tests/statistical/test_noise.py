@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks.certificate.enumerable import SUSPICIOUS, p_value
 from edgedec.decoding.randomness import Purpose, Streams
-from edgedec.verify.enumerable import SUSPICIOUS, p_value
 
 pytestmark = pytest.mark.statistical
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks.certificate.enumerable import SUSPICIOUS, p_value
 from edgedec.decoding.acceptance import (
     AcceptanceRule,
     GumbelCoupling,
@@ -20,7 +21,6 @@ from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import Draft, TokenTree
-from edgedec.verify.enumerable import SUSPICIOUS, p_value
 
 pytestmark = pytest.mark.statistical
 

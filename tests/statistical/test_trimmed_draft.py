@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from benchmarks.certificate import enumerable
+from benchmarks.certificate.enumerable import SUSPICIOUS, Setting, expected, observed, p_value
 from edgedec.decoding.acceptance import GumbelCoupling, SpeculativeSampling, Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Rows
 from edgedec.decoding.tree import Draft, FloatArray
-from edgedec.verify import enumerable
-from edgedec.verify.enumerable import SUSPICIOUS, Setting, expected, observed, p_value
 
 pytestmark = pytest.mark.statistical
 LEFT_OUT = (0, 3)

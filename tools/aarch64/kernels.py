@@ -47,7 +47,7 @@ def record() -> Iterator[dict[str, Any]]:
         CountError: the emulated program failed.
 
     """
-    from edgedec.compare.records import resuming
+    from benchmarks.records import resuming
 
     text = json.dumps(_text())
     with resuming(RECORDS, NAME, {"tokens": _TOKENS}) as (recorder, found):

@@ -25,13 +25,15 @@ if TYPE_CHECKING:  # the command line lists names without importing numpy
 
 # The drafter that drafts nothing: plain decoding.
 PLAIN = "none"
-# Size of a draft model's context window in tokens until measurements favour another, and the
-# largest one that is tried automatically.
-DRAFT_CONTEXT, LARGEST_WINDOW = 512, 2048
+# Size of a draft model's context window in tokens, unless another is asked for: the best or next to
+# it on both pairs that were measured (docs/measurements/draft_context.jsonl).
+DRAFT_CONTEXT = 256
 # The drafter that ``auto`` stands for where the target has a head.
 HEADED = "headed"
 # The name for the most suitable drafter, see ``default``.
 AUTO = "auto"
+# Drafters of former releases, and what to do without them.
+_REMOVED = {"head_tree": "its trees were slower than the head's chains: use head or headed"}
 
 
 class _Module(Protocol):
@@ -65,6 +67,13 @@ def names() -> list[str]:
 def known(name: str) -> bool:
     """Return whether a drafter of this name exists; searches packages only if necessary."""
     return name in built_in() or (name != AUTO and name in added())
+
+
+def no_drafter(name: str, expected: str = "") -> str:
+    """Return the line that says that a name is no drafter's, and what to use."""
+    if why := _REMOVED.get(name.replace("-", "_")):
+        return f"drafter {name!r} was removed, since {why}"
+    return f"no drafter {name!r}: {expected or 'expected one of ' + ', '.join(names())}"
 
 
 def problems() -> list[str]:
@@ -137,7 +146,7 @@ def create(name: str, parts: DrafterParts) -> Drafter:
 
     """
     if not known(name):
-        raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
+        raise InputError(no_drafter(name))
     build = _module(name).build
     if name in built_in():
         return build(parts)
@@ -180,7 +189,6 @@ __all__ = [
     "AUTO",
     "DRAFT_CONTEXT",
     "HEADED",
-    "LARGEST_WINDOW",
     "PLAIN",
     "added",
     "before_model",
@@ -191,6 +199,7 @@ __all__ = [
     "info",
     "known",
     "names",
+    "no_drafter",
     "planned",
     "problems",
     "usable",

@@ -17,11 +17,6 @@ from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 class Context(Protocol):
     """A model that is kept in step with the text, and scores the nodes of one tree a round."""
 
-    @property
-    def window(self) -> int:
-        """Size of a draft model's context window, in tokens; 0 for a head."""
-        ...
-
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         """Follow another request; the prefix shared with the last one stays cached."""
         ...

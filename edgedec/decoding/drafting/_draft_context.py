@@ -8,7 +8,6 @@ from typing import BinaryIO
 from edgedec.decoding import drafting, snapshot
 from edgedec.decoding.drafting._context import Scores
 from edgedec.decoding.drafting._translated import translated
-from edgedec.decoding.drafting._window_choice import SCORED, Window, WindowChoice, try_out
 from edgedec.decoding.drafting.base import DrafterParts, DrafterState
 from edgedec.decoding.prefill import go_back, shared_length
 from edgedec.decoding.randomness import Purpose
@@ -22,12 +21,63 @@ from edgedec.errors import InputError
 _RIDE_ALONG = 8
 # Saved sessions name the window so.
 _SAVED_AS = "view"
+# First tokens that every window keeps: they are attention sinks (2309.17453, section 3.1).
+ATTENTION_SINKS = 4
+# A session that holds fewer tokens is too small to leave any out.
+_LEAST = 32
 
 
 def no_model(name: str) -> InputError:
     """Return the error for a drafter that was built without the draft model it needs."""
     other = drafting.default(with_model=False)
     return InputError(f"drafter {name!r} needs a draft model: give one, or use {other!r}")
+
+
+class Window:
+    """The first and the last tokens of a text that exceeds the window (StreamingLLM, 2309.17453).
+
+    The window grows until it is full; then its older half is dropped and the rest computed again,
+    since positions count within it. That prefills one token for each token of text, in large
+    chunks, and costs far less than the draft passes. The target sees the whole text, so only the
+    acceptance rate can suffer.
+
+    Args:
+        size: most tokens seen, at most what the draft's session holds.
+
+    Attributes:
+        size: as given.
+        left_out: tokens of the text that are not seen, after the first ones.
+
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.left_out = 0
+
+    def of(self, text: Sequence[int]) -> Sequence[int]:
+        """Return the part of a text that is seen."""
+        if not self.left_out:
+            return text
+        return [*text[:ATTENTION_SINKS], *text[ATTENTION_SINKS + self.left_out :]]
+
+    def length(self, text: Sequence[int]) -> int:
+        """Return the number of tokens that are seen."""
+        return len(text) - self.left_out
+
+    def goes_on(self, text: Sequence[int]) -> bool:
+        """Return whether a text, perhaps another one, is longer than what is left out."""
+        return len(text) > ATTENTION_SINKS + self.left_out
+
+    def slide(self, text: Sequence[int]) -> int | None:
+        """Leave out more of the text; return how many first tokens stay computed.
+
+        None if the window is too small for that, or nothing was left out and nothing is.
+        """
+        if self.size < _LEAST:
+            return None
+        before = self.left_out
+        self.left_out = max(0, len(text) - ATTENTION_SINKS - self.size // 2)
+        return ATTENTION_SINKS if before or self.left_out else None
 
 
 class DraftContext:
@@ -49,13 +99,7 @@ class DraftContext:
         self._sampler: Sampler | None = None
         self._held: list[int] = []
         self._window = Window(self._session.capacity)
-        self._clock, self._prefill_at_once = parts.clock, parts.prefill_at_once
-        self._choice: WindowChoice | None = None
-        if parts.choose_window:
-            self._choice = WindowChoice(self._session.capacity)
-            self._window.size = self._choice.size
-        # Seconds of this round's passes, and when the last one ended.
-        self._passes_s = self._drafted_at = 0.0
+        self._prefill_at_once = parts.prefill_at_once
         # State of the round: the caller's tree, the session's own (with the missing tokens above
         # it), how many those are, nodes pending in the session, and the last pass's scores.
         self._tree: TokenTree | None = None
@@ -67,8 +111,6 @@ class DraftContext:
         """Follow another request; the prefix shared with the last one stays cached."""
         self._sampler = sampler
         self._drop()
-        if self._choice is not None:
-            self._choice.begin()
         shared = shared_length(self._held, self._window.of(prompt[:-1]))
         if self._window.left_out and (shared < len(self._held) or not self._window.goes_on(prompt)):
             self._window.left_out = 0
@@ -80,52 +122,19 @@ class DraftContext:
         seen = self._window.length(self._history())
         return min(self._window.size - seen + 1, self._widest)
 
-    @property
-    def window(self) -> int:
-        """Size of the draft model's context window, in tokens."""
-        return self._window.size
-
     def make_room(self, nodes: int) -> int:
         """Return ``room()``; if that is less than ``nodes``, slide the context window first.
 
-        Sliding ends an open round; the tokens that the session then lacks count as ``behind``. This
-        may also compare two window sizes and change to the better one.
+        Sliding ends an open round; the tokens that the session then lacks count as ``behind``.
         """
-        choice = self._choice
-        if choice is not None and not self.behind():
-            other = choice.due(len(self._history()))
-            if other is not None:
-                self._compare(choice, other)
         room = self.room()
         if room >= min(nodes, self._window.size // 4):
             return room
         self._drop()
-        self._keep_first(self._window.slide(self._history()))
-        return self.room()
-
-    def _compare(self, choice: WindowChoice, other: int) -> None:
-        """Score the end of the text with the present window and another; keep the better one."""
-        self._drop()
-        window, history, began = self._window, self._history(), self._clock()
-        before = window.size, window.left_out
-        if window.left_out and window.length(history) < window.size // 2 + SCORED:
-            self._keep_first(window.show(history, window.size // 2 + SCORED))
-        self._rollback(max(0, min(len(self._held), window.length(history) - 1 - SCORED)))
-        present = try_out(self._session, self._widest, self._held, self._text(), self._clock)
-        window.size = other
-        self._keep_first(window.show(history, other // 2 + SCORED))
-        tried = try_out(self._session, self._widest, self._held, self._text(), self._clock)
-        if not choice.prefers(other, present, tried):
-            window.size, left_out = before
-            self._keep_first(
-                window.slide(history) if left_out else window.show(history, len(history))
-            )
-            self._prefill(self._text()[len(self._held) : -1])
-        choice.paid(other, self._clock() - began)
-
-    def _keep_first(self, kept: int | None) -> None:
+        kept = self._window.slide(self._history())
         if kept is not None:
             self._rollback(min(kept, len(self._held)))
+        return self.room()
 
     def behind(self) -> int:
         """Return how many tokens to prefill before the next pass; 0 if it can include them."""
@@ -169,9 +178,6 @@ class DraftContext:
         """Commit the computed nodes of an accepted path; drop the others."""
         if tree is not self._tree or not self._pending:
             return
-        if self._choice is not None:
-            outside_s = self._clock() - self._drafted_at
-            self._choice.round(self._passes, self._passes_s, outside_s)
         lag, pending = self._lag, self._pending
         nodes = [*range(lag), *(node + lag for node in path if node + lag < pending)]
         tokens = self._own.tokens_on(nodes)
@@ -232,7 +238,6 @@ class DraftContext:
         self._own = TokenTree(0)
         self._scores = None
         self._lag = self._pending = self._passes = 0
-        self._passes_s = 0.0
 
     def _drop(self) -> None:
         """End an open round, even one that an exception left unfinished."""
@@ -270,10 +275,7 @@ class DraftContext:
             own = TokenTree.chain([*own.tokens, *masks])
         sampler = self._sampler
         assert sampler is not None
-        began = self._clock()
         scored = self._session.forward(own, start, sampler.want)
-        self._drafted_at = self._clock()
-        self._passes_s += self._drafted_at - began
         # Masks are never kept: as far as the text goes, they were not computed.
         self._pending = len(own.tokens) - len(masks)
         self._passes += 1

@@ -36,9 +36,6 @@ class HeadContext:
     the states of the pairs after them, as far as the target has computed them.
     """
 
-    # A head has no context window of its own.
-    window = 0
-
     def __init__(self, parts: DrafterParts, name: str) -> None:
         if parts.head is None or parts.head_session is None:
             raise InputError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.acceptance import Verdict
@@ -266,12 +265,9 @@ class DrafterParts:
             session of it, which the drafter owns from then on.
         mask: the token that a draft model reads for one not known yet; None if it cannot.
         rivals: the drafters that are tried next, if this one is part of a composite.
-        choose_window: choose the size of the draft model's context window by measuring; otherwise
-            it is the session's capacity.
         prefill_at_once: tokens of a long context that the draft model prefills in a round. Until it
             has caught up, rounds decode without a draft: neither the first token nor a cancelled
             request waits for a second model's prefill.
-        clock: returns seconds.
 
     """
 
@@ -284,9 +280,7 @@ class DrafterParts:
     head_session: HeadSession | None = None
     mask: int | None = None
     rivals: Sequence[str] = ()
-    choose_window: bool = False
     prefill_at_once: int = PREFILL_AT_ONCE
-    clock: Callable[[], float] = perf_counter
 
     @property
     def by_text(self) -> bool:

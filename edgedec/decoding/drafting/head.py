@@ -8,26 +8,11 @@ from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.session import Session
 from edgedec.decoding.tree import FloatArray
 
-__all__ = ["FollowsStates", "HeadDrafter", "state_bytes"]
+__all__ = ["HeadDrafter", "state_bytes"]
 
 
-class FollowsStates:
-    """The part of a head's drafter that reads the target's states: ``ReadsStates``."""
-
-    reads_states = True
-    _head: HeadContext
-
-    def attach(self, target: Session) -> None:
-        """See ``ReadsStates``."""
-        self._head.attach(target)
-
-    def read(self, position: int, states: FloatArray) -> None:
-        """See ``ReadsStates``."""
-        self._head.read(position, states)
-
-
-class HeadDrafter(FollowsStates, ModelDrafter):
-    """Draws tokens one by one from a head, as from a draft model.
+class HeadDrafter(ModelDrafter):
+    """Draws tokens one by one from a head, as from a draft model; reads states (``ReadsStates``).
 
     Args:
         parts: with a head and a session of it.
@@ -38,10 +23,19 @@ class HeadDrafter(FollowsStates, ModelDrafter):
     """
 
     name = "head"
+    reads_states = True
 
     def __init__(self, parts: DrafterParts) -> None:
         self._head = HeadContext(parts, self.name)
         super().__init__(parts, self._head)
+
+    def attach(self, target: Session) -> None:
+        """See ``ReadsStates``."""
+        self._head.attach(target)
+
+    def read(self, position: int, states: FloatArray) -> None:
+        """See ``ReadsStates``."""
+        self._head.read(position, states)
 
 
 INFO = DrafterInfo(needs_head=True)

@@ -76,7 +76,7 @@ class ModelDrafter:
             if not streams.coupled:
                 q[leaf] = rows.probs(leaf)
             leaf = tree.add(rows.draw(leaf), leaf)
-        draft.passes, draft.window = context.passes(tree), context.window
+        draft.passes = context.passes(tree)
         return draft
 
     def _masks(self, length: int) -> Sequence[int]:

@@ -127,7 +127,7 @@ class TreeDrafter(ModelDrafter):
             slots = _Slots(self, tree, layer, None if streams.coupled else q)
             slots.forks = nodes if self._branches is None else self._branches - tree.leaves
             layer = slots.fill(depth, nodes, threshold, go_on)
-        draft.passes, draft.window = self._context.passes(tree), self._context.window
+        draft.passes = self._context.passes(tree)
         return draft
 
     def _caught_up(self, go_on: GoOn) -> bool:

@@ -23,7 +23,6 @@ class RoundRecord(NamedTuple):
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
         tokens: those emitted.
         forced: of them, tokens after the rule's that a constraint determined.
-        window: see ``Draft``.
 
     """
 
@@ -39,7 +38,6 @@ class RoundRecord(NamedTuple):
     path: Sequence[int] = ()
     tokens: Sequence[int] = ()
     forced: int = 0
-    window: int = 0
 
 
 class DraftPolicy(Protocol):

@@ -16,7 +16,6 @@ const DRAFTERS = {
   recycle: "Tokens that the target found likely before are proposed again",
   text: "Tokens that followed the same words earlier in the text, or that the target found likely before, are proposed again",
   head: "A head that reads the target's states proposes tokens",
-  head_tree: "A head that reads the target's states proposes a tree of tokens",
   headed: "A head that reads the target's states proposes tokens, or what followed the same words earlier in the text",
 };
 

@@ -18,7 +18,6 @@ from edgedec.decoding.acceptance import (
     Residual,
     SampleAndMatch,
     SpeculativeSampling,
-    Typical,
 )
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
@@ -101,13 +100,6 @@ class TestGreedy:
         logits = [onehot(t) for t in (2, 6, 4, 6, 7, 6)]
         assert accept(SpeculativeSampling(), draft, logits) == ([0, 2, 4], 7)
 
-    def test_typical_acceptance_is_exact_there(self) -> None:
-        draft = Draft(TokenTree.chain([0, 1, 2]))
-        logits = [log([0.3, 0.4, 0.3]), log([0.3, 0.3, 0.4]), onehot(5)]
-        assert accept(Typical(), draft, logits) == ([0, 1, 2], 5)
-        logits[1] = log([0.4, 0.3, 0.3])
-        assert accept(Typical(), draft, logits) == ([0, 1], 0)
-
 
 class TestVisits:
     def test_rows_off_the_path_are_never_looked_at(self) -> None:
@@ -181,29 +173,6 @@ class TestResidual:
 
 
 class TestThresholds:
-    def test_typical(self) -> None:
-        """H(0.5, 0.3, 0.15, 0.05) = 1.14: enough is min(0.09, 0.3 * 0.32) = 0.09."""
-        row = log([0.5, 0.3, 0.15, 0.05])
-        for token, accepted in [(0, True), (2, True), (3, False)]:
-            draft = Draft(TokenTree.chain([0, token]))
-            path, _ = accept(Typical(), draft, [row, row], SAMPLED)
-            assert (len(path) == 2) == accepted
-
-    def test_typical_where_the_row_is_sharp(self) -> None:
-        """H(0.85, 0.12, 0.03) = 0.50: enough is the paper's 0.09, less than 0.3 * 0.61 = 0.18."""
-        row = log([0.85, 0.12, 0.03])
-        for token, accepted in [(1, True), (2, False)]:
-            draft = Draft(TokenTree.chain([0, token]))
-            path, _ = accept(Typical(), draft, [row, row], SAMPLED)
-            assert (len(path) == 2) == accepted
-
-    def test_typical_in_a_flat_row(self) -> None:
-        """H = log 6: enough is 0.3 / 6 = 0.05, less than epsilon."""
-        row = log([1 / 6] * 6)
-        draft = Draft(TokenTree.chain([0, 3]))
-        assert accept(Typical(epsilon=0.5), draft, [row, row], SAMPLED)[0] == [0, 1]
-        assert accept(Typical(epsilon=0.5, delta=1.1), draft, [row, row], SAMPLED)[0] == [0]
-
     def test_bild(self) -> None:
         row = log([0.5, 0.3, 0.15, 0.05])
         for threshold, token, accepted in [(2, 2, True), (2, 3, False), (5, 3, True)]:
@@ -219,8 +188,7 @@ class TestThresholds:
         path, _ = accept(BigLittle(5), Draft(branching()), logits)
         assert path == [0, 1, 3], "0.2 * 0.2 is more than 0.3 * 0.06"
 
-    @pytest.mark.parametrize("rule", [BigLittle(5), Typical(epsilon=0.01)], ids=["bild", "typical"])
-    def test_the_likeliest_of_equally_long_paths_wins_wherever_it_stands(self, rule: Any) -> None:
+    def test_the_likeliest_of_equally_long_paths_wins_wherever_it_stands(self) -> None:
         # Paths over 1 and 3, 2 and 4, 2 and 5; each row makes another one the likeliest.
         for chances, likeliest in (
             ([0.05, 0.4, 0.1, 0.25, 0.1, 0.1], [0, 1, 3]),
@@ -231,12 +199,11 @@ class TestThresholds:
             ([0.05, 0.3, 0.2, 0.05, 0.1, 0.3], [0, 2, 5]),
         ):
             logits = [log(chances)] * 6
-            assert accept(rule, Draft(branching()), logits, SAMPLED)[0] == likeliest
+            assert accept(BigLittle(5), Draft(branching()), logits, SAMPLED)[0] == likeliest
 
-    @pytest.mark.parametrize("rule", [BigLittle(5), Typical(epsilon=0.01)], ids=["bild", "typical"])
-    def test_of_equally_likely_paths_the_first_wins(self, rule: Any) -> None:
+    def test_of_equally_likely_paths_the_first_wins(self) -> None:
         logits = [log([0.05, 0.2, 0.2, 0.2, 0.2, 0.15])] * 6
-        assert accept(rule, Draft(branching()), logits, SAMPLED)[0] == [0, 1, 3]
+        assert accept(BigLittle(5), Draft(branching()), logits, SAMPLED)[0] == [0, 1, 3]
 
 
 class TestRegistry:
@@ -248,7 +215,7 @@ class TestRegistry:
         assert isinstance(acceptance.rule(), GumbelCoupling)
 
     def test_lossy_rules_say_so(self) -> None:
-        assert {name for name, kind in RULES.items() if not kind.lossless} == {"typical", "bild"}
+        assert {name for name, kind in RULES.items() if not kind.lossless} == {"bild"}
 
     def test_an_unknown_name_is_one_clear_line(self) -> None:
         with pytest.raises(InputError, match=r"^no acceptance rule 'best': expected coupling, "):

@@ -43,7 +43,7 @@ FAILS = ECHO.replace(
     'name = "echo"', 'name = "echo"\n\n        def propose(self, *_):\n            return 1 / 0'
 )
 BUILT_IN = (
-    "adaptive", "head", "head_tree", "headed", "hybrid", "lookup", "model", "none", "parallel",
+    "adaptive", "head", "headed", "hybrid", "lookup", "model", "none", "parallel",
     "recycle", "strings", "text", "tree",
 )  # fmt: skip
 PROMPT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):"
@@ -73,7 +73,7 @@ def call(*arguments: object) -> click.testing.Result:
 
 def test_it_is_listed_and_not_imported_for_that(echo: None) -> None:
     assert drafting.names() == sorted((*BUILT_IN, "echo"))
-    assert "auto, adaptive, echo, head, head_tree, headed, hybrid" in " ".join(
+    assert "auto, adaptive, echo, head, headed, hybrid" in " ".join(
         call("generate", "--help").stdout.split()
     )
     assert "did you mean echo?" in call("generate", "demo", "a", "--drafter", "ecko").stderr

@@ -162,7 +162,6 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
     assert drafting.names() == [
         "adaptive",
         "head",
-        "head_tree",
         "headed",
         "hybrid",
         "lookup",
@@ -174,9 +173,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         "text",
         "tree",
     ]
-    with pytest.raises(
-        drafting.InputError, match="adaptive, head, head_tree, headed, hybrid, lookup"
-    ):
+    with pytest.raises(drafting.InputError, match="adaptive, head, headed, hybrid, lookup"):
         drafting.create("psychic", DrafterParts(4))
     with pytest.raises(drafting.InputError):
         drafting.create("base", DrafterParts(4))
@@ -195,7 +192,6 @@ def test_what_drafters_say_about_themselves_fits_together() -> None:
         "lookup",
         "recycle",
         "head",
-        "head_tree",
         "model",
         "tree",
         "headed",

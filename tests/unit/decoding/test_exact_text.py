@@ -15,6 +15,7 @@ import pytest
 import tiny_bundles
 from tiny_models import tiny_checkpoint
 
+from benchmarks.certificate.ways import alike_for_all
 from edgedec.decoding.acceptance import RULES
 from edgedec.errors import InputError, MemoryBudgetError
 from edgedec.export import ExportOptions, export_bundle
@@ -27,7 +28,6 @@ from edgedec.records.place import Place
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING
 from edgedec.verify.same_texts import plainly
-from edgedec.verify.ways import alike_for_all
 
 DEMO = Path(heldout.__file__).parent
 DRAFTERS = ("auto", "model", "lookup", "recycle", "text", "adaptive")

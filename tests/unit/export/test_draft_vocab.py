@@ -16,8 +16,7 @@ from edgedec.bundle import Bundle
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, InputError
-from edgedec.export import ExportOptions, export_bundle
-from edgedec.export import draft_vocab_weighing as weighing
+from edgedec.export import ExportOptions, draft_vocab, export_bundle
 from edgedec.export.options import FULL, parse_draft_vocab
 from edgedec.runtimes.onnx.model import OnnxModel
 
@@ -122,8 +121,12 @@ def test_what_it_is_not_for(tmp_path: Path) -> None:
     for given in ("", "0", "-1", "many", "1.5"):
         with pytest.raises(InputError, match="expected a number of tokens"):
             parse_draft_vocab(given)
-    assert [parse_draft_vocab(given) for given in ("auto", "full", "512", 512)] == [
-        "auto", "full", 512, 512,
+    with pytest.raises(
+        InputError, match="auto was removed: leave it out, or give a number or full"
+    ):
+        parse_draft_vocab("auto")
+    assert [parse_draft_vocab(given) for given in (None, "full", "512", 512)] == [
+        None, "full", 512, 512,
     ]  # fmt: skip
 
 
@@ -141,54 +144,26 @@ def test_a_manifest_that_says_something_else_is_refused(trimmed: Path, tmp_path:
 # -- how many ----------------------------------------------------------------------------------
 
 
-def test_the_speed_is_that_of_the_best_length() -> None:
-    target_s = {1 + length: 1.0 for length in range(1, 9)}
-    # Free drafts that are half right: the longest draft is best, 1 + 1/2 + ... + 1/256.
-    chances = np.full(100, 0.5)
-    assert weighing.speed(chances, target_s, 0.0) == pytest.approx(2 - 2**-8)
-    # Where a draft costs as much as the target, one token is: 1.5 tokens in two seconds.
-    assert weighing.speed(chances, target_s, 1.0) == pytest.approx(0.75)
-    # A chance that is never the second in a row makes the second token worthless.
-    alternating = np.array([1.0, 0.0] * 50)
-    assert weighing.speed(alternating, target_s, 0.0) == pytest.approx(1.5, rel=0.02)
-
-
-def test_the_most_tokens_of_the_nearly_fastest_are_kept() -> None:
-    assert weighing.best({0: 1.0, 1024: 1.2, 2048: 1.199, 4096: 1.1}) == (2048, 1.199)
-    assert weighing.best({0: 1.0, 1024: 0.8, 2048: 1.005}) == (0, 1.005)
-    assert weighing.candidates(300, 4096) == [1024, 1536, 2048, 3072]
-    assert weighing.candidates(1200, 2300) == [1536]
-    assert weighing.candidates(300, 1200) == []
-
-
-def test_times_that_contradict_each_other_show_no_gain() -> None:
-    """Less work takes no longer: a narrow pass that did was disturbed."""
-    found = weighing.undisturbed({0: 3.0, 4096: 4.0, 1024: 5.0}, [0, 4096, 1024])
-    assert found == {0: 3.0, 4096: 3.0, 1024: 3.0}
-    assert weighing.undisturbed({2: 1.0, 4: 2.0}, [4, 2]) == {2: 1.0, 4: 2.0}
-
-
-def test_auto_weighs_a_large_head_and_says_what_it_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("large", "kept"), [(1 / 3, 3072), (0.9, None)])
+def test_a_large_head_is_trimmed_where_the_target_wrote(
+    large: float, kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weighing, "LEAST_NUMBERS", 0)
-    monkeypatch.setattr(weighing, "_TURNS", 2)
-    options = ExportOptions(
-        MODELS / "target", tmp_path / "b", MODELS / "draft", weights="int4", parity=False
-    )
+    """The demo's is half of its draft, and too small to be worth it."""
+    monkeypatch.setattr(draft_vocab, "_LEAST_NUMBERS", 0)
+    monkeypatch.setattr(draft_vocab, "_LARGE", large)
+    options = dataclasses.replace(
+        OPTIONS, out=tmp_path / "b", weights="int4", calibration="self", parity=False,
+        draft_vocab=None,
+    )  # fmt: skip
     _, draft = export_bundle(options).models
-    said = " ".join(draft.notes)
-    assert "by what was measured here" in said
-    assert ("drafts all of its 4096 tokens" in said) == (draft.draft_vocab is None)
+    assert draft.draft_vocab == kept
+    said = [note for note in draft.notes if "of what the target wrote" in note]
+    assert len(said) == (kept is not None)
 
 
-def test_the_chances_are_the_overlap_of_both_distributions() -> None:
-    target = OnnxModel.load(MODELS / "bundle" / "target", threads=1, batch_invariant=False)
-    text = [5, 300, 1200, 77]
-    order = list(range(ALL))
-    found = weighing.chances_on(target, target, text, order, [ALL // 2])
-    target.close()
-    # A model always agrees with itself, and less with a half of itself.
-    np.testing.assert_allclose(found[0], 1.0, rtol=1e-5)
-    assert (found[ALL // 2] < 1).all()
-    assert (found[ALL // 2] > 0).all()
+def test_a_small_head_keeps_all(tmp_path: Path) -> None:
+    options = dataclasses.replace(
+        OPTIONS, out=tmp_path / "b", weights="int4", calibration="self", parity=False,
+        draft_vocab=None,
+    )  # fmt: skip
+    assert export_bundle(options).models[1].draft_vocab is None

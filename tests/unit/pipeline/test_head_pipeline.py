@@ -17,7 +17,7 @@ import pytest
 
 from edgedec import Pipeline
 from edgedec.decoding.drafting._head_context import HeadContext
-from edgedec.decoding.drafting.head import FollowsStates, HeadDrafter
+from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, InputError, StateError
@@ -38,18 +38,6 @@ def headed() -> Iterator[Pipeline]:
         yield pipeline
 
 
-@pytest.fixture
-def branching() -> Iterator[Pipeline]:
-    with Pipeline.open(demo_head.bundle(), drafter="head_tree", draft_length=12) as pipeline:
-        yield pipeline
-
-
-@pytest.fixture(params=["headed", "branching"])
-def either(request: pytest.FixtureRequest) -> Pipeline:
-    found: Pipeline = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,14 +49,14 @@ def either(request: pytest.FixtureRequest) -> Pipeline:
     ],
     ids=["greedy", "sampled", "penalties", "grammar", "stop"],
 )
-def test_texts_one_after_the_other(plain: Pipeline, either: Pipeline, options: Any) -> None:
+def test_texts_one_after_the_other(plain: Pipeline, headed: Pipeline, options: Any) -> None:
     """The second goes on where the first ended, the third shares a prefix with it."""
     texts = [PROMPTS[0], None, PROMPTS[0] + "\n    with", PROMPTS[1], PROMPTS[0]]
     before = ""
     for prompt in texts:
         given = before if prompt is None else prompt
         expected = plain.generate(given, max_new_tokens=40, **options)
-        result = either.generate(given, max_new_tokens=40, **options)
+        result = headed.generate(given, max_new_tokens=40, **options)
         assert result.token_ids == expected.token_ids
         before = given + result.text
 
@@ -96,20 +84,20 @@ def test_it_takes_fewer_passes(plain: Pipeline, headed: Pipeline) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_the_head_holds_is_what_it_would_read_from_nothing(
-    either: Pipeline, seed: int
+    headed: Pipeline, seed: int
 ) -> None:
     """After texts of random lengths, drafted and not, and prompts that share a part."""
     rng = np.random.default_rng(seed)
-    text = list(either.tokenizer.encode(PROMPTS[0]))
+    text = list(headed.tokenizer.encode(PROMPTS[0]))
     for _ in range(6):
         cut = int(rng.integers(2, len(text) + 1))
         count, length = int(rng.integers(2, 24)), int(rng.integers(0, 5))
         options = {"temperature": 0.9, "seed": int(rng.integers(99)), "ignore_eos": True}
         text = text[:cut]
-        text += either.generate(
+        text += headed.generate(
             text, max_new_tokens=count, draft_length=length, **options
         ).token_ids
-    check(either)
+    check(headed)
 
 
 def test_a_head_that_keeps_its_own_states_is_noticed(
@@ -139,7 +127,7 @@ def test_a_head_that_keeps_its_own_states_is_noticed(
 def check(pipeline: Pipeline) -> None:
     """Compare a row of the head with that of one that reads the whole text at once."""
     drafter = pipeline.engine.drafter
-    assert isinstance(drafter, FollowsStates)
+    assert isinstance(drafter, HeadDrafter)
     context = drafter._head
     tokens = list(pipeline.engine.last_tokens)
     held = context._first + len(context._held)
@@ -230,7 +218,7 @@ def changed(folder: Path, change: Callable[[Path, dict[str, Any]], None]) -> Pat
 
 
 def unlisted(folder: Path, manifest: dict[str, Any]) -> None:
-    """The fusion is there, and the manifest states neither its size nor its hash."""
+    """The fusion is there, and the manifest states nheaded its size nor its hash."""
     del manifest["files"][f"target/{FUSE_FILE}"]
     manifest["roles"]["head"]["variants"]["onnx"]["files"].remove(f"target/{FUSE_FILE}")
 

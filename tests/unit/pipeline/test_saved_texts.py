@@ -169,6 +169,19 @@ def test_another_drafter_takes_the_text_all_the_same(
     assert found.token_ids == expected.token_ids
 
 
+def test_a_smaller_context_window_takes_the_text_all_the_same(fresh: Open, tmp_path: Path) -> None:
+    """The draft reads it again: a session may hold more than its window does now."""
+    first = fresh(drafter="model", draft_context=None)
+    answer = first.generate(PROMPT, OPTIONS).token_ids
+    first.save(tmp_path / "text")
+    second = fresh(drafter="model", draft_context=40, draft_length=3)
+    second.restore(tmp_path / "text")
+    found = second.generate([*PROMPT, *answer, *MORE], OPTIONS)
+    assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
+    assert found.metrics.drafted_tokens > 0
+    assert found.token_ids == first.generate([*PROMPT, *answer, *MORE], OPTIONS).token_ids
+
+
 class TestBadFiles:
     @pytest.fixture
     def saved(self, fresh: Open, tmp_path: Path) -> bytes:

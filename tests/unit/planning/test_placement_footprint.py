@@ -64,7 +64,7 @@ def test_a_drafted_chain_by_hand():
         draft=10 * MB,
         sessions=0,
         target_kv=1004 * 8000,
-        draft_kv=512 * 2000,  # what a draft model holds of a longer text
+        draft_kv=256 * 2000,  # what a draft model holds of a longer text
         rows=3 * 4 * 1000,
         bias=4 * 4 * 1004,
         workspace=0,
@@ -99,8 +99,8 @@ def test_what_is_decided_each_round_counts_at_its_longest():
 
 
 def test_a_draft_with_a_shorter_context_keeps_no_more():
-    short = profile(PAIR.measured[0], replace(PAIR.measured[1], max_context=300))
-    assert footprint(short, Plan(PLACE, OTHER, "model", 3), 1000).draft_kv == 300 * 2000
+    short = profile(PAIR.measured[0], replace(PAIR.measured[1], max_context=200))
+    assert footprint(short, Plan(PLACE, OTHER, "model", 3), 1000).draft_kv == 200 * 2000
 
 
 def test_one_model_in_both_roles_is_loaded_once():
@@ -109,7 +109,7 @@ def test_one_model_in_both_roles_is_loaded_once():
     )
     found = footprint(same, Plan(PLACE, PLACE, "model", 3), 1000)
     assert found.draft == 0
-    assert found.draft_kv == 512 * 8000
+    assert found.draft_kv == 256 * 8000
     other = profile(same.measured[0], replace(same.measured[1], name="two"))
     assert footprint(other, Plan(PLACE, PLACE, "model", 3), 1000).draft == 50 * MB
 

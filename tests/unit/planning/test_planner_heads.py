@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.simulation import cards
+from benchmarks.simulation.elsewhere import Drafting, Sizes, profile_of
+from benchmarks.simulation.roofline import parse
 from edgedec.errors import PlanError
 from edgedec.memory.grant import with_spare
 from edgedec.planning.choose import decide
@@ -18,9 +21,6 @@ from edgedec.records.plan import Decision, Plan
 from edgedec.records.profile import Measured, Profile
 from edgedec.records.rounds import DrafterRounds, Drafts
 from edgedec.records.workload import Workload
-from edgedec.simulation import cards
-from edgedec.simulation.elsewhere import Drafting, Sizes, profile_of
-from edgedec.simulation.roofline import parse
 from tests.profiles import CPU, GPU, WORK, fastest, of, profile, target
 from tests.simulated import LENGTH, lookup, measured, rounds
 

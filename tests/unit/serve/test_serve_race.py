@@ -108,6 +108,6 @@ def test_the_plan_is_three_sentences(window: Browser, server: Server) -> None:
             "No plan is followed (none was made for these models here). To measure what is fastest"
             f" here: {said}"
         )
-    lossy = json.dumps({**plan, "drafter": "model", "lossless": False, "accept": "typical"})
+    lossy = json.dumps({**plan, "drafter": "model", "lossless": False, "accept": "bild"})
     first = page.run(f"import('/page/plan.js').then((plan) => plan.sentences({lossy}, '')[0])")
-    assert first.endswith("the rule typical may keep some that the target would not have written.")
+    assert first.endswith("the rule bild may keep some that the target would not have written.")

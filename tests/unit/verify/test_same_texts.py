@@ -19,10 +19,9 @@ from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 from edgedec.testing import FakeModel, FakeSession, TableConstraint
 from edgedec.verify import near_ties
-from edgedec.verify.cases import alike
 from edgedec.verify.near_ties import NearTies, rescore, width_changes
 from edgedec.verify.outcomes import DecodedRequest, FirstDifference, divergence, same
-from edgedec.verify.results import Verification, VerificationRow
+from edgedec.verify.results import Verification, VerificationRow, alike
 from edgedec.verify.same_texts import decode as verified
 from edgedec.verify.same_texts import verify
 
