@@ -36,14 +36,15 @@ if TYPE_CHECKING:
 class Adapter(Protocol):
     """The interface of a runtime's module.
 
-    It may have six more functions. ``problems() -> list[str]`` lists installed device packages
-    that do not load, one line each. ``admit(path, files)`` raises a BundleError if the main file of
-    an untrusted model is damaged, or names files outside ``files``. ``prepare(path) -> Prepared``
-    writes files that make a model load faster on this machine. ``quickest(path, options,
-    draft) -> str | None`` names the device that computes a target fastest with a draft model of
-    this format, or without one if ``draft`` is None, unless that is the default of ``load``.
-    ``load_head(path, files, options) -> HeadModel`` loads a head. ``remote_devices(rpc) ->
-    list[Device]`` asks other machines' servers, if there is an option ``rpc``.
+    It may have seven more functions. ``describe(path) -> list[str]`` says more of a model.
+    ``problems() -> list[str]`` lists installed device packages that do not load, one line each.
+    ``admit(path, files)`` raises a BundleError if the main file of an untrusted model is damaged,
+    or names files outside ``files``. ``prepare(path) -> Prepared`` writes files that make a model
+    load faster on this machine. ``quickest(path, options, draft) -> str | None`` names the device
+    that computes a target fastest with a draft model of this format, or without one if ``draft``
+    is None, unless that is the default of ``load``. ``load_head(path, files, options) ->
+    HeadModel`` loads a head. ``remote_devices(rpc) -> list[Device]`` asks other machines' servers,
+    if there is an option ``rpc``.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
@@ -187,6 +188,20 @@ def prepare(format: str, path: Path) -> Prepared | None:
     write = getattr(adapter(of_format(format).name), "prepare", None)
     found: Prepared | None = None if write is None else write(path)
     return found
+
+
+def describe(format: str, path: Path) -> list[str]:
+    """Return lines about a model for people; none if its runtime has nothing to add.
+
+    Raises:
+        BundleError: the model is damaged.
+
+    """
+    try:
+        lines = getattr(adapter(of_format(format).name), "describe", None)
+    except (InputError, RuntimeUnavailable):
+        return []
+    return [] if lines is None else list(lines(path))
 
 
 def remote_devices(rpc: str) -> list[Device]:

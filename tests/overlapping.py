@@ -17,8 +17,8 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Model, Pass, Session, Want
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import TokenTree
+from edgedec.hardware.clock import Clock, WallClock
 from edgedec.loading.engine import build_engine
-from edgedec.overlap.clock import Clock, WallClock
 from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan

@@ -24,9 +24,9 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.tree import FloatArray
+from edgedec.hardware.clock import WallClock
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.sources import Pair, Source
-from edgedec.overlap.clock import WallClock
 from edgedec.overlap.engine import LookaheadDrafter, OverlappedEngine
 from edgedec.overlap.lookahead import Lookahead
 from edgedec.testing import FakeModel

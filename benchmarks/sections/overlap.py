@@ -22,11 +22,11 @@ from edgedec.decoding import policy
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy import CostCurve
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.hardware.clock import WallClock
 from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import Models
-from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgedec._support.parts import part
 from edgedec.cli import _library, _options, _progress, _remote
 from edgedec.cli._library import MODEL
 
@@ -81,9 +82,9 @@ def command(
 
 
 def _placed(bundle: str) -> tuple[PlacedProgram, ...]:
-    from edgedec.doctor import coreml
-
-    return coreml.placed(coreml.programs_of(bundle))
+    coreml = part("edgedec.doctor.coreml", "what CoreML places where")
+    found: tuple[PlacedProgram, ...] = coreml.placed(coreml.programs_of(bundle))
+    return found
 
 
 def _print(found: Survey) -> None:

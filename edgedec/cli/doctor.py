@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from edgedec._support.parts import part
 from edgedec.cli import _options, _progress
 
 SAMPLE = ""
@@ -57,8 +58,8 @@ def _check_coreml(bundle: str, as_json: bool) -> None:
     """Check a bundle's CoreML programs, or the samples; exit with code 1 if a step fails."""
     from edgedec._support.fields import to_json
     from edgedec.cli import _output
-    from edgedec.doctor import coreml
 
+    coreml = part("edgedec.doctor.coreml", "--coreml")
     with _progress.progress("checking") as listen:
 
         def on_progress(what: str, done: int, total: int) -> None:

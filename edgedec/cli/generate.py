@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from edgedec._support.parts import part
 from edgedec.cli import _help, _library, _model, _options, _sampling, _values
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
@@ -202,9 +203,9 @@ def _run_all(
     bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any], ray: str | None
 ) -> None:
     """Continue all prompts of a file, here or on a cluster."""
-    from edgedec.cli import _batch, _cluster
-
     if ray is None or out is None:
+        from edgedec.cli import _batch
+
         _batch.run(bundle, prompts, out, chosen)
     else:
-        _cluster.run(bundle, prompts, out, chosen, ray)
+        part("edgedec.cli._cluster", "--ray").run(bundle, prompts, out, chosen, ray)

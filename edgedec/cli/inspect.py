@@ -146,6 +146,7 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
     from edgedec._support.fields import one_line
     from edgedec.bundle.chat import Chat
     from edgedec.cli._output import figures, size
+    from edgedec.runtimes import registry
 
     dims = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in role.dims.items())
     licence = f"licence {role.licence or 'unstated'}"
@@ -162,14 +163,8 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
         if variant.draft_vocab is not None:
             kind += f", drafts {variant.draft_vocab} tokens"
         rows.append(("", kind))
-        if variant.format == "coreml":
-            from edgedec.coreml.describe import describe as program
-
-            rows.extend(("", one_line(line)) for line in program(variant.path))
-        elif variant.format == "onnx-static":
-            from edgedec.runtimes.onnx_static.describe import describe as graphs
-
-            rows.extend(("", one_line(line)) for line in graphs(variant.path))
+        lines = registry.describe(variant.format, variant.path)
+        rows.extend(("", one_line(line)) for line in lines)
         raw = bundle.manifest["roles"][role.role]["variants"][variant.format]
         notes = raw.get("notes")
         for note in notes if isinstance(notes, list) else ():

@@ -15,6 +15,7 @@ import numpy as np
 
 from edgedec._support import installation
 from edgedec._support.fields import to_json
+from edgedec._support.parts import part
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.export.tensors import FloatArray, TensorReader
@@ -68,9 +69,9 @@ def _dynamic(spec: DecoderSpec, tensors: TensorReader, folder: Path) -> None:
 
 
 def _static(spec: DecoderSpec, tensors: TensorReader, folder: Path) -> None:
-    from edgedec.export.onnx_static import StaticOptions, write_graphs
-
-    write_graphs(spec, tensors, folder, StaticOptions("probe", weights="fp32", rows=(1, 8)))
+    static = part("edgedec.export.onnx_static", "a graph of static shape")
+    options = static.StaticOptions("probe", weights="fp32", rows=(1, 8))
+    static.write_graphs(spec, tensors, folder, options)
 
 
 _WRITERS: Mapping[str, Callable[[DecoderSpec, TensorReader, Path], None]] = {

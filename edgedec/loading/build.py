@@ -19,6 +19,7 @@ from edgedec.decoding.session import Model, Session
 from edgedec.decoding.session_abilities import HeadModel, HeadSession
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
+from edgedec.hardware.clock import WallClock
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
@@ -28,7 +29,6 @@ from edgedec.loading.sessions import Meter, open_sessions
 from edgedec.loading.sources import Pair, Source, find
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context
-from edgedec.overlap.clock import WallClock
 from edgedec.records.place import Place, remote_device
 from edgedec.records.plan import SEQUENTIAL, Plan
 from edgedec.runtimes import registry

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
+from edgedec._support.parts import part
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting.base import DrafterParts
@@ -13,10 +14,13 @@ from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost,
 from edgedec.decoding.policy.cost import WIDTHS
 from edgedec.decoding.session import Session
 from edgedec.errors import InputError
+from edgedec.hardware.clock import Clock, WallClock, cores_of
 from edgedec.hardware.pinning import PinnedEngine, pinned
-from edgedec.overlap.clock import Clock, WallClock
 from edgedec.records.place import Place
-from edgedec.records.plan import OVERLAPPED, Plan, check_schedule
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan, check_schedule
+
+# Modules that build the engines of other schedules, by name: each can be left out.
+_BUILDERS = {OVERLAPPED: "edgedec.overlap.schedule"}
 
 
 def build_engine(
@@ -49,9 +53,11 @@ def build_engine(
     _check_schedule(plan)
     policy = policy or _measured_policy(plan, target, parts.draft, clock)
     rule = rule or acceptance.rule()
-    if plan.schedule == OVERLAPPED:
-        return _overlapped(plan, target, parts, policy, rule, clock, on_failure)
-    cores = _cores(plan.target, clock)
+    if plan.schedule != SEQUENTIAL:
+        build = part(_BUILDERS[plan.schedule], f"the schedule {plan.schedule}").build
+        made: Engine = build(plan, target, parts, policy, rule, clock, on_failure)
+        return made
+    cores = cores_of(plan.target, clock)
     drafter = drafting.create(plan.drafter, parts)
     if cores is None:
         return Engine(target, drafter, policy, rule, clock.now)
@@ -79,7 +85,7 @@ def _measured_policy(
     """Return a plan's draft policy, after measuring the pass times that it needs."""
 
     def measured(session: Session, place: Place | None, widths: Sequence[int]) -> CostCurve:
-        with pinned(_cores(place, clock)):
+        with pinned(cores_of(place, clock)):
             return calibrate(session, widths, clock=clock.now)
 
     if plan.plain or plan.draft_length == 0:
@@ -92,33 +98,6 @@ def _measured_policy(
     return MeasuredCost(measured(target, plan.target, WIDTHS), draft_s)
 
 
-def _overlapped(
-    plan: Plan,
-    target: Session,
-    parts: DrafterParts,
-    policy: DraftPolicy,
-    rule: AcceptanceRule,
-    clock: Clock,
-    on_failure: Callable[[BaseException], object] | None,
-) -> Engine:
-    """Return an engine whose draft model has a thread of its own."""
-    from edgedec.decoding.drafting._failure import log_failure
-    from edgedec.overlap.engine import LookaheadDrafter, OverlappedEngine
-    from edgedec.overlap.lookahead import Lookahead
-
-    lookup = drafting.before_model(plan.drafter, parts)
-    ahead = LookaheadDrafter(
-        Lookahead(parts, clock, cores=_cores(plan.draft, clock)),
-        clock,
-        name=plan.drafter,
-        lookup=lookup,
-        on_failure=on_failure or log_failure,
-    )
-    cores = _cores(plan.target, clock)
-    apart = plan.draft is None or plan.target.apart_from(plan.draft)
-    return OverlappedEngine(target, ahead, policy, rule, clock, cores=cores, apart=apart)
-
-
 def _check_schedule(plan: Plan) -> None:
     check_schedule(plan.schedule)
     if plan.schedule == OVERLAPPED and not drafting.info(plan.drafter).overlaps:
@@ -127,8 +106,3 @@ def _check_schedule(plan: Plan) -> None:
             f"the drafter {plan.drafter} does not draft while the target verifies: expected"
             f" {' or '.join(able)}, or the sequential schedule"
         )
-
-
-def _cores(place: Place | None, clock: Clock) -> tuple[int, ...] | None:
-    """Return the cores that a thread stays on; None under a simulated clock."""
-    return place.cores if place is not None and isinstance(clock, WallClock) else None

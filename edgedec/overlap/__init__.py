@@ -4,5 +4,5 @@ With the Gumbel coupling any verified tree gives plain decoding's text, so overl
 when a draft is available. The loop stays the engine's (``engine``): its drafter returns what a
 second thread (``worker``, ``lookahead``) has drafted so far (``lookahead_tree``), and that thread
 keeps drafting below the nodes being verified during the target's pass.
-``edgedec.loading.engine`` puts the parts together.
+``schedule`` puts the parts together.
 """

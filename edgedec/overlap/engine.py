@@ -26,8 +26,8 @@ from edgedec.decoding.session import Session
 from edgedec.decoding.session_abilities import Phase, StreamedSession
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import InputError
+from edgedec.hardware.clock import Clock
 from edgedec.hardware.pinning import PinnedEngine
-from edgedec.overlap.clock import Clock
 from edgedec.overlap.contention import ContentionControl
 from edgedec.overlap.lookahead import Lookahead
 from edgedec.overlap.lookahead_node import LookaheadNode

@@ -13,8 +13,8 @@ from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.tree import RankCalibration
 from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError, Interrupted
+from edgedec.hardware.clock import Clock
 from edgedec.hardware.pinning import pinned
-from edgedec.overlap.clock import Clock
 from edgedec.overlap.lookahead_node import LookaheadNode
 from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree
 

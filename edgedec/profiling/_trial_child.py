@@ -22,9 +22,9 @@ from edgedec.decoding.session_abilities import HeadModel
 from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError, ProfileError
+from edgedec.hardware.clock import Clock, WallClock
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import Models, Source
-from edgedec.overlap.clock import Clock, WallClock
 from edgedec.profiling._trial_rounds import Recorded, averages, draft_token_s
 from edgedec.profiling.children import DRAFT, HEAD, TARGET
 from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, limit_s, results, whole

@@ -11,7 +11,7 @@ from edgedec.decoding.session import Model, OnChunk, Pass, Session, Want
 from edgedec.decoding.session_abilities import OnPhase, Phase
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
-from edgedec.overlap.clock import Clock, WallClock
+from edgedec.hardware.clock import Clock, WallClock
 
 # Seconds of a pass, from its rows and the tokens in the cache.
 Seconds = Callable[[int, int], float]

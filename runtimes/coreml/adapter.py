@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgedec.coreml.describe import describe
 from edgedec.coreml.package import check_listed as admit
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.coreml.devices import find_devices as devices
 from edgedec.runtimes.coreml.model import CoremlModel
 
-__all__ = ["admit", "devices", "load"]
+__all__ = ["admit", "describe", "devices", "load"]
 
 
 def load(path: Path, options: LoadOptions) -> CoremlModel:

@@ -24,7 +24,7 @@ from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError
-from edgedec.overlap.clock import WallClock
+from edgedec.hardware.clock import WallClock
 from edgedec.overlap.engine import LookaheadDrafter, OverlappedEngine
 from edgedec.overlap.lookahead import Lookahead
 from edgedec.testing import FakeModel, TableConstraint, decoding

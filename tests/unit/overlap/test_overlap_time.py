@@ -26,8 +26,8 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session
+from edgedec.hardware.clock import Clock
 from edgedec.loading.engine import build_engine
-from edgedec.overlap.clock import Clock
 from edgedec.overlap.engine import WaitLimit
 from edgedec.overlap.lookahead_node import LookaheadNode
 from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree

@@ -11,7 +11,7 @@ from running_threads import threads
 from waiting import LIMIT_S
 
 from edgedec.errors import Interrupted
-from edgedec.overlap.clock import Clock, Signal, WallClock
+from edgedec.hardware.clock import Clock, Signal, WallClock
 from edgedec.overlap.lookahead import Worker
 from tests.virtual_time import VirtualClock
 

@@ -9,7 +9,7 @@ from running_threads import threads
 from waiting import LIMIT_S
 
 from edgedec.errors import Interrupted, StateError
-from edgedec.overlap.clock import Clock, WallClock
+from edgedec.hardware.clock import Clock, WallClock
 from tests.virtual_time import VirtualClock
 
 

@@ -18,7 +18,7 @@ from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.session_base import SessionBase
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CheckpointError
-from edgedec.overlap.clock import WallClock
+from edgedec.hardware.clock import WallClock
 
 PROMPT = "def read_lines(path):"
 OPTIONS: dict[str, dict[str, Any]] = {

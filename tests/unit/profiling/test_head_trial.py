@@ -9,8 +9,8 @@ import pytest
 
 from edgedec import Pipeline
 from edgedec.decoding.drafting.head import HeadDrafter
+from edgedec.hardware.clock import WallClock
 from edgedec.loading.sources import Models
-from edgedec.overlap.clock import WallClock
 from edgedec.profiling import _child, _trial_child
 from edgedec.profiling.children import MeasurementJob
 from edgedec.profiling.places import Wanted, sites

@@ -10,8 +10,8 @@ from waiting import LIMIT_S
 
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import PlanError, ProfileError, RuntimeUnavailable
+from edgedec.hardware.clock import WallClock
 from edgedec.hardware.pinning import pinned
-from edgedec.overlap.clock import WallClock
 from edgedec.records.place import Place
 from edgedec.records.plan import Candidate, Decision, Plan, Prediction
 

@@ -12,6 +12,7 @@ from time import perf_counter, sleep
 from typing import Protocol
 
 from edgedec.hardware.pinning import pinned
+from edgedec.records.place import Place
 
 
 class Signal(Protocol):
@@ -86,3 +87,8 @@ class WallClock:
         thread = threading.Thread(target=body, name=name, daemon=True)
         thread.start()
         return thread
+
+
+def cores_of(place: Place | None, clock: Clock) -> tuple[int, ...] | None:
+    """Return the cores that a thread stays on; None under a simulated clock."""
+    return place.cores if place is not None and isinstance(clock, WallClock) else None
