@@ -102,7 +102,7 @@ def _overlapped(
     on_failure: Callable[[BaseException], object] | None,
 ) -> Engine:
     """Return an engine whose draft model has a thread of its own."""
-    from edgedec.decoding.drafting._failure import log_failure
+    from edgedec.decoding.engine import log_failure
     from edgedec.overlap.engine import LookaheadDrafter, OverlappedEngine
     from edgedec.overlap.lookahead import Lookahead
 
