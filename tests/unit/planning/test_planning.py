@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from edgedec._support.fields import to_json
 from edgedec.errors import InputError, MemoryBudgetError, PlanError, ProfileError
 from edgedec.loading.sources import Models
-from edgedec.planning import decisions, plan_files, running
+from edgedec.planning import decisions, plan_files
 from edgedec.planning.choose import decide
 from edgedec.planning.contenders import Ran
 from edgedec.profiling import run as profiling
@@ -151,6 +151,7 @@ def changed(path: str, value: object) -> str:
         ("{}", "expected a plan of version 3, found None"),
         (changed("schema", 1), "expected a plan of version 3, found 1"),
         (changed("chosen.plan.drafter", "magic"), "no drafter 'magic'"),
+        (changed("chosen.plan.drafter", "head_tree"), "'head_tree' was removed, .*: use head"),
         (changed("chosen.plan.schedule", "sometimes"), "no schedule 'sometimes'"),
         (changed("chosen.plan.draft", None), "do not go together"),
         (changed("chosen.plan.draft_length", -1), "drafts of -1 tokens"),
@@ -224,7 +225,7 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
 
     monkeypatch.setattr(profiling, "profile", measured)
     monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
-    monkeypatch.setattr(running.Runner, "__call__", lambda *args: Ran())
+    monkeypatch.setattr(decisions.Runner, "__call__", lambda *args: Ran())
     decision = decisions.plan(demo, dataclasses.replace(WORK, temperature=0.5))
     assert asked == [(demo, 0.5, None)]
     assert decision.memory is None
@@ -244,7 +245,7 @@ def test_plans_that_could_not_run_are_not_chosen_and_that_is_said(monkeypatch):
         raise ProfileError("plans could not be run: it crashed with SIGSEGV")
 
     monkeypatch.setattr(profiling, "profile", lambda *args: PROFILE)
-    monkeypatch.setattr(running.trial, "run", fails)
+    monkeypatch.setattr(decisions.trial, "run", fails)
     decision = decisions.plan(Models.find("demo"), WORK)
     assert decision.chosen.measured is None
     assert decision.chosen.plan.plain
