@@ -32,7 +32,10 @@ def short(
     metrics = result.metrics
     parts = gained(metrics, result.plan) + _energy(joules)
     parts += ["stopped"] if result.finish_reason == "cancelled" else []
-    parts += ["busy machine"] if is_busy(metrics) and not said_busy else []
+    if is_busy(metrics) and not said_busy:
+        # Threads that wait for each other wait for the slowest, which has to share its core.
+        more = result.plan.get("threads") != 1
+        parts.append("busy machine" + (": fewer threads (-t 1) may be faster" if more else ""))
     parts += _strain(metrics)
     parts += _memory(metrics)
     parts += [f"seed {result.seed}"] if sampled else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from edgedec.cli._terminal import note
 # Takes a stage's name, work done, and its total, which may be unknown.
 Listen = Callable[[str, int, int | None], None]
 _EVERY_S = 5.0
+# An opening that takes longer is explained.
+_USUAL_S = 1.5
 
 
 class Lines:
@@ -67,6 +70,27 @@ def announced(what: str, listen: Listen) -> Listen:
         listen(stage, done, total)
 
     return announce
+
+
+@contextmanager
+def opening(name: str) -> Iterator[None]:
+    """Say in a terminal that a model is being opened, if that takes longer than usual."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    said = f"opening {printable(name)}: the first time on a machine, its kernels are tried as well"
+    status = Console(stderr=True).status(said)
+    timer = threading.Timer(_USUAL_S, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def _colours(talk: Talk, rest: str) -> None:
 def _set(talk: Talk, rest: str) -> None:
     """Set an option of a text, checked as on the command line; without a value, as at the start."""
     word, _, text = rest.removeprefix("parameter ").strip().partition(" ")  # as Ollama has it
-    text, given = text.strip(), word.replace("-", "_")
+    text, given = _unquoted(text.strip()), word.replace("-", "_")
     known = _sampling.parameters()
     name = ELSEWHERE.get(given, given)
     if name not in known:
@@ -163,6 +163,12 @@ def _set(talk: Talk, rest: str) -> None:
         note(f"/set {name}: {told}")
     else:
         note(f"{name} {text} from here on" if text else f"{name} as at the start")
+
+
+def _unquoted(text: str) -> str:
+    """Return a value without the quotes around it, which a command line would take off."""
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
 
 
 def _show(talk: Talk, rest: str) -> None:

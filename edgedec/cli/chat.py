@@ -17,6 +17,7 @@ from edgedec.cli import (
     _library,
     _model,
     _options,
+    _progress,
     _sampling,
     _slash,
 )  # fmt: skip
@@ -112,7 +113,9 @@ def converse(
     from edgedec.pipeline import Pipeline
 
     typed = _config.typed("system", system)
-    with Pipeline.open(path, opening) as pipeline:
+    with _progress.opening(Path(path).name):
+        pipeline = Pipeline.open(path, opening)
+    with pipeline:
         if pipeline.tokenizer.chat_template is None:
             completes = True
             if not sys.stdin.isatty() or session is not None or typed is not None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +13,13 @@ from typing import Any
 import click
 
 from edgedec._support.parts import part
-from edgedec.cli import _help, _library, _model, _options, _sampling, _values
+from edgedec.cli import _help, _library, _model, _options, _progress, _sampling, _values
+from edgedec.cli._terminal import note
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
+
+# How long text from a program that is started at the same time is waited for.
+_GRACE_S = 0.3
 
 
 @click.command(cls=_help.LoadCommand)
@@ -79,7 +86,7 @@ def command(
     prompt is a message to a chat model; otherwise the model continues the prompt without a
     template. A text is continued greedily; messages are answered with the sampling that the
     model's files ask for, else at temperature 0.7 with top-k 40 and top-p 0.9. Options say
-    otherwise.
+    otherwise. Text that is piped in stands before PROMPT, with an empty line between them.
 
     \b
     edgedec generate "def __lt__(self, other):"
@@ -123,7 +130,7 @@ def _prompt(
     """Return the text to continue, or the conversation to answer."""
     if messages is not None:
         return with_system(read_messages(messages), system)
-    text = read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
+    text = prompt_text(prompt)
     return text if system is None else with_system(user(text), system)
 
 
@@ -149,16 +156,51 @@ def read_text() -> str:
 
     if sys.stdin.isatty():
         click.echo("reading the prompt from the terminal; end it with Ctrl-D", err=True)
-    data = sys.stdin.buffer.read()
+    text = _decoded(sys.stdin.buffer.read())
+    if not text:
+        raise InputError("the prompt is empty: give some text, as an argument or on standard input")
+    return text
+
+
+def prompt_text(prompt: str | None) -> str:
+    """Return the prompt: an argument, behind the text that is piped in, if any; or that alone.
+
+    Raises:
+        InputError: it is not UTF-8, or empty.
+
+    """
+    if prompt is None or prompt == "-":
+        return read_text()
+    asked, piped = _sampling.text(prompt), _piped()
+    return f"{piped.rstrip()}\n\n{asked}" if piped.strip() else asked
+
+
+def _piped() -> str:
+    """Return the text of a pipe or a file that is standard input; "" without one.
+
+    A program that starts this one may leave a pipe open and never write: that is not waited for.
+    """
     try:
-        text = data.decode("utf-8")
+        kind = os.fstat(sys.stdin.fileno()).st_mode
+        if stat.S_ISFIFO(kind) and not select.select([sys.stdin.fileno()], [], [], _GRACE_S)[0]:
+            note("standard input is open, and nothing came from it in time: it is not read")
+            return ""
+    except (AttributeError, OSError, ValueError):  # closed, or no file
+        return ""
+    if not stat.S_ISFIFO(kind) and not stat.S_ISREG(kind):
+        return ""
+    return _decoded(sys.stdin.buffer.read())
+
+
+def _decoded(data: bytes) -> str:
+    from edgedec.errors import InputError
+
+    try:
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"standard input is not UTF-8 at byte {error.start}: convert it first (iconv -t utf-8)"
         ) from None
-    if not text:
-        raise InputError("the prompt is empty: give some text, as an argument or on standard input")
-    return text
 
 
 def read_messages(path: Path) -> list[dict[str, Any]]:
@@ -188,7 +230,9 @@ def _run_one(
     target = _library.path(bundle, chosen["format"])
     opening = _options.open_options(chosen, target)
     check_prompt(target, opening, asked)
-    with Pipeline.open(target, opening) as pipeline:
+    with _progress.opening(Path(target).name):
+        pipeline = Pipeline.open(target, opening)
+    with pipeline:
         options = _sampling.for_text(chosen, pipeline, answers=not isinstance(asked, str))
         stream = (
             pipeline.stream(asked, options)

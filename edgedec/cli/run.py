@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec._support.model_path import DEMO
-from edgedec.cli import _config, _conversation, _help, _library, _model, _options, _sampling
+from edgedec._support.model_path import DEMO, exists, names_model
+from edgedec.cli import (
+    _config,
+    _conversation,
+    _help,
+    _library,
+    _model,
+    _options,
+    _progress,
+    _sampling,
+)
 from edgedec.cli._conversation import Conversation
 from edgedec.cli.chat import SESSION, converse
 from edgedec.decoding import drafting
@@ -62,6 +71,7 @@ def command(
     A model with a chat template answers PROMPT as a message; others, and all with --raw, continue
     it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,
     as `edgedec chat`; if standard input is not a terminal, or with -, the prompt is read from it.
+    Text that is piped in stands before PROMPT, with an empty line between them.
     The text's last line is ended if it is not; `edgedec generate` and --json give it as it is.
     With --session FILE, PROMPT is the next message of the conversation in that file, which a chat
     continues, too.
@@ -81,6 +91,7 @@ def command(
     edgedec run ./Qwen3-0.6B
     edgedec run ./Qwen3-0.6B "And at dusk?" --session sky.chat
     cat script.py | edgedec run demo
+    cat notes.txt | edgedec run ./Qwen3-0.6B "Summarise these notes."
     """  # fmt: skip
     model, prompt = _meant(words, named)
     if raw or model == DEMO:  # which follows no instructions
@@ -102,7 +113,9 @@ def command(
     from edgedec.pipeline import Pipeline
 
     check_prompt(target, opening, text)
-    with Pipeline.open(target, opening) as pipeline:
+    with _progress.opening(Path(target).name):
+        pipeline = Pipeline.open(target, opening)
+    with pipeline:
         if session is not None:
             _continue(pipeline, chosen, text, system, session, as_json=as_json)
         else:
@@ -170,7 +183,17 @@ def _meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
     if len(words) > 2:
         raise _model.unquoted("run", words[:1], words[1:])
     model, prompt = (*words, None, None)[:2]
-    return _model.default() if model is None else model, prompt
+    default = _model.default()
+    if model is not None and prompt is None and _is_question(model, default):
+        return default, model
+    return default if model is None else model, prompt
+
+
+def _is_question(word: str, default: str) -> bool:
+    """Return whether a single word is the prompt of the configured model: it names no model."""
+    if default == DEMO or not any(character.isspace() for character in word):
+        return False
+    return not (names_model(word) or exists(word) or _model.in_library(word))
 
 
 def _check(
@@ -192,6 +215,6 @@ def _chats(as_json: bool, raw: bool) -> bool:
 
 
 def _text(prompt: str | None) -> str:
-    from edgedec.cli.generate import read_text
+    from edgedec.cli.generate import prompt_text
 
-    return read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
+    return prompt_text(prompt)

@@ -68,19 +68,18 @@ class ChatForm(Form):
         return {"message": message | _thinking(part)}
 
     def _last(self, usage: Chunk) -> Chunk:
-        first_s = self._figures.get("ttft_s", 0.0)
-        rate = self._figures.get("tokens_per_second")
-        count = usage["completion_tokens"]
+        total_s = perf_counter() - self._began
+        first_s = min(self._figures.get("ttft_s", 0.0), total_s)
         return {
             **self._head(),
             "done": True,
             "done_reason": "length" if self._reason == "length" else "stop",
-            "total_duration": int((perf_counter() - self._began) * _S),
+            "total_duration": int(total_s * _S),
             "load_duration": 0,
             "prompt_eval_count": usage["prompt_tokens"],
             "prompt_eval_duration": int(first_s * _S),
-            "eval_count": count,
-            "eval_duration": int(count / rate * _S) if rate else 0,
+            "eval_count": usage["completion_tokens"],
+            "eval_duration": int((total_s - first_s) * _S),
             "edgedec": self._figures,
         }
 

@@ -186,6 +186,12 @@ def test_options_are_set_by_the_names_of_the_command_line(chat: Chat) -> None:
     assert {"model", "context", "plan"} <= rows.keys()
 
 
+@pytest.mark.parametrize("given", ['"zz"', "'zz'", "zz"])
+def test_quotes_around_a_value_are_not_part_of_it(chat: Chat, given: str) -> None:
+    assert said(chat(f"/set stop {given}"))[0] == "stop zz from here on"
+    assert said(chat('/set stop "'))[0] == 'stop " from here on'  # the control: a quote alone
+
+
 def test_what_is_set_holds_for_answers_until_it_is_as_at_the_start(chat: Chat) -> None:
     two, one = chat("Two", tokens=2).stdout, chat("Two", tokens=8).stdout
     assert chat("/set max_new_tokens 2", "Two").stdout == two != one

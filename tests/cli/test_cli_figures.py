@@ -114,8 +114,19 @@ def test_a_busy_machine_does_not_hide_what_drafts_gained() -> None:
     busy.waited_s, busy.watched_s = 0.2 * busy.decode_s, busy.decode_s
     counts = "2.0 tokens a pass, 64 of 96 drafts kept"
     assert counts in short(told(quiet))
-    assert f"{counts}, busy machine (details: -v)" in short(told(busy))
+    assert f"{counts}, busy machine: fewer threads (-t 1) may be faster (details: -v)" in short(
+        told(busy)
+    )
     assert counts not in short(told(busy, drafter="none"))  # the control
+
+
+def test_fewer_threads_are_advised_where_there_are_more() -> None:
+    busy = gained()
+    busy.waited_s, busy.watched_s = 0.2 * busy.decode_s, busy.decode_s
+    assert "fewer threads (-t 1) may be faster" in short(told(busy, threads=2))
+    alone = short(told(busy, threads=1))
+    assert "busy machine" in alone
+    assert "fewer threads" not in alone
 
 
 def test_a_busy_machine_is_mentioned_once_in_a_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +177,7 @@ def test_no_factor_is_given_where_it_would_mean_nothing() -> None:
     for metrics in (few, nothing, busy):
         assert "plain decoding" not in short(told(metrics))
         assert "x plain" not in summary(told(metrics), sampled=False)
-    assert ", busy machine (details: -v)" in short(told(busy))
+    assert ", busy machine: fewer threads (-t 1) may be faster (details: -v)" in short(told(busy))
     assert ", not comparable with plain decoding, " in summary(told(busy), sampled=False)
 
 

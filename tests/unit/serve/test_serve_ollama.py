@@ -54,6 +54,8 @@ def check_end(last: dict[str, Any], usage: dict[str, Any], reason: str) -> None:
     assert last["eval_count"] == usage["completion_tokens"]
     assert 0 < last["prompt_eval_duration"] < last["total_duration"]
     assert last["eval_duration"] > 0
+    parts = last["load_duration"] + last["prompt_eval_duration"] + last["eval_duration"]
+    assert abs(parts - last["total_duration"]) <= 2  # each is rounded
 
 
 @pytest.mark.parametrize("stream", [True, False])
