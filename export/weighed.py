@@ -12,18 +12,188 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from edgedec.errors import ParityError
 from edgedec.export import sensitivity
 from edgedec.export.balancing import balanced
 from edgedec.export.calibrated import CalibratedRounding, of_job
-from edgedec.export.closeness import Closeness
 from edgedec.export.job import ExportJob
-from edgedec.export.kept import KeptRounding, KeptTensors
 from edgedec.export.mixing import TRIES, Mixing, Mixture
 from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.onnx.drafted import with_rows
 from edgedec.export.options import DRAFTS, Progress
-from edgedec.export.quantize import AUTO, MIXED, PlainRounding, WeightForm
-from edgedec.export.tensors import TensorReader
+from edgedec.export.parity import OnStep, ParityRun
+from edgedec.export.quantize import (
+    AUTO,
+    MIXED,
+    Blocks,
+    PlainRounding,
+    Rounding,
+    WeightForm,
+    dequantize,
+    quantize,
+)
+from edgedec.export.reference import Reference
+from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
+
+
+class KeptRounding:
+    """Another rounding whose matrices in int4 are kept from the first time they are written.
+
+    Those in int8 are rounded to nearest, which loses next to nothing. The first time all are
+    written in int4: a rounding that reads texts follows them from the first matrix to the last.
+
+    Args:
+        inner: the rounding.
+        folder: scratch space.
+
+    """
+
+    def __init__(self, inner: Rounding, folder: Path) -> None:
+        self._inner, self._folder, self._plain = inner, folder, PlainRounding()
+        self._files: dict[str, Path] = {}
+
+    def blocks(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        if bits == _RAISED:
+            yield from self._plain.blocks(tensors, names, bits, block_size)
+            return
+        for name in names:
+            if name not in self._files:
+                self._keep(name, self._inner.blocks(tensors, [name], bits, block_size))
+            yield self._read(name)
+
+    def head(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        if bits == _RAISED:
+            yield from self._plain.head(tensors, names, bits, block_size)
+            return
+        (name,) = names
+        if name not in self._files:
+            self._keep(name, self._inner.head(tensors, names, bits, block_size))
+        yield self._read(name)
+
+    def find(self, name: str) -> Blocks | None:
+        """Return a matrix in int4, if it was written so."""
+        return self._read(name) if name in self._files else None
+
+    def _keep(self, name: str, parts: Iterator[Blocks]) -> None:
+        found = list(parts)
+        file = self._folder / f"{len(self._files)}.npz"
+        np.savez(
+            file,
+            allow_pickle=False,
+            packed=np.concatenate([part.packed for part in found]),
+            scales=np.concatenate([part.scales for part in found]),
+            squares=np.sum([(part.squared_error, part.squared_weight) for part in found], axis=0),
+        )
+        self._files[name] = file
+
+    def _read(self, name: str) -> Blocks:
+        with np.load(self._files[name]) as stored:
+            return Blocks(stored["packed"], stored["scales"], *map(float, stored["squares"]))
+
+
+class KeptTensors:
+    """A decoder's tensors with all matrices in int4, as they were written.
+
+    Those that were not, as embeddings apart from the head, are rounded to nearest when they are
+    read. One matrix is in memory at a time.
+    """
+
+    def __init__(self, inner: TensorReader, kept: KeptRounding, block_size: int) -> None:
+        self._inner, self._kept, self._block = inner, kept, block_size
+        self._last: tuple[str, Blocks | None] = "", None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._inner.shape(name)
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        if len(self.shape(name)) < 2:
+            return self._inner.rows(name, start, stop)
+        if self._last[0] != name:
+            self._last = name, self._kept.find(name)
+        found = self._last[1]
+        if found is None:
+            found = quantize(self._inner.rows(name, start, stop), 4, self._block)
+            start, stop = 0, stop - start
+        part = found.packed[start:stop], found.scales[start:stop]
+        return dequantize(*part, 4, self.shape(name)[1])
+
+
+# Tokens, and floating-point operations of the source, by which a large model reads fewer.
+_TOKENS, _LEAST, _WORK = 512, 192, 2e12
+
+
+class Closeness:
+    """Compares graphs with what the source predicts, which is computed once.
+
+    Args:
+        spec, tensors: the source.
+        texts: token ids; the beginnings of some are read.
+        sample: a text on which a graph must pass as its export's parity demands; may be empty.
+        drafted: of a draft, the tokens that it drafts.
+        on_step: called with texts done and their number.
+
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        tensors: TensorReader,
+        texts: Sequence[Sequence[int]],
+        sample: Sequence[int],
+        drafted: Sequence[int],
+        on_step: OnStep,
+    ) -> None:
+        self._spec, self._tensors = spec, tensors
+        own, rows = with_rows(spec, tensors, drafted)
+        reference = Reference(own, rows)
+        self._texts: list[tuple[Sequence[int], FloatArray]] = []
+        chosen = [*_some(spec, texts), *([sample] if sample else ())]
+        for done, text in enumerate(chosen, 1):
+            x = reference.embed(text)
+            for layer in range(spec.layers):
+                x = reference.layer(layer, x)
+            self._texts.append((text, reference.final_norm(x)))
+            on_step(done, len(chosen))
+        self._sample = [self._texts.pop()] if sample else []
+
+    def passes(self, folder: Path, options: GraphOptions, weights: str) -> bool:
+        """Return whether a folder's graph passes parity, as far as its divergence is concerned."""
+        run = ParityRun(self._spec, self._tensors, folder, options)
+        for text, final in self._sample:
+            found = run.divergence(text, final, lambda done, total: None).result(0.0)
+            try:
+                found.check(options.name, weights, options.kv)
+            except ParityError:
+                return False
+        return True
+
+    def kl_nats(self, folder: Path, options: GraphOptions) -> float:
+        """Return the mean divergence of a folder's graph from the source, in nats per token."""
+        run = ParityRun(self._spec, self._tensors, folder, options)
+        sums = np.zeros(2)
+        for text, final in self._texts:
+            found = run.divergence(text, final, lambda done, total: None).result(0.0)
+            sums += found.kl_nats * found.tokens, found.tokens
+        return float(sums[0] / max(sums[1], 1))
+
+
+def _some(spec: DecoderSpec, texts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    left = int(np.clip(_WORK / (2 * spec.parameters), _LEAST, _TOKENS))
+    chosen: list[Sequence[int]] = []
+    for text in texts:
+        if left < 2:
+            break
+        chosen.append(text[:left])
+        left -= len(chosen[-1])
+    return chosen
+
 
 # Share of the model's bytes that an int8 head may add without being measured.
 _MOST_FOR_HEAD = 0.2

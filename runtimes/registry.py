@@ -26,8 +26,7 @@ from edgedec.records.adapter import AdapterInfo, LoadOption
 from edgedec.runtimes import _added
 
 if TYPE_CHECKING:
-    from edgedec.decoding.session import Model
-    from edgedec.decoding.session_abilities import HeadModel
+    from edgedec.decoding.session import HeadModel, Model
     from edgedec.hardware.device import Device
     from edgedec.records.adapter import Prepared
     from edgedec.records.load import LoadOptions

@@ -14,8 +14,7 @@ from edgedec.coreml.interpreter import Interpreter
 from edgedec.coreml.package import check_listed
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.export.coreml.parity import layer_error
-from edgedec.export.coreml.stored import as_stored
+from edgedec.export.coreml.parity import as_stored, layer_error
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec

@@ -11,8 +11,7 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.session import Pass, Want
-from edgedec.decoding.session_abilities import OnStates, Tapped
+from edgedec.decoding.session import OnStates, Pass, Tapped, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.loading.engine import build_engine

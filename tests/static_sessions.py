@@ -9,7 +9,7 @@ from edgedec.decoding.tree import IntArray, TokenTree
 from edgedec.runtimes._static.executor import Array
 from edgedec.runtimes._static.model import StaticShapeModel
 from edgedec.runtimes._static.session import StaticShapeSession
-from edgedec.runtimes.coreml.slicing import SliceSession
+from edgedec.runtimes.coreml.model import SliceSession
 
 
 def twins(base: type[StaticShapeSession]) -> dict[str, type[StaticShapeSession]]:

@@ -54,8 +54,7 @@ def compare(spec: DecoderSpec, path: Path, tokens: list[int]) -> Row:
     """Return the differences of a program in fp16 from the reference over its stored weights."""
     from edgedec.coreml import Package
     from edgedec.coreml.constants import Constants
-    from edgedec.export.coreml.parity import Tapped, layer_differences
-    from edgedec.export.coreml.stored import StoredTensors, as_stored
+    from edgedec.export.coreml.parity import StoredTensors, Tapped, as_stored, layer_differences
     from edgedec.export.divergence import Divergence
     from edgedec.export.reference import Reference
     from edgedec.runtimes.coreml.model import CoremlModel

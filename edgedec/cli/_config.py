@@ -190,7 +190,7 @@ def options(command: str) -> dict[str, Any]:
     from edgedec._support import user_folders
     from edgedec.decoding.drafting import AUTO
     from edgedec.errors import InputError
-    from edgedec.loading.former import names_drafter
+    from edgedec.loading.options import names_drafter
 
     others = ("model", "system") if command == "generate" else ("model",)
     found = {name: value for name, value in read().items() if name not in others}
@@ -211,7 +211,7 @@ def settled(draft: Any, drafter: str | None) -> tuple[Any, str | None]:
     A draft model and a drafter that uses one go together, wherever each is from.
     """
     from edgedec.decoding.drafting import AUTO, info
-    from edgedec.loading.former import names_drafter
+    from edgedec.loading.options import names_drafter
 
     if draft is None or drafter is None:
         return draft, drafter

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import Any
 
+from edgedec._support.amounts import size
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
 from edgedec.batch.jobs import Job
@@ -22,9 +23,65 @@ from edgedec.batch.run import Sink
 from edgedec.cluster import models
 from edgedec.cluster.common import Run
 from edgedec.cluster.connect import answers
-from edgedec.cluster.places import Place, places
 from edgedec.cluster.worker import Worker
 from edgedec.errors import RuntimeUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Room for one worker.
+
+    Attributes:
+        node: Ray's id of the node.
+        name: of the node, for people.
+        cores: that Ray reserves there.
+        bytes: of memory that Ray reserves there.
+
+    """
+
+    node: str
+    name: str
+    cores: int
+    bytes: int
+
+
+def places(
+    nodes: Iterable[Mapping[str, Any]], threads: int | None, needed: int
+) -> tuple[list[Place], list[str]]:
+    """Return the places on the nodes that are alive, and a line for each node that has none.
+
+    A node without cores, as a head that only directs, is passed over.
+
+    Args:
+        nodes: as ``ray.nodes()`` returns them.
+        threads: cores of a worker, of which a node holds as many as fit; None is one worker with
+            all cores of the node.
+        needed: bytes of memory of a worker.
+
+    """
+    found, refused = [], []
+    for node in nodes:
+        cores, memory = (int(node["Resources"].get(one, 0)) for one in ("CPU", "memory"))
+        if not node["Alive"] or not cores:
+            continue
+        name = named(node)
+        own = threads or cores
+        if own > cores:
+            refused.append(f"{name} has {cores} cores for Ray, --threads {own} asks for more")
+        elif needed > memory:
+            refused.append(
+                f"{name} has {size(memory)} of memory for Ray, the plan needs {size(needed)}:"
+                " give a smaller --max-context, or start Ray there with more --memory"
+            )
+        count = min(cores // own, memory // max(needed, 1))
+        found += [Place(node["NodeID"], name, own, needed)] * count
+    return found, refused
+
+
+def named(node: Mapping[str, Any]) -> str:
+    """Return a node's name: its host's, with the address that tells two on one host apart."""
+    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+
 
 # Prompts that a worker has in hand: one that it decodes and one that it finds when that has ended.
 IN_HAND = 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
 
+from edgedec._support.fields import printable
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting._failure import log_failure
 from edgedec.decoding.drafting.base import (
     Drafter,
     DraftLimits,
@@ -22,12 +23,28 @@ from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.prefill import in_turns, prefill
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.request import Request
-from edgedec.decoding.session import Pass, Session, Want
-from edgedec.decoding.session_abilities import OnStates, Tapped
+from edgedec.decoding.session import OnStates, Pass, Session, Tapped, Want
 from edgedec.decoding.session_pool import PooledSession, SessionPool
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft, TokenTree
-from edgedec.errors import DraftFailed, InputError, PassFailed, PromptTooLong, StateError
+from edgedec.errors import (
+    DraftFailed,
+    EdgedecError,
+    InputError,
+    PassFailed,
+    PromptTooLong,
+    StateError,
+)
+
+
+def log_failure(error: BaseException) -> None:
+    """Warn once that the draft failed; the text continues without it."""
+    message = printable((str(error) or type(error).__name__)[:200])
+    known = error if not isinstance(error, EdgedecError) else None
+    logging.getLogger("edgedec").warning(
+        "the draft failed, going on without it: %s", message, exc_info=known
+    )
+
 
 _NOTHING = nullcontext()
 

@@ -11,8 +11,7 @@ from edgedec._support.option_names import check_names, present_names
 from edgedec._support.signatures import defaults_of, lists, texts_of
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.generation.options import FORMER, GenerateOptions
-from edgedec.loading.option_types import OpenChanges
-from edgedec.loading.options import OpenOptions
+from edgedec.loading.options import OpenChanges, OpenOptions
 
 
 class TextOptions(TypedDict, total=False):

@@ -15,8 +15,7 @@ from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.prefill import TURN
-from edgedec.decoding.session import Model, Session
-from edgedec.decoding.session_abilities import HeadModel, HeadSession
+from edgedec.decoding.session import HeadModel, HeadSession, Model, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.clock import WallClock

@@ -7,8 +7,7 @@ from functools import partial
 from edgedec._support.amounts import megabytes
 from edgedec.bundle import Bundle
 from edgedec.decoding.drafting.head import state_bytes
-from edgedec.decoding.session import Model
-from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Showing
+from edgedec.decoding.session import HeadModel, Model, Rehearsing, Showing
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.resident import resident_bytes
 from edgedec.loading.options import OpenOptions

@@ -4,23 +4,169 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from edgedec._support.option_names import check_names
+from edgedec._support.amounts import given_bytes
+from edgedec._support.model_path import is_gguf
+from edgedec._support.option_names import check_names, present_names
 from edgedec._support.signatures import defaults_of, lists, texts_of
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import DRAFT_CONTEXT
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
-from edgedec.loading import former
-from edgedec.loading.option_types import DRAFT_ALONE, GROUPS, OpenChanges
 from edgedec.memory.grant import AUTO
 from edgedec.records.load import COMMON, LoadOptions
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
 from edgedec.runtimes import registry
+
+
+class OpenChanges(TypedDict, total=False):
+    """Options of ``OpenOptions`` by name: its fields, load options, those of the draft alone."""
+
+    drafter: str
+    draft: str | Path | None
+    draft_length: int | str
+    draft_depth: int | None
+    draft_context: int | None
+    threads: int | None
+    device: str | None
+    provider: str | Sequence[str]
+    memory: int | str | None
+    max_context: int | None
+    kv_memory: int | str | None
+    plan: str | Path
+    accept: str | None
+    batch_invariant: bool | None
+    parallel: int
+    conversations: int
+    format: str
+    draft_format: str | None
+    schedule: str
+    context_limit: int | None
+    cores: tuple[int, ...] | None
+    # of one runtime
+    weight_memory: int | str | None
+    batch_threads: int | None
+    kv: str | None
+    flash_attention: bool | None
+    gpu_layers: int | None
+    mmap: bool | None
+    repack: bool | None
+    mlock: bool | None
+    rpc: str | None
+    rpc_trust: bool | None
+    # the same for the draft alone
+    draft_threads: int | None
+    draft_device: str | None
+    draft_providers: str | Sequence[str]
+    draft_batch_invariant: bool | None
+    draft_cores: tuple[int, ...] | None
+    draft_weight_memory: int | str | None
+    draft_batch_threads: int | None
+    draft_kv: str | None
+    draft_flash_attention: bool | None
+    draft_gpu_layers: int | None
+    draft_mmap: bool | None
+    draft_repack: bool | None
+    draft_mlock: bool | None
+    draft_rpc: str | None
+    draft_rpc_trust: bool | None
+    # all load options together, other names
+    load: LoadOptions
+    draft_load: LoadOptions | None
+    providers: str | Sequence[str]
+    kv_type: str | None
+
+
+# Those that stand with ``draft_`` in front as well, for the draft alone.
+_OF_DRAFT = (
+    "threads", "device", "providers", "batch_invariant", "cores", "weight_memory", "batch_threads",
+    "kv", "flash_attention", "gpu_layers", "mmap", "repack", "mlock", "rpc", "rpc_trust",
+)  # fmt: skip
+DRAFT_ALONE = tuple(f"draft_{name}" for name in _OF_DRAFT)
+# All that are listed, by what they are for.
+GROUPS = {
+    "Drafting": ("drafter", "draft", "draft_length", "draft_depth", "draft_context", "schedule",
+                 "accept", "batch_invariant"),
+    "Device and format": ("format", "draft_format", "device", "provider", "threads",
+                          "batch_threads", "cores", "plan"),
+    "Memory": ("memory", "kv_memory", "weight_memory", "kv", "mmap", "mlock", "repack"),
+    "Length and several texts": ("max_context", "context_limit", "conversations", "parallel"),
+    "llama.cpp": ("gpu_layers", "flash_attention", "rpc", "rpc_trust"),
+    "The draft alone": DRAFT_ALONE,
+}  # fmt: skip
+
+
+_FORMER = {
+    "row_invariant": "batch_invariant", "draft_model": "draft", "kv_type": "kv",
+    "draft_kv_type": "draft_kv",
+}  # fmt: skip
+# Names on the command line that differ.
+_COMMAND_LINE = {"provider": "providers"}
+OTHER_NAMES = (*_FORMER, *_COMMAND_LINE)
+_PLACE = "runtime_options"
+
+
+def as_now(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for opening by their present names, in their present places.
+
+    Raises:
+        InputError: an option is given in two ways that differ.
+
+    """
+    placed = options.get(_PLACE, {})
+    if not isinstance(placed, Mapping):
+        raise InputError(f"{_PLACE} is {placed!r:.60}: expected options by name, or leave it out")
+    found = {name: value for name, value in options.items() if name != _PLACE} | dict(placed)
+    if names_drafter(found.get("draft")):  # before draft_model, which always names a model
+        _move_drafter(found)
+    if isinstance(model := found.get("draft_model"), str):
+        found["draft_model"] = Path(model)
+    return present_names(found, _FORMER | _COMMAND_LINE)
+
+
+def by_kind(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by their present names with sizes in bytes, paths and sequences.
+
+    Raises:
+        InputError: what is given is not a size.
+
+    """
+    found = dict(options)
+    sizes = [name for name, option in registry.options().items() if option.in_bytes]
+    for name in ("memory", "kv_memory", *sizes, *(f"draft_{size}" for size in sizes)):
+        given = found.get(name)
+        if given is not None and (name, given) != ("memory", AUTO):
+            found[name] = given_bytes(name, given, ", or auto" if name == "memory" else "")
+    for name in ("providers", "draft_providers"):
+        if isinstance(one := found.get(name), str):
+            found[name] = (one,)
+    if isinstance(draft := found.get("draft"), str):
+        found["draft"] = Path(draft)
+    return found
+
+
+def names_drafter(draft: object) -> bool:
+    """Return whether the value of ``draft`` is a drafter's name, which it was formerly."""
+    if not isinstance(draft, str) or "/" in draft or is_gguf(draft):
+        return False
+    return draft == drafting.AUTO or drafting.known(draft)
+
+
+def _move_drafter(options: dict[str, Any]) -> None:
+    former = options.pop("draft")
+    drafter = options.get("drafter", drafting.AUTO)
+    if drafter in (None, drafting.AUTO):
+        options["drafter"] = former
+    elif former not in (drafting.AUTO, drafter):
+        raise InputError(
+            f"draft is {former!r}, which names a drafter, and drafter is {drafter!r:.60}: give one"
+        )
+
 
 # Options that a plan decides, beside those that a runtime declares as such.
 _PLANNED = (
@@ -116,9 +262,9 @@ class OpenOptions:
     memory: int | str | None = None
 
     def __init__(self, **options: Any) -> None:
-        options = former.as_now(options)
+        options = as_now(options)
         check_names(options, self.names())
-        options = former.values(options)
+        options = by_kind(options)
         for field in dataclasses.fields(OpenOptions):
             object.__setattr__(self, field.name, options.pop(field.name, field.default))
         for_draft = {name: options.pop(name) for name in [*options] if name.startswith(_FOR_DRAFT)}
@@ -148,7 +294,7 @@ class OpenOptions:
             InputError: a value is out of range.
 
         """
-        changes = former.as_now(changes)  # a drafter given as draft leaves the draft model
+        changes = as_now(changes)  # a drafter given as draft leaves the draft model
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return OpenOptions(**fields | changes) if changes else self
 

@@ -12,8 +12,16 @@ from edgedec._support.amounts import megabytes
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.engine import Engine
-from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session, Want
-from edgedec.decoding.session_abilities import HeadModel, Rehearsing, Reserving
+from edgedec.decoding.session import (
+    Capabilities,
+    HeadModel,
+    Model,
+    ModelInfo,
+    Rehearsing,
+    Reserving,
+    Session,
+    Want,
+)
 from edgedec.decoding.session_base import PREFILL_CHUNK
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import MemoryBudgetError

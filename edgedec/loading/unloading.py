@@ -9,13 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from edgedec._support.fields import one_line
-from edgedec.decoding.session import Model, OnChunk, Pass, Session, Want
-from edgedec.decoding.session_abilities import (
+from edgedec.decoding.session import (
     HeadModel,
     HeadSession,
+    Model,
+    OnChunk,
+    Pass,
     Rehearsing,
     Reserving,
+    Session,
     Trimmable,
+    Want,
 )
 from edgedec.decoding.session_base import closed
 from edgedec.decoding.tree import FloatArray, TokenTree

@@ -16,8 +16,7 @@ from edgedec.decoding.drafting.base import DraftLimits, DraftStep, GoOn
 from edgedec.decoding.metrics import MemoryEvent, MemoryRecord, Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.policy.override import Within
-from edgedec.decoding.session import Session
-from edgedec.decoding.session_abilities import Reserving
+from edgedec.decoding.session import Reserving, Session
 from edgedec.decoding.session_pool import PooledSession
 from edgedec.errors import MemoryBudgetError, RuntimeUnavailable
 from edgedec.hardware.resident import release_free, resident_bytes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from edgedec.decoding.session import Session
-from edgedec.decoding.session_abilities import Reserving, Trimmable
+from edgedec.decoding.session import Reserving, Session, Trimmable
 from edgedec.decoding.session_pool import PooledSession, SessionPool
 from edgedec.memory.account import ModelCosts
 

@@ -18,8 +18,7 @@ from edgedec._support.amounts import megabytes
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import Drafter, DraftLimits, Evictable
-from edgedec.decoding.session import Session
-from edgedec.decoding.session_abilities import Trimmable
+from edgedec.decoding.session import Session, Trimmable
 from edgedec.memory.account import Account, ModelCosts, Shape, account, remembered
 
 # Measured: tokenising takes 200 bytes per byte of text; a token is about four bytes.

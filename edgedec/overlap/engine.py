@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting._failure import log_failure
 from edgedec.decoding.drafting.base import (
     Drafter,
     DraftLimits,
@@ -18,19 +17,19 @@ from edgedec.decoding.drafting.base import (
     RoundFeedback,
 )
 from edgedec.decoding.drafting.model import ModelDrafter
+from edgedec.decoding.engine import log_failure
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.session import Session
-from edgedec.decoding.session_abilities import Phase, StreamedSession
+from edgedec.decoding.session import Phase, Session, StreamedSession
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import InputError
 from edgedec.hardware.clock import Clock
 from edgedec.hardware.pinning import PinnedEngine
 from edgedec.overlap.contention import ContentionControl
 from edgedec.overlap.lookahead import Lookahead
-from edgedec.overlap.lookahead_node import LookaheadNode
+from edgedec.overlap.lookahead_tree import LookaheadNode
 
 _FORGET = 0.95
 # Prior of acceptance: seven of the first ten drafted tokens.

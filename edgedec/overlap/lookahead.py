@@ -15,8 +15,7 @@ from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError, Interrupted
 from edgedec.hardware.clock import Clock
 from edgedec.hardware.pinning import pinned
-from edgedec.overlap.lookahead_node import LookaheadNode
-from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree
+from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadNode, LookaheadTree
 
 
 class Lookahead:

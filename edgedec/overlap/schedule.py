@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting._failure import log_failure
 from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.engine import log_failure
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Session
 from edgedec.hardware.clock import Clock, cores_of

@@ -26,10 +26,8 @@ from edgedec.generation.queue import Place
 from edgedec.generation.result import Generation, setup_of
 from edgedec.generation.stream import Stream
 from edgedec.loading.opening import configurations
-from edgedec.loading.option_types import OpenChanges
-from edgedec.loading.options import OpenOptions, lists_open_options
+from edgedec.loading.options import OpenChanges, OpenOptions, lists_open_options
 from edgedec.pipeline.decoder import Decoder
-from edgedec.pipeline.find import Find
 from edgedec.planning.follow import plan_to_follow
 
 if TYPE_CHECKING:
@@ -37,6 +35,36 @@ if TYPE_CHECKING:
 
     from edgedec.export import Progress
     from edgedec.generation.asynchronous import AsyncStream
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from edgedec._support.model_path import is_gguf, ready
+
+if TYPE_CHECKING:
+    from edgedec.export import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Finds models by the words for them; see ``edgedec.library.locate.path_of``."""
+
+    progress: Progress | None = None
+    _: KW_ONLY
+    download: bool = False
+    format: str | None = None
+
+    def path(self, word: str | Path) -> str | Path:
+        """Return the path of the model that a word means."""
+        there = ready(word)
+        if there is not None and not (self.format == "onnx" and is_gguf(there)):
+            return there
+        from edgedec.library.locate import path_of
+
+        return path_of(word, progress=self.progress, download=self.download, format=self.format)
+
+    def draft(self, word: Path | None) -> Path | None:
+        """Return the path of a draft model, if there is one."""
+        return None if word is None else Path(self.path(word))
 
 
 class Pipeline(Decoder):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from edgedec.decoding import drafting
 from edgedec.errors import MemoryBudgetError, PlanError
-from edgedec.planning.candidates import Family, families
 from edgedec.planning.contenders import (
     Ran,
     WeighedCandidate,
@@ -25,9 +25,105 @@ from edgedec.planning.memory_fit import MemoryFit
 from edgedec.planning.reasons import Findings, disturbed, reasons
 from edgedec.profiling.together import fits_together
 from edgedec.records.place import CPU, Place
-from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction, Trial
-from edgedec.records.profile import Profile
+from edgedec.records.plan import (
+    OVERLAPPED,
+    SCHEMA,
+    SEQUENTIAL,
+    Candidate,
+    Decision,
+    Plan,
+    Prediction,
+    Trial,
+)
+from edgedec.records.profile import Measured, Profile
 from edgedec.records.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Plans that differ only in how much they draft.
+
+    Attributes:
+        plans: at least one, shortest drafts first.
+        refused: why none of them can be used; empty if they can.
+
+    """
+
+    plans: tuple[Plan, ...]
+    refused: str = ""
+
+
+def families(forecast: Forecast) -> Iterator[Family]:
+    """Yield all families in a fixed order, those with unusable places included."""
+    profile = forecast.profile
+    drafts = _of(profile, "draft")
+    for target in _of(profile, "target"):
+        yield Family((Plan(target.place),), _unusable(target))
+        if not target.parity.usable:
+            continue
+        for drafter in _drafters(forecast, target, with_model=False):
+            yield from _sized(target, drafter, None)
+        for draft in drafts:
+            yield from _with_model(forecast, target, draft)
+
+
+def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterator[Family]:
+    refused = _unusable(draft)
+    if not refused and not draft.rolls_back:
+        refused = f"{draft.name} is recurrent and cannot take back a rejected token"
+    for drafter in _drafters(forecast, target, with_model=True):
+        if refused:
+            yield Family((Plan(target.place, draft.place, drafter, 1),), refused)
+            return
+        yield from _sized(target, drafter, draft.place)
+        if drafting.info(drafter).overlaps and target.place.apart_from(draft.place):
+            yield from _sized(target, drafter, draft.place, OVERLAPPED)
+
+
+def _drafters(forecast: Forecast, target: Measured, *, with_model: bool) -> Iterator[str]:
+    for name in drafting.planned():
+        info = drafting.info(name)
+        usable = (target.tree or not info.needs_branches) and forecast.knows(name)
+        if info.needs_head and forecast.profile.head_beside(target.place) is None:
+            continue
+        if info.needs_model == with_model and usable:
+            yield name
+
+
+def _sized(
+    target: Measured, drafter: str, draft: Place | None, schedule: str = SEQUENTIAL
+) -> Iterator[Family]:
+    """Yield one family of fixed lengths, if chains have any, and one that decides each round."""
+    info = drafting.info(drafter)
+    fixed = tuple(
+        Plan(target.place, draft, drafter, length, schedule=schedule)
+        for length in (() if info.branches else info.lengths)
+    )
+    if fixed:
+        yield _allowed(target, fixed)
+    yield _allowed(target, (Plan(target.place, draft, drafter, None, schedule=schedule),))
+
+
+def _allowed(target: Measured, plans: tuple[Plan, ...]) -> Family:
+    if not target.rolls_back:
+        return Family(
+            plans[:1], f"{target.name} is recurrent and cannot take back a rejected token"
+        )
+    return Family(plans)
+
+
+def _of(profile: Profile, role: str) -> list[Measured]:
+    """Return everything measured for a role, in an order that does not depend on the profile's."""
+    found = (measured for measured in profile.measured if measured.role == role)
+    return sorted(found, key=lambda measured: (measured.place.label, measured.name))
+
+
+def _unusable(measured: Measured) -> str:
+    if measured.parity.usable:
+        return ""
+    reason = measured.parity.reason or "its results differ too much from the reference's"
+    return f"the {measured.role} cannot be used at {measured.place.label}: {reason}"
+
 
 # Runs plans in turns, the first one plain; the flag says whether all models stay loaded.
 Run = Callable[[Sequence[Plan], bool], Ran]

@@ -13,8 +13,7 @@ import numpy as np
 from edgedec._support import _sandbox_child
 from edgedec._support.fields import from_json, to_json
 from edgedec.decoding.drafting.head import state_bytes
-from edgedec.decoding.session import Model, Rollback, Session
-from edgedec.decoding.session_abilities import HeadModel
+from edgedec.decoding.session import HeadModel, Model, Rollback, Session
 from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import resident_bytes

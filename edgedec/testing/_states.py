@@ -6,8 +6,7 @@ import io
 
 import numpy as np
 
-from edgedec.decoding.session import Model, Session, Want
-from edgedec.decoding.session_abilities import Tapped
+from edgedec.decoding.session import Model, Session, Tapped, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import StateError
 from edgedec.testing._comparisons import Comparisons, branching, expect

@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from edgedec.decoding.session import Model, Session
-from edgedec.decoding.session_abilities import Phase, StreamedSession
+from edgedec.decoding.session import Model, Phase, Session, StreamedSession
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import Interrupted
 from edgedec.testing._comparisons import Comparisons

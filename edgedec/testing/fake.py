@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
-from edgedec.decoding.session_base import check_capacity
-from edgedec.decoding.session_snapshot import SnapshotSession
+from edgedec.decoding.session_base import SnapshotSession, check_capacity
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import SnapshotError
 

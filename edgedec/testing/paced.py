@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from edgedec.decoding.policy.cost import RunningMedian
-from edgedec.decoding.session import Model, OnChunk, Pass, Session, Want
-from edgedec.decoding.session_abilities import OnPhase, Phase
+from edgedec.decoding.session import Model, OnChunk, OnPhase, Pass, Phase, Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
 from edgedec.hardware.clock import Clock, WallClock

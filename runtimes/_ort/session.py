@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.session import Capabilities, ModelInfo
-from edgedec.decoding.session_snapshot import SnapshotSession
+from edgedec.decoding.session_base import SnapshotSession
 from edgedec.errors import StateError
 from edgedec.runtimes._ort.runner import Runner
 from edgedec.runtimes._ort.saved import Rows, fingerprint, rows_from, rows_of, token_bytes

@@ -11,8 +11,7 @@ import numpy as np
 from edgedec.decoding import snapshot
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Want
-from edgedec.decoding.session_base import check_interrupt
-from edgedec.decoding.session_snapshot import SnapshotSession
+from edgedec.decoding.session_base import SnapshotSession, check_interrupt
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError
 from edgedec.runtimes._static.executor import Array

@@ -82,7 +82,7 @@ class LoadedWeights:
         return Context(self.weights, self._settings, cells, stop)
 
     def show(self, layers: Sequence[int]) -> None:
-        """See ``edgedec.decoding.session_abilities.Showing``; for sessions that are opened later.
+        """See ``edgedec.decoding.session.Showing``; for sessions that are opened later.
 
         Without effect if this llama.cpp has no such functions, or the architecture does not show
         its streams.

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from edgedec.bundle.onnx_file import check_listed as admit
-from edgedec.decoding.session_abilities import HeadModel
+from edgedec.decoding.session import HeadModel
 from edgedec.errors import BundleError
 from edgedec.hardware.device import Device
 from edgedec.records.adapter import Prepared

@@ -22,7 +22,7 @@ _FLOATS = "tensor(float)"
 
 
 class OnnxHeadSession(OnnxSession):
-    """Implements ``edgedec.decoding.session_abilities.HeadSession``."""
+    """Implements ``edgedec.decoding.session.HeadSession``."""
 
     runtime = "onnx-head"
     # Whether passes read states that it makes up itself.
@@ -53,7 +53,7 @@ class OnnxHeadSession(OnnxSession):
 
 
 class OnnxHead(OnnxModel):
-    """Implements ``edgedec.decoding.session_abilities.HeadModel``; made by ``with_fusion``.
+    """Implements ``edgedec.decoding.session.HeadModel``; made by ``with_fusion``.
 
     Attributes:
         reads: see ``HeadModel``.

@@ -17,10 +17,32 @@ from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.metadata import METADATA_KEY
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes._ort.saved import fingerprint, locations
+from edgedec.runtimes._static.executor import Array
 from edgedec.runtimes._static.model import StaticShapeModel
-from edgedec.runtimes.onnx_static.executor import StaticExecutor
+from edgedec.runtimes._static.session import FreeSlots
+from edgedec.runtimes.onnx_static.executor import SLOTS, StaticExecutor
 from edgedec.runtimes.onnx_static.facts import MODEL_FILE, StaticFacts, check_graph
-from edgedec.runtimes.onnx_static.session import StaticSession
+
+
+class StaticSession(FreeSlots):
+    """Implements ``edgedec.decoding.session.Session``; made by ``StaticModel.open``.
+
+    A graph reads the cache as it was before the pass, and its own rows separately.
+    """
+
+    runtime = "onnx-static"
+
+    def _written(self, slots: Sequence[int], width: int) -> dict[str, Array]:
+        return {SLOTS: np.array(slots, np.int64)}
+
+    def _bias(self, mask: Array, slots: Sequence[int], width: int) -> Array:
+        """Return what is added to scores, ``[1, width, slots + width]``."""
+        own = np.zeros((len(slots), width), np.bool_)
+        own[:, : len(slots)] = mask[:, slots]
+        before = mask.copy()
+        before[:, slots] = False
+        return super()._bias(np.concatenate([before, own], axis=1), slots, width)
+
 
 # It fuses the residual sum into the product before it, which is then no longer an integer product:
 # the weights would be dequantised again in every pass.

@@ -28,8 +28,8 @@ from edgedec.decoding.acceptance import (
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams, filters
-from edgedec.decoding.sampling.penalties import Penalties
 from edgedec.decoding.sampling.rows import Rows
+from edgedec.decoding.sampling.state import Penalties
 from edgedec.decoding.session import Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft

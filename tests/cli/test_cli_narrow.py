@@ -15,7 +15,7 @@ import dataclasses, sys
 from edgedec.profiling import run as profiling
 from %s import main
 from edgedec.records.place import Place
-from edgedec.planning import running
+from edgedec.planning import decisions
 from edgedec.records.profile import Parity
 from tests.profiles import draft, profile, ran, target
 cores = tuple(range(8))
@@ -42,7 +42,7 @@ def run(self, plans, together):
     self.on_progress("done", 1, 1)
     return ran(lambda plan: 100.0 if plan.plain else 1234.5)(plans, together)
 profiling.profile = measured
-running.Runner.__call__ = run
+decisions.Runner.__call__ = run
 main(%s)
 """
 

@@ -14,7 +14,7 @@ import pytest
 from edgedec._support.fields import from_json
 from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
-from edgedec.planning import remembered, running, streaming
+from edgedec.planning import decisions, remembered, streaming
 from edgedec.planning.contenders import Ran
 from edgedec.profiling import measuring, store
 from edgedec.profiling import run as profiling
@@ -44,7 +44,7 @@ def speed(plan: Plan) -> float:
 
 def run_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ran(speed)
-    monkeypatch.setattr(running.Runner, "__call__", lambda self, *plans: run(*plans))
+    monkeypatch.setattr(decisions.Runner, "__call__", lambda self, *plans: run(*plans))
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_a_plan_for_which_nothing_that_drafts_was_measured_is_not_kept(
             return Ran(found)
         return Ran({plan: one for plan, one in found.items() if plan.plain}, "no time was left")
 
-    monkeypatch.setattr(running.Runner, "__call__", tried)
+    monkeypatch.setattr(decisions.Runner, "__call__", tried)
     result = run("plan", "demo", *SHORT)
     assert result.exit_code == 0, result.output
     is_kept = measures == "all"

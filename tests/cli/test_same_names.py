@@ -12,7 +12,7 @@ from edgedec import GenerateOptions, OpenOptions
 from edgedec.cli import _options, _sampling, main
 from edgedec.generation.keywords import TextOptions, with_changes
 from edgedec.generation.options import FORMER
-from edgedec.loading.option_types import OpenChanges
+from edgedec.loading.options import OpenChanges
 
 # What a shell writes, and what Python gives; {folder} is one with the files below.
 Row = tuple[list[str], dict[str, Any]]

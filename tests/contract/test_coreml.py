@@ -15,11 +15,9 @@ from tiny_variants import VARIANTS
 from edgedec.coreml import Package
 from edgedec.coreml.types import Array
 from edgedec.runtimes._static.session import StaticShapeSession
-from edgedec.runtimes.coreml.blending import BlendSession
 from edgedec.runtimes.coreml.compiled import CompiledProgram
 from edgedec.runtimes.coreml.mac import MacExecutor
-from edgedec.runtimes.coreml.model import CoremlModel
-from edgedec.runtimes.coreml.slicing import SliceSession
+from edgedec.runtimes.coreml.model import BlendSession, CoremlModel, SliceSession
 from edgedec.testing import SessionContract
 
 Load = Callable[..., CoremlModel]

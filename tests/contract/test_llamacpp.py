@@ -17,10 +17,9 @@ from tiny_gguf import write_tiny_gguf
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import PassFailed
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
-from edgedec.runtimes.llamacpp.session import LlamaSession
+from edgedec.runtimes.llamacpp.session import Branches, LlamaSession
 from edgedec.testing import SessionContract
 from edgedec.testing._states import States
 

@@ -21,7 +21,8 @@ from edgedec.errors import (
     RuntimeUnavailable,
     UnsupportedArchitecture,
 )
-from edgedec.export import ExportOptions, experts, export_bundle
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import weights as exported_weights
 from edgedec.models.registry import spec_for
 from edgedec.models.traits import Experts
 from edgedec.pipeline import GenerateOptions, Pipeline
@@ -98,7 +99,7 @@ def test_parity_sees_an_expert_in_anothers_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tiny_checkpoint(tmp_path / "target", **KINDS["olmoe"])
-    form = experts.kernel_form
+    form = exported_weights.kernel_form
 
     def fewer(kind: Experts, renormalised: bool = True) -> dict[str, str | int | float]:
         return form(dataclasses.replace(kind, used=kind.used - 1), renormalised)

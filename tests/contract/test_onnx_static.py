@@ -11,8 +11,7 @@ from tiny_variants import VARIANTS
 
 from edgedec.runtimes._static.executor import Array
 from edgedec.runtimes.onnx_static.executor import SLOTS
-from edgedec.runtimes.onnx_static.model import StaticModel
-from edgedec.runtimes.onnx_static.session import StaticSession
+from edgedec.runtimes.onnx_static.model import StaticModel, StaticSession
 from edgedec.testing import SessionContract
 
 Load = Callable[..., StaticModel]

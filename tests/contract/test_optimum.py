@@ -12,8 +12,7 @@ from tiny_optimum import write_tiny_graph
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.runtimes._ort.saved import Rows
-from edgedec.runtimes.optimum.model import OptimumModel
-from edgedec.runtimes.optimum.session import OptimumSession
+from edgedec.runtimes.optimum.model import OptimumModel, OptimumSession
 from edgedec.testing import SessionContract
 
 VARIANTS = {

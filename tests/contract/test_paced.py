@@ -7,8 +7,7 @@ from time import sleep
 import numpy as np
 import pytest
 
-from edgedec.decoding.session import Model, Pass, Want
-from edgedec.decoding.session_abilities import OnPhase, Phase, StreamedSession
+from edgedec.decoding.session import Model, OnPhase, Pass, Phase, StreamedSession, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
 from edgedec.testing import FakeModel, PacedModel, PacedSession, SessionContract

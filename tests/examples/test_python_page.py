@@ -60,7 +60,7 @@ def test_the_page_runs_from_top_to_bottom(
 
 def test_the_table_names_options_that_exist(repository: Path) -> None:
     from edgedec.generation.keywords import TextOptions
-    from edgedec.loading.option_types import OpenChanges
+    from edgedec.loading.options import OpenChanges
 
     page = (repository / "docs" / "python.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ") and "`--" in line]

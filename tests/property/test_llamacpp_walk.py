@@ -11,9 +11,9 @@ from tiny_gguf import write_tiny_gguf
 
 from edgedec.errors import PassFailed
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.session import Branches
 from edgedec.testing import SessionContract
 
 CAPACITY = 220

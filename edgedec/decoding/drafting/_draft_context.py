@@ -12,7 +12,7 @@ from edgedec.decoding.drafting.base import DrafterParts, DrafterState
 from edgedec.decoding.prefill import go_back, shared_length
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler
-from edgedec.decoding.session_abilities import Trimmable
+from edgedec.decoding.session import Trimmable
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import InputError
 

@@ -11,8 +11,7 @@ from edgedec.decoding.drafting._head_round import Round, Waiting
 from edgedec.decoding.drafting.base import DrafterParts, DrafterState
 from edgedec.decoding.prefill import go_back, shared_length
 from edgedec.decoding.sampling import Rows, Sampler
-from edgedec.decoding.session import Session
-from edgedec.decoding.session_abilities import HeadModel, HeadSession, Trimmable
+from edgedec.decoding.session import HeadModel, HeadSession, Session, Trimmable
 from edgedec.decoding.session_base import PREFILL_CHUNK
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import InputError

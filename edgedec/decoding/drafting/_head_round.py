@@ -9,7 +9,7 @@ import numpy as np
 from edgedec.decoding.drafting._context import Scores
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.session_abilities import HeadSession
+from edgedec.decoding.session import HeadSession
 from edgedec.decoding.tree import FloatArray, TokenTree
 
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.drafting._transcript import Transcript, TranscriptPlan, of_all
-from edgedec.decoding.session import Capabilities, OnChunk, Pass, Session, Want
-from edgedec.decoding.session_abilities import Trimmable
-from edgedec.decoding.session_snapshot import SnapshotSession
+from edgedec.decoding.session import Capabilities, OnChunk, Pass, Session, Trimmable, Want
+from edgedec.decoding.session_base import SnapshotSession
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError

@@ -9,8 +9,7 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.session import Pass, Session
-from edgedec.decoding.session_abilities import HeadModel, HeadSession
+from edgedec.decoding.session import HeadModel, HeadSession, Pass, Session
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import Draft, FloatArray
 

@@ -22,8 +22,7 @@ from edgedec.decoding.drafting.base import (
 )
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Sampler, filters
-from edgedec.decoding.session import Pass, Want
-from edgedec.decoding.session_abilities import Trimmable
+from edgedec.decoding.session import Pass, Trimmable, Want
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import InputError

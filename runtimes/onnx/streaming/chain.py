@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from edgedec.decoding.session_abilities import Phase
+from edgedec.decoding.session import Phase
 from edgedec.errors import Interrupted
 from edgedec.runtimes.onnx.streaming.pager import Pager
 

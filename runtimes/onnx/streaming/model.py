@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.bundle.onnx_file import ModelFile
-from edgedec.decoding.session_abilities import OnPhase, Phase
+from edgedec.decoding.session import OnPhase, Phase
 from edgedec.hardware.resident import release_free
 from edgedec.runtimes.onnx.graph import Graph
 from edgedec.runtimes.onnx.model import OnnxModel

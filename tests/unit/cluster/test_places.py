@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edgedec.cluster.places import places
+from edgedec.cluster.run import places
 
 GB = 10**9
 

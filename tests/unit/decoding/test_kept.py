@@ -16,7 +16,7 @@ from kinds import in_full
 
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.ranking import Scored
-from edgedec.decoding.sampling import Sampler, SamplingParams, filters, kept, rows
+from edgedec.decoding.sampling import Sampler, SamplingParams, filters, rows
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 
@@ -39,7 +39,7 @@ def check(row: FloatArray, params: SamplingParams) -> None:
     scale = np.float32(1 / params.temperature)
     survivors = set(filters.survivors(row * scale, params).tolist())
     for token in np.argsort(-row, kind="stable")[:60].tolist():
-        said = kept.surely_kept(row, token, float(row.max()), scale, params)
+        said = rows.surely_kept(row, token, float(row.max()), scale, params)
         assert token in survivors or not said
 
 
@@ -104,7 +104,7 @@ def test_missing_margins_are_noticed(
     monkeypatch: pytest.MonkeyPatch, margins: tuple[str, ...]
 ) -> None:
     for margin in margins:
-        monkeypatch.setattr(kept, margin, 0.0)
+        monkeypatch.setattr(rows, margin, 0.0)
     with pytest.raises(AssertionError):
         check_borders()
 
@@ -132,7 +132,7 @@ def test_the_likeliest_are_said_to_be_kept(chosen: dict[str, Any]) -> None:
     scores = row * scale
     chances = np.exp(scores - scores.max())
     survivors = filters.survivors(scores, params)
-    said = [token for token in survivors.tolist() if kept.surely_kept(row, token, 0, scale, params)]
+    said = [token for token in survivors.tolist() if rows.surely_kept(row, token, 0, scale, params)]
     # Weighted by how often they win.
     assert chances[said].sum() > 0.8 * chances[survivors].sum()
 
@@ -140,9 +140,9 @@ def test_the_likeliest_are_said_to_be_kept(chosen: dict[str, Any]) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_row_without_numbers_is_left_to_the_filters(bad: float) -> None:
     row = np.full(50, bad, np.float32)
-    assert not kept.surely_kept(row, 0, bad, np.float32(1), SamplingParams(top_k=5, temperature=1))
+    assert not rows.surely_kept(row, 0, bad, np.float32(1), SamplingParams(top_k=5, temperature=1))
     row[1:] = 0
-    assert bad == -np.inf or not kept.surely_kept(
+    assert bad == -np.inf or not rows.surely_kept(
         row, 3, 0.0, np.float32(1), SamplingParams(top_k=5, temperature=1)
     )
 
@@ -197,7 +197,7 @@ def test_draws_are_those_of_filtered_rows(size: int, kind: Kind) -> None:
 
 def without(**filters_off: Any) -> Callable[..., bool]:
     """Forgets a filter."""
-    honest = kept.surely_kept
+    honest = rows.surely_kept
 
     def twin(
         row: FloatArray, token: int, best: float, scale: np.float32, params: SamplingParams

@@ -22,7 +22,7 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
-from edgedec.decoding.sampling.penalties import Penalties
+from edgedec.decoding.sampling.state import Penalties
 from edgedec.decoding.session import Pass
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import FloatArray, TokenTree

@@ -13,7 +13,7 @@ import pytest
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams, filters
-from edgedec.decoding.sampling.penalties import Penalties
+from edgedec.decoding.sampling.state import Penalties
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError, SessionError, StateError

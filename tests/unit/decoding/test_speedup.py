@@ -8,9 +8,8 @@ from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, decode, request
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
-from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.metrics import Metrics, RoundTimes
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
-from edgedec.decoding.speedup import RoundTimes
 from edgedec.pipeline import Pipeline
 from edgedec.testing import FakeModel, PacedModel
 from tests.virtual_time import VirtualClock

@@ -22,8 +22,7 @@ from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.coreml import ProgramOptions, write_program
 from edgedec.export.coreml import parity as parity_module
 from edgedec.export.coreml.palettes import palettes
-from edgedec.export.coreml.parity import layer_error
-from edgedec.export.coreml.stored import StoredTensors
+from edgedec.export.coreml.parity import StoredTensors, layer_error
 from edgedec.export.options import parse_rows
 from edgedec.export.quantize import dequantize, quantize
 from edgedec.models.registry import spec_for

@@ -23,13 +23,13 @@ from tiny_models import (
 from edgedec.errors import ParityError
 from edgedec.export import ExportOptions, ExportReport, calibration, export_bundle, weighed
 from edgedec.export.calibrated import CalibratedRounding
-from edgedec.export.kept import KeptRounding, KeptTensors
 from edgedec.export.mixing import Mixing
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.quantize import Blocks, PlainRounding, dequantize, quantize
 from edgedec.export.reference import Reference
 from edgedec.export.sensitivity import Unit, measure, units
 from edgedec.export.tensors import FloatArray, TensorReader
+from edgedec.export.weighed import KeptRounding, KeptTensors
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 

@@ -13,7 +13,7 @@ from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec._support.option_names import ELSEWHERE, check_names
 from edgedec.errors import InputError
 from edgedec.generation.keywords import TextOptions, with_changes
-from edgedec.loading.option_types import OpenChanges
+from edgedec.loading.options import OpenChanges
 from edgedec.records.load import LoadOptions
 
 PROMPT = "def read_lines(path):"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgedec import Emission, Generation, Metrics, Pipeline
-from edgedec.decoding.speedup import RoundTimes
+from edgedec.decoding.metrics import RoundTimes
 from edgedec.errors import InputError
 
 HOSTILE = "</pre><script>alert('1')</script>&amp; \"x\" \u202e"

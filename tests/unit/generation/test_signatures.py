@@ -17,7 +17,7 @@ from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec._support.signatures import arguments_of, lists
 from edgedec.functions import ConvertOptions, PlanOptions
 from edgedec.generation.keywords import TextOptions, with_changes
-from edgedec.loading.option_types import OpenChanges
+from edgedec.loading.options import OpenChanges
 
 # Functions, the types of their options, and names that are accepted and not listed.
 OF_A_TEXT = {"timeout_s", "sampling"}

@@ -11,9 +11,8 @@ from gguf_files import Raw, Tensor, f32, gguf_bytes
 
 from edgedec.errors import BundleError
 from edgedec.gguf import describe
-from edgedec.gguf._source import CHUNK, ByteSource
 from edgedec.gguf.describe import as_json
-from edgedec.gguf.header import GgufHeader, TensorInfo
+from edgedec.gguf.header import CHUNK, ByteSource, GgufHeader, TensorInfo
 from edgedec.gguf.parts import decodable_parts
 from edgedec.gguf.types import FILE_TYPES, TENSOR_TYPES
 

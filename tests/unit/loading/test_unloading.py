@@ -11,8 +11,7 @@ import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
 
 from edgedec import GenerateOptions, Pipeline
-from edgedec.decoding.session import Model, Session
-from edgedec.decoding.session_abilities import Rehearsing, Reserving, Trimmable
+from edgedec.decoding.session import Model, Rehearsing, Reserving, Session, Trimmable
 from edgedec.errors import BundleError, RuntimeUnavailable, StateError
 from edgedec.export import ExportOptions
 from edgedec.hardware.resident import keep_heap_small, release_free, resident_bytes

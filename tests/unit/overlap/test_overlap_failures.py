@@ -28,7 +28,7 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.decoding.session_abilities import Phase
+from edgedec.decoding.session import Phase
 from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError, RuntimeUnavailable, StateError
 from edgedec.overlap.engine import OverlappedEngine

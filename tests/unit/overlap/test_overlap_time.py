@@ -29,8 +29,7 @@ from edgedec.decoding.session import Session
 from edgedec.hardware.clock import Clock
 from edgedec.loading.engine import build_engine
 from edgedec.overlap.engine import WaitLimit
-from edgedec.overlap.lookahead_node import LookaheadNode
-from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree
+from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadNode, LookaheadTree
 from edgedec.testing import FakeModel, PacedModel
 from tests.virtual_time import VirtualClock
 

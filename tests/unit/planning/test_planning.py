@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from edgedec._support.fields import to_json
 from edgedec.errors import InputError, MemoryBudgetError, PlanError, ProfileError
 from edgedec.loading.sources import Models
-from edgedec.planning import decisions, plan_files, running
+from edgedec.planning import decisions, plan_files
 from edgedec.planning.choose import decide
 from edgedec.planning.contenders import Ran
 from edgedec.profiling import run as profiling
@@ -224,7 +224,7 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
 
     monkeypatch.setattr(profiling, "profile", measured)
     monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
-    monkeypatch.setattr(running.Runner, "__call__", lambda *args: Ran())
+    monkeypatch.setattr(decisions.Runner, "__call__", lambda *args: Ran())
     decision = decisions.plan(demo, dataclasses.replace(WORK, temperature=0.5))
     assert asked == [(demo, 0.5, None)]
     assert decision.memory is None
@@ -244,7 +244,7 @@ def test_plans_that_could_not_run_are_not_chosen_and_that_is_said(monkeypatch):
         raise ProfileError("plans could not be run: it crashed with SIGSEGV")
 
     monkeypatch.setattr(profiling, "profile", lambda *args: PROFILE)
-    monkeypatch.setattr(running.trial, "run", fails)
+    monkeypatch.setattr(decisions.trial, "run", fails)
     decision = decisions.plan(Models.find("demo"), WORK)
     assert decision.chosen.measured is None
     assert decision.chosen.plan.plain

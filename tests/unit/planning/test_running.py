@@ -9,9 +9,9 @@ import pytest
 from edgedec.errors import ProfileError
 from edgedec.hardware.contention import Usage
 from edgedec.loading.sources import Models
-from edgedec.planning import running
+from edgedec.planning import decisions
 from edgedec.planning.contenders import Ran
-from edgedec.planning.running import Runner
+from edgedec.planning.decisions import Runner
 from edgedec.profiling.trial import Outcome, TrialJob, Turn
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Profile
@@ -33,7 +33,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TrialJob]:
         failed = {"2": "the device went away"} if len(job.plans) > 2 else {}
         return Outcome(turns, (None,) * len(job.plans), 0.0, failed)
 
-    monkeypatch.setattr(running.trial, "run", run)
+    monkeypatch.setattr(decisions.trial, "run", run)
     return found
 
 
@@ -57,7 +57,7 @@ def test_how_busy_the_machine_is_meanwhile_is_told(
     jobs: list[TrialJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = iter([Usage(0.0, 50.0, 10.0, 2), Usage(10.0, 65.0, 15.0, 2)])
-    monkeypatch.setattr(running, "usage", lambda: next(moments))
+    monkeypatch.setattr(decisions, "usage", lambda: next(moments))
     runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
     assert runner(PLANS, True).busy == pytest.approx(0.5)
 
@@ -106,11 +106,11 @@ def test_plans_for_which_no_time_was_left_are_told(monkeypatch: pytest.MonkeyPat
     runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
     for failed in ({}, {"1": "no device"}):
         alone = Outcome((turn,), (None,) * 3, 0.0, failed)
-        monkeypatch.setattr(running.trial, "run", lambda job, alone=alone: alone)
+        monkeypatch.setattr(decisions.trial, "run", lambda job, alone=alone: alone)
         assert runner(PLANS, True).note == "no time was left for them"
     failed = {str(number): "no device" for number in range(1, len(PLANS))}
     alone = Outcome((turn,), (None,) * 3, 0.0, failed)
-    monkeypatch.setattr(running.trial, "run", lambda job: alone)
+    monkeypatch.setattr(decisions.trial, "run", lambda job: alone)
     assert runner(PLANS, True).note == ""
 
 
@@ -119,12 +119,12 @@ def test_texts_that_end_in_their_first_round_are_told(monkeypatch: pytest.Monkey
     runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
     for failed in ({}, {"2": "no device"}):
         found = Outcome(turns, (None,) * 3, 0.0, failed)
-        monkeypatch.setattr(running.trial, "run", lambda job, found=found: found)
+        monkeypatch.setattr(decisions.trial, "run", lambda job, found=found: found)
         note = runner(PLANS, True).note
         assert note.startswith("no text went on after the first round")
         assert ("no device" in note) == bool(failed)
     nothing = Outcome((), (None,) * 3, 0.0, {})
-    monkeypatch.setattr(running.trial, "run", lambda job: nothing)
+    monkeypatch.setattr(decisions.trial, "run", lambda job: nothing)
     assert runner(PLANS, True).note == "no time was left for them"
 
 
@@ -132,11 +132,11 @@ def test_a_trial_that_fails_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> No
     def fails(job: TrialJob) -> Outcome:
         raise ProfileError("plans could not be run: it crashed")
 
-    monkeypatch.setattr(running.trial, "run", fails)
+    monkeypatch.setattr(decisions.trial, "run", fails)
     runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
     assert runner(PLANS, True) == Ran(note="plans could not be run: it crashed")
     failed = {"0": "no device", "1": "no memory"}
-    monkeypatch.setattr(running.trial, "run", lambda job: Outcome((), (None,) * 3, 0.0, failed))
+    monkeypatch.setattr(decisions.trial, "run", lambda job: Outcome((), (None,) * 3, 0.0, failed))
     ran = runner(PLANS, True)
     assert ran.found == {PLANS[0]: "no device", PLANS[1]: "no memory"}
     assert ran.note == f"{PLANS[0].label}: no device; {PLANS[1].label}: no memory"

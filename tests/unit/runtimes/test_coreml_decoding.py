@@ -9,7 +9,7 @@ import tiny_bundles
 from pair_texts import DEMO, drafted, overlapped, prompts, texts
 
 from edgedec.export import ExportOptions
-from edgedec.runtimes.coreml.slicing import SliceSession
+from edgedec.runtimes.coreml.model import SliceSession
 
 REFERENCE = {"format": "coreml", "device": "reference"}
 

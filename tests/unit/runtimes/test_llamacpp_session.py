@@ -30,11 +30,9 @@ from edgedec.errors import (
     StateError,
 )
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp.batch import Batch
-from edgedec.runtimes.llamacpp.branches import Branches
-from edgedec.runtimes.llamacpp.context import CHUNK, Context
+from edgedec.runtimes.llamacpp.context import CHUNK, Batch, Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
-from edgedec.runtimes.llamacpp.session import LlamaSession
+from edgedec.runtimes.llamacpp.session import Branches, LlamaSession
 
 TOLERANCE = 5e-4
 Build = Callable[[str], LlamaModel]

@@ -22,10 +22,9 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import SessionError
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
-from edgedec.runtimes.llamacpp.session import LlamaSession
+from edgedec.runtimes.llamacpp.session import Branches, LlamaSession
 from edgedec.testing import decoding
 
 DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid"]

@@ -11,7 +11,7 @@ from pair_texts import DEMO, drafted, overlapped, prompts, texts
 
 from edgedec.export import ExportOptions
 from edgedec.runtimes._static.executor import Array
-from edgedec.runtimes.onnx_static.session import StaticSession
+from edgedec.runtimes.onnx_static.model import StaticSession
 
 STATIC = {"format": "onnx-static"}
 

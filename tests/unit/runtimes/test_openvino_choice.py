@@ -21,7 +21,7 @@ from edgedec.runtimes import registry
 pytest.importorskip("openvino", reason="needs the extra openvino")
 
 from edgedec.runtimes.onnx.model import OnnxModel
-from edgedec.runtimes.onnx.openvino import choice, invariance, places
+from edgedec.runtimes.onnx.openvino import choice, model, places
 from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
 
 Seconds = list[float]
@@ -146,7 +146,7 @@ def test_another_draft_model_is_measured_again(folder: Path, times: Times, tmp_p
 def test_exact_text_is_not_given_up_for_it(
     folder: Path, times: Times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invariance, "find_padding", lambda *_: None)
+    monkeypatch.setattr(model, "find_padding", lambda *_: None)
     times([1, 1, 1], [2, 2, 2])
     write_tiny_model(folder, "int4", own_rows=True)
     assert OnnxModel.load(folder, threads=1).capabilities.batch_invariant

@@ -17,8 +17,7 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
-from edgedec.runtimes.optimum.model import OptimumModel
-from edgedec.runtimes.optimum.session import OptimumSession
+from edgedec.runtimes.optimum.model import OptimumModel, OptimumSession
 from edgedec.testing import decoding
 
 # -- sessions -----------------------------------------------------------------------------------

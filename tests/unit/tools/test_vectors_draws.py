@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec.decoding.sampling import filters, penalties
+from edgedec.decoding.sampling import filters, state
 from tools.vectors import draws, files
 
 OPTIONS = (
@@ -72,12 +72,12 @@ def _without_path(self: Any, logits: Any, path: Any) -> Any:
     return _applied(self, logits, [])
 
 
-_applied, _nucleus = penalties.Penalties.applied, filters.nucleus
+_applied, _nucleus = state.Penalties.applied, filters.nucleus
 BROKEN_DRAWS: dict[str, tuple[Any, str, Any]] = {
     "of equal scores the last": (filters, "_down_to", _last_of_equal),
     "the nucleus without its last token": (filters, "nucleus", _short_nucleus),
-    "penalties of the prompt": (penalties.Penalties, "applied", _all_penalised),
-    "the path is not counted": (penalties.Penalties, "applied", _without_path),
+    "penalties of the prompt": (state.Penalties, "applied", _all_penalised),
+    "the path is not counted": (state.Penalties, "applied", _without_path),
 }
 
 
