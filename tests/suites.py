@@ -43,7 +43,18 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("export/*", ("tests/golden/*", "tests/contract/test_exported.py")),
     ("models/*", ("tests/golden/*", "tests/contract/test_exported.py", "tests/property/*decoder*")),
     ("edgedec/testing/*", ("tests/contract/*",)),
-    ("edgedec/decoding/*", ("tests/contract/test_fake.py", "tests/property/test_any_*")),
+    (
+        "edgedec/decoding/*",
+        (
+            "tests/contract/test_fake.py",
+            "tests/property/test_any_*",
+            "tests/benchmarks/test_matrix.py",
+        ),
+    ),
+    (
+        "edgedec/verify/*",
+        ("tests/benchmarks/test_matrix.py", "tests/benchmarks/test_certificate.py"),
+    ),
     ("edgedec/text/*", ("tests/property/*token*", "tests/golden/test_tokenizers.py")),
     ("edgedec/bundle/*", ("tests/property/*bundle*",)),
     ("edgedec/gguf/*", ("tests/property/*gguf*", "tests/golden/test_tokenizers.py")),

@@ -151,6 +151,7 @@ def changed(path: str, value: object) -> str:
         ("{}", "expected a plan of version 3, found None"),
         (changed("schema", 1), "expected a plan of version 3, found 1"),
         (changed("chosen.plan.drafter", "magic"), "no drafter 'magic'"),
+        (changed("chosen.plan.drafter", "head_tree"), "'head_tree' was removed, .*: use head"),
         (changed("chosen.plan.schedule", "sometimes"), "no schedule 'sometimes'"),
         (changed("chosen.plan.draft", None), "do not go together"),
         (changed("chosen.plan.draft_length", -1), "drafts of -1 tokens"),
