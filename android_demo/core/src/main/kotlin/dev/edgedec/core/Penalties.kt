@@ -24,7 +24,7 @@ private class Occurrences(vocabSize: Int) {
 /**
  * Logit bias and penalties of one text: bias first, penalties on the sum.
  *
- * All numbers are float32, and in the order of `edgedec/decoding/sampling/penalties.py`, so that rows are equal.
+ * All numbers are float32, and in the order of `edgedec/decoding/sampling/state.py`, so that rows are equal.
  */
 internal class Penalties(params: Sampling, vocabSize: Int, prompt: IntArray) {
     private val bias = params.logitBias.mapValues { it.value.toFloat() }
