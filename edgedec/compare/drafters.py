@@ -109,11 +109,10 @@ def bench_bundle(
     ways = entrants_of(asked)
     with recording(out, RECORDS) as recorder:
         recorder.add(kind="about", **about(asked))
-        with opened(asked.bundle, ways) as pipelines:
-            found = compare(
-                pipelines, asked.prompts, asked.options, recorder,
-                repeats=asked.repeats, on_progress=on_progress,
-            )  # fmt: skip
+        found = compared(
+            asked.bundle, ways, asked.prompts, asked.options, recorder,
+            repeats=asked.repeats, on_progress=on_progress,
+        )  # fmt: skip
         if also is not None:
             also(asked.prompts, found, recorder)
     return found
