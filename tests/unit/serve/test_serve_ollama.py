@@ -283,8 +283,8 @@ def test_names_count_where_they_are_to(start: Callable[..., Any], bundle: Path) 
     [
         ("POST", "/api/embed", "has no embeddings: use a server for embeddings"),
         ("POST", "/api/embeddings", "has no embeddings"),
-        ("POST", "/api/pull", "the one model that it was started with"),
-        ("DELETE", "/api/delete", "the one model that it was started with"),
+        ("POST", "/api/pull", "the models that it was started with"),
+        ("DELETE", "/api/delete", "the models that it was started with"),
     ],
 )
 def test_what_it_does_not_have(server: Server, method: str, path: str, message: str) -> None:
