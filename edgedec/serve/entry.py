@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edgedec.errors import MemoryBudgetError
 from edgedec.loading.sources import Source
 from edgedec.serve.keeping import FOR_EVER
 from edgedec.serve.model import Served
@@ -36,6 +37,7 @@ class Entry:
         timer: drops it then.
         used: grows with each use, of whatever model.
         held: bytes that it took when it was last loaded; 0 before.
+        refused: the bytes that did not hold it even alone, and the error; None before.
         shown: what ``/api/show`` says of it, once that is known.
 
     """
@@ -52,6 +54,7 @@ class Entry:
     timer: asyncio.TimerHandle | None = None
     used: int = 0
     held: int = 0
+    refused: tuple[int, MemoryBudgetError] | None = None
     shown: dict[str, Any] | None = None
     _source: Source | None = None
 

@@ -123,6 +123,7 @@ class Room:
 
     async def _make_room(self, entry: Entry) -> None:
         """Drop others until about as much memory is free as a model needs."""
+        self._check_refused(entry)
         needed = await self._lane.run(entry.needed)
         while (free := self.free_bytes()) is not None and free < needed:
             if not await self._drop_another(entry):
@@ -133,9 +134,18 @@ class Room:
             others = any(one.served is not None for one in self._entries)
             try:
                 return await self._lane.run(partial(self._open_it, entry, beside=others))
-            except MemoryBudgetError:
+            except MemoryBudgetError as error:
                 if not await self._drop_another(entry):
+                    if self._granted is not None:
+                        entry.refused = self._granted(), error
                     raise
+
+    def _check_refused(self, entry: Entry) -> None:
+        """Refuse a model that was too large alone before others are dropped for it once more."""
+        if entry.refused is not None and self._granted is not None:
+            granted, error = entry.refused
+            if self._granted() <= granted:
+                raise error
 
     def _open_it(self, entry: Entry, *, beside: bool) -> Served:
         """Open a model; in the thread of the models.
