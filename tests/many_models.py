@@ -1,6 +1,6 @@
 """Models of a server in the test's process: small pairs that stand for larger ones.
 
-What each takes of the memory is a number, files are as long as it says and empty, and a test may
+What each takes of the memory is a number, files are half as long and empty, and a test may
 hold the opening of one or have it fail. Time passes when a test says so.
 """
 
@@ -88,7 +88,7 @@ class World:
         self.files = {name: folder / f"{name}.bin" for name in sizes}
         for name, file in self.files.items():
             with file.open("wb") as stream:
-                stream.truncate(sizes[name])
+                stream.truncate(sizes[name] // 2)  # the other half is beside its file
         self.log: list[str] = []
         self.there: list[str] = []
         self.failing: dict[str, Exception] = {}

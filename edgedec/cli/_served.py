@@ -168,10 +168,22 @@ def _opened(path: str | Path, options: OpenOptions) -> Pipeline:
     if drafter == drafting.AUTO or drafting.info(drafter).needs_model:
         found = drafts.find(path, Library())
         options = options if found is None else options.changed(draft=found.path)
+    if options.plan == "auto" and not _has_plan(path, options):
+        # Else options that plans decide would be refused, and weights that do not fit be measured.
+        options = options.changed(plan="none")
     if options.max_context is not None:
         trained = _source(path, options).max_context or options.max_context
         options = options.changed(max_context=min(options.max_context, trained))
     return Pipeline.open(path, options)
+
+
+def _has_plan(path: str | Path, options: OpenOptions) -> bool:
+    """Return whether a plan was made of a model, and no option decides what it does."""
+    from edgedec.planning import remembered
+
+    if options.planned() or not remembered.any_there():
+        return False
+    return remembered.recall(path, options.draft) is not None
 
 
 def planning(model: str, draft: Any) -> str:

@@ -139,7 +139,11 @@ class Routes:
         return Answer({"object": "list", "data": cards})
 
     async def card(self, request: Request) -> Response:
-        return Answer(self.models.card(self.models.find(request.path_params["name"], strict=True)))
+        entry = self.models.find(request.path_params["name"], strict=True)
+        card = self.models.card(entry)
+        if entry.served is None:  # in a thread: it is read from files
+            card["edgedec"] |= await asyncio.to_thread(entry.facts)
+        return Answer(card)
 
     async def metrics(self, request: Request) -> Response:
         page = self.models.shared.metrics.page()

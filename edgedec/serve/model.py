@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.generation.own_sampling import values_of
 from edgedec.pipeline import Pipeline
 from edgedec.serve.compiling import Compiler
@@ -13,6 +14,7 @@ from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Settings
 from edgedec.serve.shared import Shared
 from edgedec.serve.turns import Turns
+from edgedec.text.tokenizer import Tokenizer
 
 ANSWERED_BY = "X-Edgedec-Model"
 # A text that memory does not hold waits this long for what is being read.
@@ -85,12 +87,18 @@ class Served:
 
     def facts(self) -> dict[str, Any]:
         """Return what ``/v1/models`` says of it besides its name."""
-        own = self.prompts.sampling
         return {
+            **asks(self.tokenizer, self.prompts.sampling),
             "max_context": self.max_context,
-            "chat": self.tokenizer.chat_template is not None,
-            "sampling": None if own is None else values_of(own),
             "plan": self.pipeline.plan,
             "planning": self.settings.planning,
             "notes": self.pipeline.notes,
         }
+
+
+def asks(tokenizer: Tokenizer, sampling: SamplingParams | None) -> dict[str, Any]:
+    """Return whether a model answers messages, and with which sampling, as ``/v1/models`` does."""
+    return {
+        "chat": tokenizer.chat_template is not None,
+        "sampling": None if sampling is None else values_of(sampling),
+    }

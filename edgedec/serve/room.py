@@ -132,9 +132,11 @@ class Room:
     async def _opened(self, entry: Entry) -> Served:
         while True:
             others = any(one.served is not None for one in self._entries)
+            free = self.free_bytes() or 0
             try:
                 return await self._lane.run(partial(self._open_it, entry, beside=others))
             except MemoryBudgetError as error:
+                entry.taken = max(entry.taken, free + 1)  # so much was not enough
                 if not await self._drop_another(entry):
                     if self._granted is not None:
                         entry.refused = self._granted(), error
@@ -162,6 +164,7 @@ class Room:
             pipeline.close()
             raise MemoryBudgetError(f"beside other models it has a context of {capacity} tokens")
         entry.held = max(0, self._read() - before)
+        entry.taken = max(entry.taken, entry.held)
         relieve, rested = partial(self._relieve, entry), partial(self._rested, entry)
         served = self._serving(entry, pipeline, relieve, rested)
         self._open[served] = None

@@ -87,10 +87,13 @@ class TestWhichAnswers:
                 assert [one["edgedec"]["loaded"] for one in cards] == [False, True]
                 assert [one["edgedec"]["plan"] is None for one in cards] == [True, False]
                 one = (await client.get("/v1/models/a")).json()
-                assert one == cards[0]
+                assert one["edgedec"].pop("sampling")["temperature"] == 0.7
+                assert one["edgedec"] == {
+                    **cards[0]["edgedec"], "chat": True, "max_context": 64, "notes": [],
+                }  # fmt: skip
                 assert (await client.get("/v1/models/d")).status_code == 404
                 tags = (await client.get("/api/tags")).json()["models"]
-                assert (tags[0]["name"], tags[0]["size"]) == ("a", 10 * MB)
+                assert (tags[0]["name"], tags[0]["size"]) == ("a", 5 * MB)
                 assert [one["details"]["family"] for one in tags] == ["llama"] * 2
                 (held,) = (await client.get("/api/ps")).json()["models"]
                 assert (held["name"], held["size"]) == ("b", 20 * MB)
@@ -583,6 +586,7 @@ def test_a_request_holds_its_model_from_when_it_is_given_it(world: Callable[...,
         async with models_here(models) as client:
             await asked(client, "a")
             entry = models.entries[0]
+            await until(lambda: entry.unused)
             visit: Visit
             with models.visit() as visit:
                 visit.take("a")
