@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -255,10 +255,10 @@ class Routes:
         raw = await bodies.receive(request)
         with bodies.counted(raw):
             while True:
-                try:
+                with suppress(NotLoaded):
                     return await self._used(raw, use, threaded=threaded)
-                except NotLoaded:  # it is parsed again then, rather than kept meanwhile
-                    await self.models.wait(visit)
+                # It is parsed again then; the error would keep what it was parsed to.
+                await self.models.wait(visit)
 
     async def _used(
         self, raw: bytearray, use: Callable[[dict[str, Any]], T], *, threaded: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from edgedec.errors import MemoryBudgetError
@@ -12,6 +12,7 @@ from edgedec.loading.sources import Source
 from edgedec.serve.keeping import FOR_EVER
 from edgedec.serve.model import Served, asks
 from edgedec.serve.offer import Offer
+from edgedec.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from edgedec.serve.visit import Visit
@@ -78,8 +79,13 @@ class Entry:
         if self.served is not None:
             return self.served.pipeline.pair.target
         if self._source is None:
-            self._source = self.offer.source()
+            found = self.offer.source()
+            # Which would keep the whole vocabulary of a GGUF file.
+            self._source = replace(found, read_tokenizer=self._tokenizer)
         return self._source
+
+    def _tokenizer(self) -> Tokenizer:
+        return self.offer.source().read_tokenizer()
 
     def file_bytes(self) -> int:
         """Return the bytes of its target's files; EdgedecError or OSError if they are not there."""

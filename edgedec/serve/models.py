@@ -312,7 +312,7 @@ class Models:
         relieve: Callable[[], bool] = lambda: False,
         rested: Callable[[], None] = lambda: None,
     ) -> Served:
-        offer = entry.offer
+        offer, entry.keep_s = entry.offer, self.settings.keep_s
         own = replace(
             self.settings, name=offer.name, aliases=offer.aliases, planning=offer.planning
         )

@@ -228,7 +228,8 @@ class TestLoading:
         async def test() -> None:
             there = world()
             there.held.add("b")
-            async with models_here(there.models(parallel=1, queue=1)) as client:
+            models = there.models(parallel=1, queue=1)
+            async with models_here(models) as client:
                 two = [asyncio.create_task(asked(client, "b")) for _ in range(2)]
                 await until(lambda: there.opening == ["b"])
                 more = await asked(client, "b")
@@ -236,7 +237,13 @@ class TestLoading:
                 passes(601)
                 assert [(await one).status_code for one in two] == [504, 504]
                 there.held.clear()
-                await until(lambda: there.log == ["+b"])
+                await until(lambda: models.entries[1].timer)
+                # Nobody waits for it any longer, and it goes in its time.
+                passes(299)
+                await asyncio.sleep(0.05)
+                assert await loaded(client) == ["b"]
+                passes(2)
+                await until(lambda: there.log == ["+b", "-b"])
                 assert (await asked(client, "b")).status_code == 200
 
         run(test())
@@ -248,11 +255,14 @@ class TestKeeping:
     ) -> None:
         async def test() -> None:
             there = world()
-            async with models_here(there.models()) as client:
+            models = there.models()
+            async with models_here(models) as client:
+                entry = models.entries[0]
                 await asked(client, "a")
-                await until(lambda: client)
+                await until(lambda: entry.timer)
                 passes(200)
                 await asked(client, "a")  # which it is kept for again
+                await until(lambda: entry.timer)
                 passes(200)
                 await asyncio.sleep(0.05)
                 assert await loaded(client) == ["a"]
@@ -266,7 +276,8 @@ class TestKeeping:
     def test_a_request_says_for_how_long(self, world: Callable[..., World], path: str) -> None:
         async def test() -> None:
             there = world()
-            async with models_here(there.models()) as client:
+            models = there.models()
+            async with models_here(models) as client:
 
                 async def kept(keep: Any) -> Any:
                     body = {**TEXTS[path], "model": "a", "keep_alive": keep}
@@ -275,6 +286,7 @@ class TestKeeping:
                     return answer
 
                 assert (await kept("10m")).status_code == 200
+                await until(lambda: models.entries[0].timer)
                 passes(500)
                 await asyncio.sleep(0.05)
                 assert await loaded(client) == ["a"]
@@ -596,3 +608,23 @@ def test_a_request_holds_its_model_from_when_it_is_given_it(world: Callable[...,
             served.close()
 
     run(test())
+
+
+def test_what_is_known_of_a_file_is_read_once_and_its_vocabulary_is_not_kept(
+    world: Callable[..., World],
+) -> None:
+    there = world()
+    entry = there.models().entries[0]
+    source, read = entry.offer.source, []
+
+    def noted() -> Any:
+        read.append(source())
+        return read[-1]
+
+    object.__setattr__(entry.offer, "source", noted)
+    assert entry.source() is entry.source()
+    assert len(read) == 1
+    kept = entry.source().read_tokenizer
+    assert kept != read[0].read_tokenizer
+    assert kept().vocab_size == read[0].read_tokenizer().vocab_size
+    assert len(read) == 2
