@@ -130,7 +130,7 @@ def _whole_library() -> list[tuple[tuple[str, ...], str, Located]]:
         best_first = sorted(forms, key=lambda one: one.record.form.calibration != CALIBRATED)
         for place, one in enumerate(best_first):
             called = one.id[:_ID] if place else name
-            found.append(((called, one.id), called, Located(one.path, one)))
+            found.append(((called, one.id, one.id[:_ID]), called, Located(one.path, one)))
     if not found:
         raise InputError("the library has no models: `edgedec pull MODEL` adds one")
     return found

@@ -141,8 +141,8 @@ class Routes:
     async def card(self, request: Request) -> Response:
         entry = self.models.find(request.path_params["name"], strict=True)
         card = self.models.card(entry)
-        if entry.served is None:  # in a thread: it is read from files
-            card["edgedec"] |= await asyncio.to_thread(entry.facts)
+        if entry.served is None:  # files are read one at a time
+            card["edgedec"] |= await self.models.shared.reader.run(entry.facts)
         return Answer(card)
 
     async def metrics(self, request: Request) -> Response:
@@ -181,6 +181,7 @@ class Routes:
             await served.compiler.prepare(parsed.works)
             writer = Writer(parsed, served.tokenizer, entry.offer.name)
             form = dialect.form(parsed, writer.head)
+            form.loading_s = visit.waited_s
             ticket = Ticket(
                 parsed.works,
                 timeout_s=max(0.0, self._limits.text_s - visit.waited_s),

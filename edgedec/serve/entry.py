@@ -64,6 +64,7 @@ class Entry:
     refused: tuple[int, MemoryBudgetError] | None = None
     shown: dict[str, Any] | None = None
     _source: Source | None = None
+    _facts: dict[str, Any] | None = None
 
     def known_as(self, name: str) -> bool:
         """Return whether this is one of its names."""
@@ -73,6 +74,11 @@ class Entry:
     def unused(self) -> bool:
         """Whether it is loaded, and no request or text uses it."""
         return self.served is not None and not self.users and self.served.turns.idle
+
+    @property
+    def known(self) -> bool:
+        """Whether ``source`` reads nothing."""
+        return self.served is not None or self._source is not None
 
     def source(self) -> Source:
         """Return its target's files; EdgedecError if they cannot be read."""
@@ -98,10 +104,13 @@ class Entry:
             EdgedecError: they cannot be read.
 
         """
-        source = self.source()
-        tokenizer = source.read_tokenizer()
-        sampling = of_model(source.generation, chats=tokenizer.chat_template is not None)
-        return {**asks(tokenizer, sampling), "max_context": source.max_context, "notes": []}
+        if self._facts is None:
+            source = self.source()
+            tokenizer = source.read_tokenizer()
+            sampling = of_model(source.generation, chats=tokenizer.chat_template is not None)
+            asked = asks(tokenizer, sampling)
+            self._facts = {**asked, "max_context": source.max_context, "notes": []}
+        return self._facts
 
     def needed(self) -> int:
         """Return about how many bytes it takes: what it took before, or else by its files.

@@ -33,9 +33,13 @@ class Form:
         parsed: the request.
         head: fields that its chunks share: ``id``, ``created``, ``model``.
 
+    Attributes:
+        loading_s: seconds for which the request waited for its model to be loaded.
+
     """
 
     media_type = "text/event-stream"
+    loading_s = 0.0
 
     def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
         self.parsed, self.head = parsed, head

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import time
 from typing import Any
 
@@ -75,8 +76,13 @@ class _About:
         return Answer({"version": FOLLOWS, "edgedec": __version__})
 
     async def tags(self, request: Request) -> Response:
-        # In a thread: those that are not loaded are read from files.
-        found = await asyncio.to_thread(lambda: [self._model(one) for one in self._models.entries])
+        # Those that are not loaded are read from files: each once, and one at a time.
+        found = [
+            self._model(one)
+            if one.known
+            else await self._models.shared.reader.run(partial(self._model, one))
+            for one in self._models.entries
+        ]
         return Answer({"models": found})
 
     async def loaded(self, request: Request) -> Response:
@@ -106,6 +112,8 @@ class _About:
         with self._models.visit() as visit:
             entry = await self._router.read(request, visit, self._named, threaded=False)
             # In a thread: the first time it renders the template.
+            if entry.served is None:
+                return Answer(await self._models.shared.reader.run(partial(self._show, entry)))
             return Answer(await asyncio.to_thread(self._show, entry))
 
     def _named(self, fields: dict[str, Any]) -> Entry:

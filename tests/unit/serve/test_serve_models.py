@@ -170,6 +170,23 @@ class TestLoading:
 
         run(test())
 
+    def test_the_time_of_loading_is_told(self, world: Callable[..., World]) -> None:
+        async def test() -> None:
+            there = world()
+            async with models_here(there.models()) as client:
+
+                async def durations() -> tuple[int, int]:
+                    body = {"model": "b", "prompt": "x", "stream": False}
+                    body["options"] = {"num_predict": 2}
+                    found = (await client.post("/api/generate", json=body)).json()
+                    return found["load_duration"], found["total_duration"]
+
+                loading, total = await durations()
+                assert 0 < loading < total
+                assert (await durations())[0] == 0  # the control
+
+        run(test())
+
     def test_everything_else_goes_on_meanwhile(self, world: Callable[..., World]) -> None:
         async def test() -> None:
             there = world()

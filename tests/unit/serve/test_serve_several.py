@@ -20,6 +20,7 @@ import openai
 from browser import Browser
 from served_page import IDLE, TEXT, say
 from serving import Server, serving
+from test_serve_docs import curled, curls
 from waiting import LIMIT_S, until
 
 from edgedec.cli import _served
@@ -109,6 +110,21 @@ def test_what_is_dropped_lets_its_file_go(two: list[Path], tmp_path: Path) -> No
             asked = {"model": "tiny", "prompt": "x", "keep_alive": keep}
             assert server.post("/v1/completions", asked).status_code == 200
             until(lambda: (str(file) in maps.read_text("utf-8", "replace")) == there)  # noqa: B023
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_commands_of_the_page(repository: Path, bundle: Path, tmp_path: Path) -> None:
+    page = (repository / "docs" / "guides" / "several-models.md").read_text("utf-8")
+    commands = curls(page)
+    assert len(commands) >= 4
+    named = shutil.copytree(bundle, tmp_path / "Qwen3-0.6B")
+    with serving(f"--models={named}", "--threads", "1") as server:
+        for one in commands:
+            done = curled(one, server)
+            assert (done.returncode, bool(json.loads(done.stdout))) == (0, True), (one, done)
+        until(lambda: not loaded(server))  # as the last of them asks
+        wrong = curled(commands[1].replace("Qwen3", "Qwen4"), server)  # the control
+        assert "this server has 'Qwen3-0.6B'" in wrong.stdout
 
 
 @pytest.mark.chromium
