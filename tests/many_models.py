@@ -78,6 +78,7 @@ class World:
         failing: errors by name, raised when that is opened.
         held: names whose opening waits until they are taken from it.
         opening: names whose opening has begun.
+        squeezed: names whose context is short beside other models.
 
     """
 
@@ -94,6 +95,7 @@ class World:
         self.failing: dict[str, Exception] = {}
         self.held: set[str] = set()
         self.opening: list[str] = []
+        self.squeezed: set[str] = set()
         self.pipelines: dict[str, Pipeline] = {}
 
     def models(self, **settings: Any) -> Models:
@@ -125,7 +127,10 @@ class World:
             threading.Event().wait(0.005)
         if name in self.failing:
             raise self.failing[name]
-        pipeline = Pipeline.open(self._bundle, drafter="none", threads=1, parallel=4)
+        short = 32 if self.there and name in self.squeezed else None
+        pipeline = Pipeline.open(
+            self._bundle, drafter="none", threads=1, parallel=4, max_context=short
+        )
         close = pipeline.close
 
         def closed() -> None:

@@ -19,7 +19,8 @@ from test_serve_routes import TEXTS
 
 from edgedec import Pipeline
 from edgedec.errors import BundleError, InputError, MemoryBudgetError
-from edgedec.serve import keeping
+from edgedec.serve import app, keeping
+from edgedec.serve.ticket import Ticket
 from edgedec.serve.visit import Visit
 
 MB = 1_000_000
@@ -170,6 +171,33 @@ class TestLoading:
 
         run(test())
 
+    def test_loading_counts_towards_the_time_of_a_request(
+        self, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left: list[float] = []
+
+        class Noted(Ticket):
+            def __init__(self, *given: Any, timeout_s: float, **more: Any) -> None:
+                left.append(timeout_s)
+                super().__init__(*given, timeout_s=timeout_s, **more)
+
+        monkeypatch.setattr(app, "Ticket", Noted)
+
+        async def test() -> None:
+            there = world()
+            there.held.add("b")
+            async with models_here(there.models()) as client:
+                waiting = asyncio.create_task(asked(client, "b"))
+                await until(lambda: there.opening == ["b"])
+                passes(500)
+                there.held.clear()
+                await waiting
+                await asked(client, "b")
+                assert 0 < left[0] <= 100
+                assert left[1] == 600  # the control
+
+        run(test())
+
     def test_the_time_of_loading_is_told(self, world: Callable[..., World]) -> None:
         async def test() -> None:
             there = world()
@@ -286,6 +314,30 @@ class TestKeeping:
                 passes(101)
                 await until(lambda: there.log == ["+a", "-a"])
                 assert await loaded(client) == []
+
+        run(test())
+
+    def test_one_that_is_used_as_its_time_is_over_stays(self, world: Callable[..., World]) -> None:
+        """It would be dropped once another is loaded, and is asked for before that."""
+
+        async def test() -> None:
+            there = world()
+            models = there.models()
+            async with models_here(models) as client:
+                entry = models.entries[0]
+                await asked(client, "a")
+                await until(lambda: entry.timer)
+                there.held.add("b")
+                other = asyncio.create_task(asked(client, "b"))
+                await until(lambda: there.opening == ["a", "b"])
+                passes(301)
+                await until(lambda: len(models.room._tasks) == 2)
+                await asked(client, "a")
+                await until(lambda: entry.until > asyncio.get_running_loop().time())
+                there.held.clear()
+                await other
+                await until(lambda: not models.room._tasks)
+                assert there.log == ["+a", "+b"]
 
         run(test())
 
@@ -415,6 +467,22 @@ class TestRoom:
                 there.pipelines["a"].close = closed  # type: ignore[method-assign]
                 assert (await asked(client, "b")).status_code == 200
                 assert there.log == ["+a", "-a", "+b"]
+
+        run(test())
+
+    def test_a_short_context_beside_another_drops_that(self, world: Callable[..., World]) -> None:
+        async def test() -> None:
+            there = world()
+            there.squeezed.add("b")
+            async with models_here(there.models()) as client:
+                await asked(client, "a")
+                assert (await asked(client, "b")).status_code == 200
+                assert there.log == ["+a", "+b", "-b", "-a", "+b"]
+                shown = (await client.get("/api/ps")).json()["models"]
+                assert [one["context_length"] for one in shown] == [2048]
+                # The control: the other's is not, and it stays.
+                assert (await asked(client, "c")).status_code == 200
+                assert there.log[-1] == "+c"
 
         run(test())
 
