@@ -15,7 +15,7 @@ from waiting import LIMIT_S, until
 
 from edgedec import Pipeline
 from edgedec.serve.app import Routes
-from edgedec.serve.model import Served
+from edgedec.serve.models import Models
 from edgedec.serve.protocol import limited
 from edgedec.serve.settings import Settings
 
@@ -57,8 +57,8 @@ class Held:
 def holding(pipeline: Pipeline) -> Iterator[tuple[Held, str]]:
     """Serve a pipeline; yields what holds its streams, and ``host:port``."""
     settings = Settings("tiny")
-    served = Served(pipeline, settings)
-    held = Held(Routes(served).app())
+    models = Models.alone(pipeline, settings)
+    held = Held(Routes(models).app())
     http = limited(settings.limits.idle_s)
     config: Any = {"http": http, "lifespan": "off", "log_level": "error"}
     server = uvicorn.Server(uvicorn.Config(held, **config))
@@ -73,4 +73,4 @@ def holding(pipeline: Pipeline) -> Iterator[tuple[Held, str]]:
             held.go_on.set()
             server.should_exit = True
             thread.join(LIMIT_S)
-            served.close()
+            models.close()

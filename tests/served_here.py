@@ -14,6 +14,7 @@ import pytest
 from edgedec import Pipeline
 from edgedec.serve.app import Routes
 from edgedec.serve.model import Served
+from edgedec.serve.models import Models
 from edgedec.serve.settings import Settings
 from edgedec.text.tokenizer import Tokenizer
 
@@ -21,19 +22,28 @@ ASKED: dict[str, Any] = {"model": "tiny", "max_tokens": 2, "temperature": 0}
 
 
 @asynccontextmanager
-async def serving_here(
-    pipeline: Pipeline, **settings: Any
-) -> AsyncIterator[tuple[Served, httpx.AsyncClient]]:
+async def models_here(models: Models) -> AsyncIterator[httpx.AsyncClient]:
     """A server of this process, without sockets."""
-    served = Served(pipeline, Settings("tiny", **settings))
-    transport = httpx.ASGITransport(Routes(served).app(), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(Routes(models).app(), raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://localhost", timeout=60
         ) as client:
-            yield served, client
+            yield client
     finally:
-        served.close()
+        # As the server does it, whose loop goes on meanwhile.
+        await asyncio.to_thread(models.close)
+
+
+@asynccontextmanager
+async def serving_here(
+    pipeline: Pipeline, **settings: Any
+) -> AsyncIterator[tuple[Served, httpx.AsyncClient]]:
+    """A server of one model in this process."""
+    models = Models.alone(pipeline, Settings("tiny", **settings))
+    async with models_here(models) as client:
+        (served,) = models.loaded
+        yield served, client
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

@@ -82,7 +82,7 @@ class Server:
 
 @contextmanager
 def serving(
-    bundle: Path,
+    bundle: Path | str,
     *options: str,
     key: str | None = None,
     environment: dict[str, str] | None = None,
@@ -90,6 +90,8 @@ def serving(
     python: Sequence[str] = (sys.executable, "-m", "edgedec"),
 ) -> Iterator[Server]:
     """Run a server until the context ends; ``ends`` are exit codes besides 0 that it may have.
+
+    ``bundle`` may be ``--models=...`` instead.
 
     ``python`` begins the command line, where the server is to be another or elsewhere.
     """

@@ -77,6 +77,8 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("benchmarks/certificate/*", ("tests/statistical/*",)),
     ("benchmarks/models/published.py", ("tests/published/*",)),
     ("docs/guides/five-minutes.md", ("tests/published/test_commands.py",)),
+    ("docs/guides/several-models.md", ("tests/unit/serve/test_serve_several.py",)),
+    ("edgedec/serve/room.py", ("tests/published/test_served_models.py",)),
     ("tools/*", ("tests/unit/tools/*",)),
     ("android_demo/vectors/*", ("tests/unit/tools/test_vectors.py",)),
     ("docs/deploy/*", ("tests/packaging/test_deploy*.py", "tests/packaging/test_balanced.py")),

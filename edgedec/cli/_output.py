@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -17,6 +17,7 @@ from edgedec._support.fields import printable
 from edgedec.cli import _figures
 from edgedec.cli._terminal import INTERRUPTED, note, wrapped
 from edgedec.cli._terminal import width as width_of
+from edgedec.cli._wrapping import Style, Wrapping, plainly
 from edgedec.generation.figures import is_busy
 
 # Whether a line of figures has mentioned that the machine is busy, in the context's ``meta``.
@@ -58,7 +59,12 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
 
 
 def show(
-    stream: Stream, *, coloured: bool = False, hides_thinking: bool = False, exact: bool = False
+    stream: Stream,
+    *,
+    coloured: bool = False,
+    hides_thinking: bool = False,
+    exact: bool = False,
+    wraps: bool = False,
 ) -> tuple[Generation, bool]:
     """Print the text as it comes; return its result and whether Ctrl-C ended it.
 
@@ -70,47 +76,97 @@ def show(
         hides_thinking: leave the thinking out.
         exact: outside a terminal write the text alone, so that it can be added to what it
             continues; otherwise its last line is ended.
+        wraps: in a terminal break lines between words.
 
     """
     coloured = coloured and sys.stdout.isatty()
     written = 0
-    thinking = _Thinking(hidden=hides_thinking)
-    with cancelled_by_ctrl_c(stream) as stopped:
+    thinking = _Thinking(hidden=hides_thinking, wraps=wraps)
+    shown = _Shown(sys.stdout, sys.stdout.write, wraps=wraps)
+    with cancelled_by_ctrl_c(stream) as stopped, shown:
         for event in stream:
             thinking.show(event.thinking)
             if event.text:
                 thinking.end()
-                drafted = coloured and event.source == "draft"
-                sys.stdout.write(click.style(event.text, fg="green") if drafted else event.text)
-                sys.stdout.flush()
+                shown.add(event.text, _green if coloured and event.source == "draft" else plainly)
                 written += len(event.text)
-    result = finished(stream)
-    thinking.end()
-    # Text that was held back because it may begin a stop string.
-    sys.stdout.write(result.text[written:])
+        result = finished(stream)
+        thinking.end()
+        # Text that was held back because it may begin a stop string.
+        shown.add(result.text[written:])
     if (sys.stdout.isatty() or (result.text and not exact)) and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
     return result, stopped.is_set()
 
 
+def _green(text: str) -> str:
+    return click.style(text, fg="green")
+
+
+def _on_stderr(text: str) -> None:
+    click.echo(text, err=True, nl=False)  # without colours where it is no terminal
+
+
+def _dim(text: str) -> str:
+    return click.style(text, dim=True)
+
+
+class _Shown:
+    """A text on a stream, as it comes; what was held back is written where the context ends.
+
+    Args:
+        stream: standard output or standard error.
+        write: writes to it.
+        wraps: whether a terminal gets lines that end between words.
+
+    """
+
+    def __init__(self, stream: TextIO, write: Callable[[str], object], *, wraps: bool) -> None:
+        self._stream, self._write = stream, write
+        wraps = wraps and stream.isatty()
+        self._wrapping = Wrapping(write, lambda: width_of(stream)) if wraps else None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *details: object) -> None:
+        self.end()
+
+    def add(self, text: str, style: Style = plainly) -> None:
+        """Add a part."""
+        if self._wrapping is None:
+            self._write(style(text))
+        else:
+            self._wrapping.add(text, style)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Write what was held back."""
+        if self._wrapping is not None:
+            self._wrapping.end()
+            self._stream.flush()
+
+
 class _Thinking:
     """Prints the thinking before an answer, dimmed, in paragraphs of its own."""
 
-    def __init__(self, *, hidden: bool) -> None:
-        self._hidden, self._open = hidden, False
+    def __init__(self, *, hidden: bool, wraps: bool) -> None:
+        self._hidden, self._wraps = hidden, wraps
+        self._shown: _Shown | None = None
 
     def show(self, text: str | None) -> None:
         """Print a part of it."""
         if text and not self._hidden:
-            self._open = True
-            click.secho(text, err=True, dim=True, nl=False)
+            self._shown = self._shown or _Shown(sys.stderr, _on_stderr, wraps=self._wraps)
+            self._shown.add(text, _dim)
 
     def end(self) -> None:
         """End its last line, if there is any."""
-        if self._open:
+        if self._shown is not None:
+            self._shown.end()
             click.echo("\n", err=True)
-        self._open = False
+        self._shown = None
 
 
 def answer(
@@ -121,6 +177,7 @@ def answer(
     as_json: bool,
     hides_thinking: bool = False,
     exact: bool = False,
+    wraps: bool = False,
     keep: Callable[[Generation], None] = lambda result: None,
 ) -> None:
     """Print a text, its figures and how to go on where it was cut, or one JSON object about it.
@@ -139,7 +196,7 @@ def answer(
         known = {} if joules is None else {"joules_per_token": joules}
         print_json(run.record(result) | known)
     else:
-        result, stopped = show(stream, hides_thinking=hides_thinking, exact=exact)
+        result, stopped = show(stream, hides_thinking=hides_thinking, exact=exact, wraps=wraps)
         show_figures(result, meter, sampled=not options.sampling.greedy)
         if hint := _figures.cut(result, options, pipeline.target.info.max_context):
             note(hint)

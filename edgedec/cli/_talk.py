@@ -112,7 +112,10 @@ class Talk:
         meter = EnergyMeter()
         try:
             result, self.stopped = _output.show(
-                self._stream(), coloured=self.coloured, hides_thinking=self.hides_thinking
+                self._stream(),
+                coloured=self.coloured,
+                hides_thinking=self.hides_thinking,
+                wraps=not self.completes,
             )
         except PromptTooLong as error:
             self._too_long(error)

@@ -143,7 +143,7 @@ def _answer(
     else:
         stream = pipeline.chat(with_system(user(text), system), options)
     hides = chosen["hide_thinking"]
-    _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides)
+    _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides, wraps=not raw)
 
 
 def _continue(
@@ -173,7 +173,9 @@ def _continue(
                 file.write()
 
         hides = chosen["hide_thinking"]
-        _output.answer(pipeline, stream, options, as_json=as_json, hides_thinking=hides, keep=keep)
+        _output.answer(
+            pipeline, stream, options, as_json=as_json, hides_thinking=hides, wraps=True, keep=keep
+        )
 
 
 def _meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:

@@ -1,20 +1,20 @@
-"""``edgedec serve``: serves one model with OpenAI's API and a page."""
+"""``edgedec serve``: serves models with OpenAI's API and a page."""
 
 from __future__ import annotations
 
-import os
+import dataclasses
+import socket
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from edgedec._support.model_path import is_gguf
-from edgedec.cli import _help, _library, _model, _options, _sampling
+from edgedec.cli import _help, _library, _model, _options, _sampling, _served
 from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
-    from edgedec.library.records import Model
+    from edgedec.serve.settings import Settings
 
 # Options that have the names of the server's settings.
 _SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
@@ -68,7 +68,17 @@ _LOG = click.option("-v", "--verbose", is_flag=True,
 
 class _Serve(_help.LoadCommand):
     shown: ClassVar = {
-        "Options": ("host", "port", "name", "parallel", "queue", "timeout", "verbose"),
+        "Options": (
+            "host",
+            "port",
+            "models",
+            "keep_alive",
+            "name",
+            "parallel",
+            "queue",
+            "timeout",
+            "verbose",
+        ),
         "Model": (),  # where ``name`` is that of another command's option
         **{title: names for title, names in _help.SHOWN.items() if title != "Model"},
     }
@@ -79,11 +89,12 @@ class _Serve(_help.LoadCommand):
 
 @click.command(cls=_Serve)
 @_model.model
-@_options.options(_SERVER, _options.OPEN, _options.LOAD[:-1], [_LOG])
+@_options.options(_served.OPTIONS, _SERVER, _options.OPEN, _options.LOAD[:-1], [_LOG])
 def command(
     bundle: str,
+    models: tuple[str, ...],
+    keep_alive: float | None,
     host: str,
-    port: int,
     name: str | None,
     timeout: float,
     grace: float,
@@ -100,59 +111,86 @@ def command(
     of several clients are decoded by turns, round by round, each with the text it would have alone;
     --memory limits all of them together.
 
+    With --models, requests choose among several models, which are loaded when they are first asked
+    for and dropped when nothing has asked for them for a while, or when another needs the memory
+    (without --memory, that of the machine). All other options hold for each of them.
+
     \b
     edgedec serve ./qwen
     edgedec serve large.gguf --draft small.gguf --port 9000 --parallel 2
     edgedec serve demo --host 0.0.0.0 --api-key-file key.txt
+    edgedec serve --models
+    edgedec serve --models qwen,gemma --memory 8GB --keep-alive 10m
     """  # fmt: skip
+    several = _served.check(click.get_current_context())
     run = _server()
-    from edgedec.library.locate import Wish
-    from edgedec.pipeline import Pipeline
+    from edgedec.serve import keeping
     from edgedec.serve.settings import Limits, Settings
 
     key = run.read_key(api_key_file)
     run.check_exposed(host, key)
-    found = _library.located(bundle, Wish(format=chosen["format"]))
-    known = _names(bundle, found.model)
     settings = Settings(
-        name=name or known[0],
-        aliases=known,
-        planning=_planning(bundle, chosen["draft"]) if run.is_loopback(host) else "",
+        name=name or "",
         host=host,
         key=key,
         limits=Limits(text_s=timeout),
         grace_s=grace,
+        keep_s=keeping.DEFAULT_S if keep_alive is None else keep_alive,
         **{field: chosen[field] for field in _SETTINGS},
     )
+    if several:
+        _serve_several(models, chosen, settings)
+    else:
+        _serve_one(bundle, chosen, settings)
+
+
+def _serve_one(bundle: str, chosen: dict[str, Any], settings: Settings) -> None:
+    """Serve a model that is opened first, and stays open."""
+    run = _server()
+    from edgedec.library.locate import Wish
+    from edgedec.pipeline import Pipeline
+
+    found = _library.located(bundle, Wish(format=chosen["format"]))
+    known = _served.names(bundle, found.model)
+    tells = run.is_loopback(settings.host)
+    settings = dataclasses.replace(
+        settings,
+        name=settings.name or known[0],
+        aliases=known,
+        planning=_served.planning(bundle, chosen["draft"]) if tells else "",
+    )
     options = _options.open_options(chosen, found.path)
-    with run.bound(host, port) as sock, Pipeline.open(found.path, options) as pipeline:
-        sock.listen()
-        url = run.url(sock)
-        click.echo(f"{settings.name} at {url}/v1, a page at {url}; Ctrl-C stops")
+    with (
+        run.bound(settings.host, chosen["port"]) as sock,
+        Pipeline.open(found.path, options) as pipeline,
+    ):
+        _listen(sock, settings.name)
         if (own := pipeline.sampling) is not None:
             note(f"chats are answered with sampling {_sampling.described(own, own)}")
         run.serve(pipeline, settings, sock, memory=options.memory)
 
 
-def _planning(model: str, draft: Any) -> str:
-    """Return the command that makes a plan of a model, to be pasted in any folder."""
-    from edgedec._support.installation import quoted
+def _serve_several(words: tuple[str, ...], chosen: dict[str, Any], settings: Settings) -> None:
+    """Serve models that are opened when requests ask for them."""
+    run = _server()
+    from edgedec.memory.grant import AUTO, granting
+    from edgedec.serve.models import Models
 
-    words = [model, *(("--draft", str(draft)) if draft else ())]
-    return " ".join(["edgedec plan", *(quoted(_anywhere(word)) for word in words)])
+    chosen["memory"] = AUTO if chosen["memory"] is None else chosen["memory"]
+    granting(chosen["memory"])()  # fails where the system does not say what is free
+    found = _served.offers(words, chosen, tells=run.is_loopback(settings.host))
+    settings = dataclasses.replace(settings, name=found[0].name)
+    with run.bound(settings.host, chosen["port"]) as sock:
+        count = f"{len(found)} models" if len(found) > 1 else settings.name
+        _listen(sock, count)
+        note(f"models: {', '.join(one.name for one in found)}; each is loaded when it is asked for")
+        run.serve_models(Models(found, settings, chosen["memory"]), sock)
 
 
-def _anywhere(word: str) -> str:
-    return os.path.abspath(word) if Path(word).exists() else word  # noqa: PTH100 - as below
-
-
-def _names(word: str, model: Model | None) -> tuple[str, ...]:
-    """Return what the model is called, the usual name first, and what the user typed."""
-    place = Path(os.path.abspath(word))  # noqa: PTH100 - a link keeps its own name
-    if model is None:
-        return (place.stem if is_gguf(place) else place.name, word)
-    typed = not model.id.startswith(word) and not place.exists()
-    return (word if typed else model.name, model.name, model.id, word)
+def _listen(sock: socket.socket, what: str) -> None:
+    sock.listen()
+    url = _server().url(sock)
+    click.echo(f"{what} at {url}/v1, a page at {url}; Ctrl-C stops")
 
 
 def _server() -> ModuleType:

@@ -28,6 +28,11 @@ def of_answers(stated: Mapping[str, Any]) -> SamplingParams:
     return sampling_of(stated) or USUAL
 
 
+def of_model(stated: Mapping[str, Any], *, chats: bool) -> SamplingParams | None:
+    """Return the sampling of a model's answers; None if it asks for none and has no template."""
+    return of_answers(stated) if chats else sampling_of(stated)
+
+
 def sampling_of(stated: Mapping[str, Any]) -> SamplingParams | None:
     """Return the sampling that a model asks for; None if it asks for none.
 

@@ -97,4 +97,6 @@ class OpenPair:
     def close(self) -> None:
         """Close the sessions, then the models."""
         self.closed = True
+        if self.guard is not None:
+            self.guard.leave()
         self.stack.close()

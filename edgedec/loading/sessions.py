@@ -133,7 +133,7 @@ class Sessions:
         )
         # An overlapped draft model may be computing.
         alone = options.schedule != OVERLAPPED and options.parallel == 1
-        return MemoryGuard(
+        guard = MemoryGuard(
             granting(options.memory, later=True),
             costs,
             steps,
@@ -141,6 +141,8 @@ class Sessions:
             KeptSessions(engine.pool, self.costs.target),
             self.draft if alone else None,
         )
+        guard.join()
+        return guard
 
 
 def open_sessions(

@@ -9,6 +9,8 @@ does not fit.
 from __future__ import annotations
 
 import logging
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 from edgedec._support.amounts import megabytes
@@ -32,6 +34,9 @@ _TOLERANCE = 0.03
 # Consecutive checks that must find enough room before the guard returns to the level above; each
 # retreat doubles it.
 _PATIENCE = 2
+# Those of the open models of this process, whose memory is one.
+_TOGETHER: weakref.WeakSet[MemoryGuard] = weakref.WeakSet()
+_CHANGING = threading.Lock()
 
 
 class MemoryGuard:
@@ -82,6 +87,16 @@ class MemoryGuard:
     def level(self) -> Level:
         """The current level."""
         return self._levels[self._at]
+
+    def join(self) -> None:
+        """Leave memory to the texts of other models in this process, and have them do so."""
+        with _CHANGING:
+            _TOGETHER.add(self)
+
+    def leave(self) -> None:
+        """End what ``join`` began."""
+        with _CHANGING:
+            _TOGETHER.discard(self)
 
     def say(self, note: str) -> None:
         """Add a line to the notes, once; an empty one is none."""
@@ -209,8 +224,19 @@ class MemoryGuard:
         return sum(costs.own + costs.cache(one + drafted + 1) for one in texts)
 
     def _others(self) -> int:
-        """Return the bytes that the process holds beyond the accounted ones."""
-        return max(0, self._read() - self._accounted())
+        """Return the bytes beyond the accounted ones that the process holds.
+
+        Those that the texts of other models in it may yet take count as well.
+        """
+        with _CHANGING:
+            others = [one for one in _TOGETHER if one is not self]
+        coming = sum(one.coming for one in others)
+        return max(0, self._read() - self._accounted()) + coming
+
+    @property
+    def coming(self) -> int:
+        """Bytes that the texts which run may yet take."""
+        return 0 if self._kept is None else self._kept.coming
 
     def _accounted(self) -> int:
         """Return the accounted bytes, without those of an unloaded draft model."""

@@ -24,6 +24,13 @@ class KeptSessions:
         """Bytes that all sessions may hold, their own memory and their caches."""
         return sum(map(self._of, self._pool.kept))
 
+    @property
+    def coming(self) -> int:
+        """Bytes of cache that the texts which run may yet fill."""
+        busy = [one for one in self._pool.kept if one.busy]
+        left = sum(max(0, one.wanted - one.session.length) for one in busy)
+        return left * self._costs.kv_bytes_per_token
+
     def planned(self, tokens: int) -> int:
         """Return the bytes of a session for this many tokens."""
         return self._costs.own + self._costs.cache(tokens)

@@ -163,10 +163,10 @@ class Decoder(Shown):
 
         It is what the model's files ask for, or else the usual one.
         """
-        from edgedec.generation.own_sampling import of_answers, sampling_of
+        from edgedec.generation.own_sampling import of_model
 
-        stated = self.pair.target.generation
-        return sampling_of(stated) if self.tokenizer.chat_template is None else of_answers(stated)
+        chats = self.tokenizer.chat_template is not None
+        return of_model(self.pair.target.generation, chats=chats)
 
     def _options_of(
         self, given: GenerateOptions | None, changes: Mapping[str, Any], *, answers: bool

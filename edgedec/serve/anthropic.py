@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -18,6 +17,7 @@ from edgedec.serve.other_names import MOST_TOKENS, of_schema
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
+from edgedec.serve.visit import name_of
 
 _ELSEWHERE = "use /v1/chat/completions"
 # Fields of a chat that this API has under other names or not at all, by what to do.
@@ -42,9 +42,13 @@ def routes(router: Router) -> list[Route]:
     """Return the routes."""
 
     async def count(request: Request) -> Response:
-        served = router.served
-        use = partial(read, prompts=served.counting, limits=served.settings.limits)
-        parsed = await router.read(request, use, threaded=True)
+        limits = router.models.settings.limits
+        with router.models.visit() as visit:
+
+            def use(fields: dict[str, Any]) -> ParsedRequest:
+                return read(fields, visit.take(name_of(fields)).counting, limits)
+
+            parsed = await router.read(request, visit, use, threaded=True)
         return Answer({"input_tokens": len(parsed.works[0].prompt)})
 
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,15 +31,18 @@ from edgedec.serve import (
 from edgedec.serve.access import AccessLog
 from edgedec.serve.answers import Writer
 from edgedec.serve.body import Body, parsed
+from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.events import EventStream, all_of, unless_left
 from edgedec.serve.form import Chunk, Dialect, Handler
 from edgedec.serve.guard import Guard
 from edgedec.serve.metrics import CONTENT_TYPE
-from edgedec.serve.model import ANSWERED_BY, Served
+from edgedec.serve.model import ANSWERED_BY
+from edgedec.serve.models import Models
 from edgedec.serve.parsing import ParsedRequest
-from edgedec.serve.prompts import SHORT
+from edgedec.serve.prompts import SHORT, Prompts
 from edgedec.serve.ticket import Ticket
+from edgedec.serve.visit import NotLoaded, Visit, keep_of, name_of
 
 IGNORED = "X-Edgedec-Ignored"
 T = TypeVar("T")
@@ -50,17 +53,17 @@ _OF_CURL = ("application/x-www-form-urlencoded", "")
 
 
 class Routes:
-    """The routes of one served model."""
+    """The routes of a server's models."""
 
-    def __init__(self, served: Served) -> None:
-        self.served = served
-        self._settings, self._limits = served.settings, served.settings.limits
+    def __init__(self, models: Models) -> None:
+        self.models = models
+        self._settings, self._limits = models.settings, models.settings.limits
 
     def app(self) -> Starlette:
         """Return them as an ASGI application."""
         routes = [
-            self.route("/v1/models", self.models, "GET"),
-            self.route("/v1/models/{name:path}", self.model, "GET"),
+            self.route("/v1/models", self.cards, "GET"),
+            self.route("/v1/models/{name:path}", self.card, "GET"),
             self.texts("/v1/completions", Dialect(parsing.completion)),
             self.texts("/v1/chat/completions", Dialect(parsing.chat, templated=True)),
             self.route("/tokenize", self.tokenize, "POST"),
@@ -89,7 +92,7 @@ class Routes:
         @asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
             yield
-            await asyncio.to_thread(self.served.close)
+            await asyncio.to_thread(self.models.close)
 
         handlers: dict[Any, Any] = {404: _not_found, 405: _wrong_method, Exception: _failed}
         return Starlette(
@@ -121,7 +124,7 @@ class Routes:
                     raise
                 return errors.of(error).response(body)
             finally:
-                self.served.metrics.answered(path, status)
+                self.models.shared.metrics.answered(path, status)
 
         return Route(path, answered, methods=methods)
 
@@ -131,57 +134,60 @@ class Routes:
 
     # -- about the server ------------------------------------------------------------------------
 
-    async def models(self, request: Request) -> Response:
-        return Answer({"object": "list", "data": [self.served.card()]})
+    async def cards(self, request: Request) -> Response:
+        cards = [self.models.card(one) for one in self.models.entries]
+        return Answer({"object": "list", "data": cards})
 
-    async def model(self, request: Request) -> Response:
-        self.served.check_name(request.path_params["name"])
-        return Answer(self.served.card())
+    async def card(self, request: Request) -> Response:
+        entry = self.models.find(request.path_params["name"], strict=True)
+        card = self.models.card(entry)
+        if entry.served is None:  # files are read one at a time
+            card["edgedec"] |= await self.models.shared.reader.run(entry.facts)
+        return Answer(card)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self.served.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+        page = self.models.shared.metrics.page()
+        return Response(page, headers={"Content-Type": CONTENT_TYPE})
 
     async def status(self, request: Request) -> Response:
-        return Answer(self.served.status())
+        return Answer(self.models.status())
 
     async def tokenize(self, request: Request) -> Response:
-        tokens, ignored = await self.read(request, self._tokens, threaded=True)
-        context = self.served.max_context
+        with self.models.visit() as visit:
+            use = partial(self._tokens, visit)
+            tokens, context, ignored = await self.read(request, visit, use, threaded=True)
         answer = {"tokens": tokens, "count": len(tokens), "max_context": context}
         return Answer(answer, headers=_says_what(ignored))
 
-    def _tokens(self, fields: dict[str, Any]) -> tuple[list[int], list[str]]:
-        body, counting = Body(fields), self.served.counting
-        body.get("model")
-        text, talk = body.text("prompt"), body.get("messages")
-        tools, ending = body.rows("tools"), messages.ending(body)
-        body.end()
-        if (text is None) == (talk is None):
-            raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
-        if text is not None:
-            return counting.encode(text), body.ignored
-        return counting.encode_chat(messages.read(talk), tools, None, **ending), body.ignored
+    def _tokens(self, visit: Visit, fields: dict[str, Any]) -> tuple[list[int], int, list[str]]:
+        served = visit.take(name_of(fields))
+        tokens, ignored = _counted(fields, served.counting)
+        return tokens, served.max_context, ignored
 
     # -- texts -----------------------------------------------------------------------------------
 
     async def _answer(self, dialect: Dialect, request: Request) -> Response:
-        with self.served.turns.coming() as came:
+        with self.models.visit() as visit:
             # Templates take a moment: the other clients' tokens go on meanwhile.
             parsed, asked = await self.read(
-                request, partial(self._texts, dialect.read, came), threaded=dialect.templated
+                request, visit, partial(self._texts, dialect, visit), threaded=dialect.templated
             )
-            headers = {**self.served.says_who(asked), **_says_what(parsed.ignored)}
+            entry, served = visit.entry, visit.served
+            headers = {**_says_who(entry, asked), **_says_what(parsed.ignored)}
             if parsed.answer is not None:
                 return Answer(parsed.answer, headers=headers)
-            await self.served.compiler.prepare(parsed.works)
-            writer = Writer(parsed, self.served.tokenizer, self._settings.name)
+            assert entry is not None, "read() found it"
+            assert served is not None, "read() waited for it"
+            await served.compiler.prepare(parsed.works)
+            writer = Writer(parsed, served.tokenizer, entry.offer.name)
             form = dialect.form(parsed, writer.head)
+            form.loading_s = visit.waited_s
             ticket = Ticket(
                 parsed.works,
-                timeout_s=self._limits.text_s,
+                timeout_s=max(0.0, self._limits.text_s - visit.waited_s),
                 most_unread=self._limits.unread_tokens if parsed.stream else None,
             )
-            self.served.turns.submit(ticket)
+            served.turns.submit(ticket)
         if not parsed.stream:
             return Answer(form.whole(writer.whole(await all_of(request, ticket))), headers=headers)
         try:
@@ -192,22 +198,39 @@ class Routes:
         return EventStream(writer, form, ticket, first, headers)
 
     def _texts(
-        self, read: Callable[..., ParsedRequest], came: bool, fields: dict[str, Any]
+        self, dialect: Dialect, visit: Visit, fields: dict[str, Any]
     ) -> tuple[ParsedRequest, str]:
-        """Return the texts of a request, and the name of the model that it asks for; "" if none."""
-        name = fields.get("model") or ""
-        if not isinstance(name, str):
-            raise ApiError(400, "model: expected a name", param="model")
-        if self._settings.strict:
-            self.served.check_name(name)
-        self.served.turns.check(came=came)  # before its prompt is read in vain
-        found = read(fields, self.served.prompts, self._limits)
+        """Return the texts of a request, and the name of the model that it asks for; "" if none.
+
+        Raises:
+            NotLoaded: its model is to be waited for first.
+            ApiError: it is refused.
+
+        """
+        name = name_of(fields)
+        keep_s = keep_of(fields) if self.models.several else None
+        bare = dialect.bare(fields)
+        if bare is not None:
+            if keep_s == 0 and bare.answer is not None:
+                bare.answer["done_reason"] = "unload"
+            visit.entry = self.models.find(name)
+            if keep_s != 0 or visit.entry.served is not None:
+                visit.take(name, keep_s)
+            return bare, name
+        served = visit.take(name, keep_s)
+        served.turns.check()  # before its prompt is read in vain
+        found = dialect.read(fields, served.prompts, self._limits)
         for work in found.works:
-            self.served.prompts.check(work.prompt)
+            served.prompts.check(work.prompt)
         return found, name
 
     async def read(
-        self, request: Request, use: Callable[[dict[str, Any]], T], *, threaded: bool
+        self,
+        request: Request,
+        visit: Visit,
+        use: Callable[[dict[str, Any]], T],
+        *,
+        threaded: bool,
     ) -> T:
         """Return what becomes of a request's JSON, which must not be large or late.
 
@@ -216,6 +239,7 @@ class Routes:
 
         Args:
             request: the request.
+            visit: its use of a model, which ``use`` takes; it is waited for where that must be.
             use: reads the JSON.
             threaded: whether it does so in another thread even if it is short.
 
@@ -228,14 +252,45 @@ class Routes:
                 f"Content-Type: expected {_JSON}, got {one_line(kind) or 'none'}: send the header"
                 f" Content-Type: {_JSON}",
             )
-        served = self.served
-        raw = await served.bodies.receive(request)
-        if len(raw) <= SHORT and not threaded:  # faster than starting another thread
-            return use(parsed(raw))
-        with served.bodies.counted(raw):
-            if len(raw) <= SHORT:
-                return await asyncio.to_thread(lambda: use(parsed(raw)))
-            return await served.reader.run(partial(served.read_long, raw, use), len(raw))
+        bodies = self.models.shared.bodies
+        raw = await bodies.receive(request)
+        with bodies.counted(raw):
+            while True:
+                with suppress(NotLoaded):
+                    return await self._used(raw, use, threaded=threaded)
+                # It is parsed again then; the error would keep what it was parsed to.
+                await self.models.wait(visit)
+
+    async def _used(
+        self, raw: bytearray, use: Callable[[dict[str, Any]], T], *, threaded: bool
+    ) -> T:
+        if len(raw) > SHORT:
+            shared = self.models.shared
+            return await shared.reader.run(partial(shared.read_long, raw, use), len(raw))
+        if threaded:
+            return await asyncio.to_thread(lambda: use(parsed(raw)))
+        return use(parsed(raw))  # faster than starting another thread
+
+
+def _counted(fields: dict[str, Any], counting: Prompts) -> tuple[list[int], list[str]]:
+    """Return the tokens of a prompt or of messages, and the names of fields without an effect."""
+    body = Body(fields)
+    body.get("model")
+    text, talk = body.text("prompt"), body.get("messages")
+    tools, ending = body.rows("tools"), messages.ending(body)
+    body.end()
+    if (text is None) == (talk is None):
+        raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
+    if text is not None:
+        return counting.encode(text), body.ignored
+    return counting.encode_chat(messages.read(talk), tools, None, **ending), body.ignored
+
+
+def _says_who(entry: Entry | None, asked: str) -> dict[str, str]:
+    """Return the header that names the model, for a request that asked for another one."""
+    if entry is None or entry.known_as(asked):
+        return {}
+    return {ANSWERED_BY: entry.offer.name.encode("ascii", "backslashreplace").decode()}
 
 
 def _of_curl(request: Request) -> bool:

@@ -16,10 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec.serve.errors import ApiError
-from edgedec.serve.model import Served
+from edgedec.serve.models import Models
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
+from edgedec.serve.visit import Visit
 
 Chunk = dict[str, Any]
 Handler = Callable[[Request], Awaitable[Response]]
@@ -32,9 +33,13 @@ class Form:
         parsed: the request.
         head: fields that its chunks share: ``id``, ``created``, ``model``.
 
+    Attributes:
+        loading_s: seconds for which the request waited for its model to be loaded.
+
     """
 
     media_type = "text/event-stream"
+    loading_s = 0.0
 
     def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
         self.parsed, self.head = parsed, head
@@ -69,6 +74,8 @@ class Dialect:
         form: of the answer.
         body: of an error.
         templated: whether reading renders a chat template, which takes a moment.
+        bare: returns the answer to a request without a text, which is for its model to be loaded or
+            dropped; None if it has one.
 
     """
 
@@ -76,12 +83,13 @@ class Dialect:
     form: Callable[[ParsedRequest, Chunk], Form] = Form
     body: Callable[[ApiError], Chunk] = field(default=ApiError.body)
     templated: bool = False
+    bare: Callable[[dict[str, Any]], ParsedRequest | None] = lambda fields: None
 
 
 class Router(Protocol):
     """What the routes of an API need of the server."""
 
-    served: Served
+    models: Models
 
     def route(
         self, path: str, handler: Handler, *methods: str, body: Callable[[ApiError], Chunk] = ...
@@ -92,6 +100,11 @@ class Router(Protocol):
         """Return a route that answers with generated texts."""
 
     async def read(
-        self, request: Request, use: Callable[[dict[str, Any]], Any], *, threaded: bool
+        self,
+        request: Request,
+        visit: Visit,
+        use: Callable[[dict[str, Any]], Any],
+        *,
+        threaded: bool,
     ) -> Any:
-        """Return what becomes of a request's JSON."""
+        """Return what becomes of a request's JSON, once its model is loaded."""

@@ -23,10 +23,10 @@ def routes(router: Router) -> list[Route]:
     """
 
     async def ready(request: Request) -> Response:
-        return _answer(router.served.check_ready)
+        return _answer(router.models.check_ready)
 
     async def alive(request: Request) -> Response:
-        return _answer(router.served.turns.check_alive)
+        return _answer(router.models.check_alive)
 
     return [router.route(READY, ready, "GET"), router.route(ALIVE, alive, "GET")]
 

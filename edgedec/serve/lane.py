@@ -46,6 +46,11 @@ class Lane:
         """Number of jobs in it, the current one included."""
         return self._jobs
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more jobs."""
+        return self._closed
+
     async def run(self, job: Callable[[], T], size: int = 0) -> T:
         """Return what a job returns.
 

@@ -16,6 +16,7 @@ from edgedec.serve import parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Form, Router
+from edgedec.serve.model import Served
 from edgedec.serve.other_names import LIMITS, MOST_TOKENS
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
@@ -23,13 +24,26 @@ from edgedec.serve.settings import Limits
 
 _STOP_TYPES = {"eos": "eos", "stop": "word"}
 _MOST_BIASES = 1 << 12
+# What a server of several models says where none is named, as llama.cpp's does.
+_ROUTER = {
+    "role": "router",
+    "default_generation_settings": {"n_ctx": 0, "params": {}},
+    "model_alias": "edgedec",
+    "model_path": "none",
+    "build_info": f"edgedec {__version__}",
+}
 
 
 def routes(router: Router) -> list[Route]:
     """Return the routes."""
 
     async def props(request: Request) -> Response:
-        return Answer(await asyncio.to_thread(_props, router))
+        name = request.query_params.get("model", "")
+        if router.models.several and not name:
+            return Answer(_ROUTER)
+        with router.models.visit() as visit:
+            served = await router.models.given(visit, name)
+            return Answer(await asyncio.to_thread(_props, served))
 
     return [
         router.texts("/completion", Dialect(read, CompletionForm, body_of)),
@@ -42,8 +56,7 @@ def body_of(error: ApiError) -> Chunk:
     return {"error": {"code": error.status, "message": error.message, "type": error.kind}}
 
 
-def _props(router: Router) -> Chunk:
-    served = router.served
+def _props(served: Served) -> Chunk:
     template, own = served.tokenizer.chat_template, served.prompts.sampling
     return {
         "default_generation_settings": {

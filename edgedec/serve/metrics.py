@@ -60,8 +60,11 @@ class ServerMetrics:
             registry=registry,
         )  # fmt: skip
 
-    def watch(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Report the numbers of requests that take turns and that wait."""
+    def watch(
+        self, running: Callable[[], int], waiting: Callable[[], int], loaded: Callable[[], int]
+    ) -> None:
+        """Report the numbers of requests that take turns and that wait, and of loaded models."""
+        self._gauge("loaded_models", "Models that are loaded.", loaded)
         self._gauge("running_requests", "Requests that take turns.", running)
         self._gauge("waiting_requests", "Requests that wait for a place.", waiting)
 

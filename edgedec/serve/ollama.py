@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from time import time
 from typing import Any
 
 from starlette.requests import Request
@@ -12,14 +15,19 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec._version import __version__
+from edgedec.errors import EdgedecError
+from edgedec.loading.sources import Source
 from edgedec.serve import absent, other_names, parsing
 from edgedec.serve.body import Body
+from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.form import Chunk, Dialect, Router
+from edgedec.serve.keeping import FOR_EVER
 from edgedec.serve.ollama_form import ChatForm, GenerateForm, body_of, when
 from edgedec.serve.parsing import ParsedRequest
-from edgedec.serve.prompts import Prompts
+from edgedec.serve.prompts import Prompts, infill_marks
 from edgedec.serve.settings import Limits
+from edgedec.text.tokenizer import Tokenizer
 
 # The version of Ollama whose API these routes follow; editors demand a recent one.
 FOLLOWS = "0.6.4"
@@ -32,18 +40,21 @@ _ELSEWHERE = {
 _EFFORTS = ("low", "medium", "high")
 _ROUTES = (
     "of Ollama's API this server has /api/chat, /api/generate, /api/show, /api/tags, /api/ps and"
-    " /api/version, with the one model that it was started with"
+    " /api/version, with the models that it was started with"
 )
-_NEVER = "9999-12-31T23:59:59Z"  # when its one model is dropped
+_NEVER = "9999-12-31T23:59:59Z"  # when a model is dropped that stays
 
 
 def routes(router: Router) -> list[Route]:
     """Return the routes."""
     about = _About(router)
     return [
-        router.texts("/api/chat", Dialect(read_chat, ChatForm, body_of, templated=True)),
         router.texts(
-            "/api/generate", Dialect(read_generate, GenerateForm, body_of, templated=True)
+            "/api/chat", Dialect(read_chat, ChatForm, body_of, templated=True, bare=bare_chat)
+        ),
+        router.texts(
+            "/api/generate",
+            Dialect(read_generate, GenerateForm, body_of, templated=True, bare=bare_generate),
         ),
         router.route("/api/tags", about.tags, "GET", body=body_of),
         router.route("/api/ps", about.loaded, "GET", body=body_of),
@@ -59,87 +70,115 @@ class _About:
     """Answers to what Ollama's clients ask about models."""
 
     def __init__(self, router: Router) -> None:
-        self._router, self._served = router, router.served
-        self._shown: Chunk | None = None
+        self._router, self._models = router, router.models
 
     async def version(self, request: Request) -> Response:
         return Answer({"version": FOLLOWS, "edgedec": __version__})
 
     async def tags(self, request: Request) -> Response:
-        return Answer({"models": [self._model()]})
+        # Those that are not loaded are read from files: each once, and one at a time.
+        found = [
+            self._model(one)
+            if one.known
+            else await self._models.shared.reader.run(partial(self._model, one))
+            for one in self._models.entries
+        ]
+        return Answer({"models": found})
 
     async def loaded(self, request: Request) -> Response:
-        context = {"context_length": self._served.max_context}
-        return Answer({"models": [{**self._model(), **context, "expires_at": _NEVER}]})
+        now = asyncio.get_running_loop().time()
+        found = []
+        for one in self._models.entries:
+            if (served := one.served) is not None:
+                model = self._model(one)
+                found.append({
+                    **model, "size": max(model["size"], one.held),
+                    "context_length": served.max_context, "expires_at": _expires(one, now),
+                })  # fmt: skip
+        return Answer({"models": found})
 
-    def _model(self) -> Chunk:
-        name = self._served.settings.name
-        model = {"name": name, "model": name, "modified_at": when(self._served.created)}
+    def _model(self, entry: Entry) -> Chunk:
+        name = entry.offer.name
+        size, details = 0, Chunk()
+        with suppress(EdgedecError, OSError):  # a request for its text says what is wrong
+            size, details = entry.file_bytes(), _details(entry.source())
+        when_added = when(self._models.created)
         return {
-            **model,
-            "size": self._served.weight_bytes,
-            "digest": "",
-            "details": self._details(),
-        }
+            "name": name, "model": name, "modified_at": when_added, "size": size, "digest": "",
+            "details": details,
+        }  # fmt: skip
 
     async def show(self, request: Request) -> Response:
-        await self._router.read(request, self._check, threaded=False)
-        # In a thread: the first time it renders the template.
-        return Answer(await asyncio.to_thread(self._show))
+        with self._models.visit() as visit:
+            entry = await self._router.read(request, visit, self._named, threaded=False)
+            # In a thread: the first time it renders the template.
+            if entry.served is None:
+                return Answer(await self._models.shared.reader.run(partial(self._show, entry)))
+            return Answer(await asyncio.to_thread(self._show, entry))
 
-    def _show(self) -> Chunk:
-        """Return everything about the model; kept once all is known, since it stays the same."""
-        if self._shown is not None:
-            return self._shown
-        served = self._served
-        template, able = served.tokenizer.chat_template, self._abilities()
-        shown = {
-            "modified_at": when(served.created),
-            "template": "" if template is None else template.source,
-            "details": self._details(),
-            "model_info": {
-                "general.architecture": self._family,
-                "general.basename": served.settings.name,
-                "general.parameter_count": served.target.parameters,
-                f"{self._family}.context_length": served.max_context,
-            },
-            "capabilities": [name for name, can in able.items() if can],
-        }
-        if None not in able.values():
-            self._shown = shown
-        return shown
-
-    def _abilities(self) -> dict[str, bool | None]:
-        """Return what the model can do; None where its template failed to tell this time."""
-        prompts = self._served.prompts
-        template = prompts.template
-        return {
-            "completion": True,
-            "insert": prompts.infills,
-            "tools": template is not None and template.takes_tools,
-            "thinking": template is not None and template.switches_thinking,
-        }
-
-    def _check(self, fields: dict[str, Any]) -> None:
+    def _named(self, fields: dict[str, Any]) -> Entry:
         body = Body(fields)
         name = body.text("model") or body.text("name")  # its former name
         body.flag("verbose")
         body.end(("system", "template", "options"))
-        if self._served.settings.strict:
-            self._served.check_name(name or "")
+        return self._models.find(name or "")
 
-    @property
-    def _family(self) -> str:
-        return one_line(self._served.target.architecture) or "unknown"
+    def _show(self, entry: Entry) -> Chunk:
+        """Return everything about a model; kept once all is known, since it stays the same."""
+        if entry.shown is not None:
+            return entry.shown
+        served, source = entry.served, entry.source()
+        tokenizer = source.read_tokenizer() if served is None else served.tokenizer
+        context = source.max_context if served is None else served.max_context
+        template, able = tokenizer.chat_template, _abilities(tokenizer)
+        family = _family(source)
+        shown = {
+            "modified_at": when(self._models.created),
+            "template": "" if template is None else template.source,
+            "details": _details(source),
+            "model_info": {
+                "general.architecture": family,
+                "general.basename": entry.offer.name,
+                "general.parameter_count": source.parameters,
+                f"{family}.context_length": context,
+            },
+            "capabilities": [name for name, can in able.items() if can],
+        }
+        if None not in able.values() and served is entry.served:
+            entry.shown = shown
+        return shown
 
-    def _details(self) -> Chunk:
-        target = self._served.target
-        count = target.parameters
-        return {
-            "parent_model": "", "format": target.format, "family": self._family,
-            "families": [self._family], "parameter_size": "" if count is None else _short(count),
-            "quantization_level": one_line(target.weights),
-        }  # fmt: skip
+
+def _abilities(tokenizer: Tokenizer) -> dict[str, bool | None]:
+    """Return what a model can do; None where its template failed to tell this time."""
+    template = tokenizer.chat_template
+    return {
+        "completion": True,
+        "insert": infill_marks(tokenizer) is not None,
+        "tools": template is not None and template.takes_tools,
+        "thinking": template is not None and template.switches_thinking,
+    }
+
+
+def _family(source: Source) -> str:
+    return one_line(source.architecture) or "unknown"
+
+
+def _details(source: Source) -> Chunk:
+    count, family = source.parameters, _family(source)
+    return {
+        "parent_model": "", "format": source.format, "family": family, "families": [family],
+        "parameter_size": "" if count is None else _short(count),
+        "quantization_level": one_line(source.weights),
+    }  # fmt: skip
+
+
+def _expires(entry: Entry, now: float) -> str:
+    """Return when a loaded model is dropped if nothing more asks for it."""
+    if entry.stays or entry.keep_s == FOR_EVER:
+        return _NEVER
+    left_s = entry.until - now if entry.timer is not None else entry.keep_s
+    return when(time() + max(0.0, left_s))
 
 
 def _short(count: int) -> str:
@@ -150,6 +189,26 @@ def _short(count: int) -> str:
     return f"{count / 1000:.0f}K" if count >= 1000 else str(count)
 
 
+def bare_chat(fields: dict[str, Any]) -> ParsedRequest | None:
+    """Return the answer to a request of ``/api/chat`` without messages; None if it has some.
+
+    Raises:
+        ApiError: a field is not as expected.
+
+    """
+    if fields.get("messages"):
+        return None
+    return _loaded(_chat(fields)[0], {"message": {"role": "assistant", "content": ""}})
+
+
+def _chat(fields: dict[str, Any]) -> tuple[Body, list[Any], dict[str, Any], list[Any] | None]:
+    body = Body(fields)
+    talk, common = body.rows("messages"), _common(body)
+    tools = body.rows("tools")
+    body.end()
+    return body, talk or [], common, tools
+
+
 def read_chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
     """Read a request of ``/api/chat``.
 
@@ -157,14 +216,33 @@ def read_chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> Parse
         ApiError: a field is not as expected.
 
     """
-    body = Body(fields)
-    talk, common = body.rows("messages"), _common(body)
-    tools = body.rows("tools")
-    body.end()
-    if not talk:
-        return _loaded(body, {"message": {"role": "assistant", "content": ""}})
+    body, talk, common, tools = _chat(fields)
     given = {"messages": [_message(one) for one in talk], "tools": tools or None, **common}
     return _translated(parsing.chat(given, prompts, limits), body)
+
+
+def bare_generate(fields: dict[str, Any]) -> ParsedRequest | None:
+    """Return the answer to a request of ``/api/generate`` without a text; None if it has one.
+
+    Raises:
+        ApiError: a field is not as expected.
+
+    """
+    if fields.get("prompt") or fields.get("suffix"):
+        return None
+    return _loaded(_text(fields)[0], {"response": ""})
+
+
+def _text(fields: dict[str, Any]) -> tuple[Body, str, str | None, dict[str, Any]]:
+    body = Body(fields)
+    prompt, suffix = body.text("prompt"), body.text("suffix")
+    body.text("system"), body.flag("raw")
+    common = _common(body)
+    for name, advice in _ELSEWHERE.items():
+        if body.get(name):
+            raise ApiError(400, f"{name}: {advice}", param=name)
+    body.end()
+    return body, prompt or "", suffix, common
 
 
 def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
@@ -174,17 +252,9 @@ def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> P
         ApiError: a field is not as expected.
 
     """
-    body = Body(fields)
-    prompt, suffix, system = body.text("prompt"), body.text("suffix"), body.text("system")
-    plain = body.flag("raw") or bool(suffix) or prompts.template is None
-    common = _common(body)
-    for name, advice in _ELSEWHERE.items():
-        if body.get(name):
-            raise ApiError(400, f"{name}: {advice}", param=name)
-    body.end()
-    if not prompt and not suffix:
-        return _loaded(body, {"response": ""})
-    if not plain:
+    body, prompt, suffix, common = _text(fields)
+    system = body.text("system")
+    if not (body.flag("raw") or suffix or prompts.template is None):
         talk = [("system", system)] if system else []
         messages = [{"role": role, "content": text} for role, text in [*talk, ("user", prompt)]]
         return _translated(parsing.chat({"messages": messages, **common}, prompts, limits), body)
@@ -194,7 +264,7 @@ def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> P
         raise ApiError(400, "think: a plain text has no thinking: send it without raw or suffix")
     given = {
         "max_tokens": other_names.MOST_TOKENS,
-        "prompt": prompt or "",
+        "prompt": prompt,
         "suffix": suffix,
         **common,
     }

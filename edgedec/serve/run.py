@@ -17,10 +17,9 @@ from types import FrameType
 import uvicorn
 
 from edgedec.errors import InputError
-from edgedec.memory.grant import granting
 from edgedec.pipeline import Pipeline
 from edgedec.serve.app import Routes
-from edgedec.serve.model import Served
+from edgedec.serve.models import Models
 from edgedec.serve.protocol import HEAD_BYTES, limited
 from edgedec.serve.settings import Settings
 
@@ -50,9 +49,14 @@ def serve(
         memory: the limit that the pipeline was opened with.
 
     """
-    served = Served(pipeline, settings, None if memory is None else granting(memory))
+    serve_models(Models.alone(pipeline, settings, memory), sock)
+
+
+def serve_models(models: Models, sock: socket.socket) -> None:
+    """Serve models over a bound socket, until SIGINT or SIGTERM; closes those that it opens."""
+    settings = models.settings
     config = uvicorn.Config(
-        Routes(served).app(),
+        Routes(models).app(),
         http=limited(settings.limits.idle_s),
         ws="none",
         lifespan="on",
@@ -67,9 +71,9 @@ def serve(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # prompts come one by one
     try:
         with _signals_end_quietly(), _threads_switch_often():
-            Server(config, served).run(sockets=[sock])
+            Server(config, models).run(sockets=[sock])
     finally:
-        served.close()
+        models.close()
 
 
 class Server(uvicorn.Server):
@@ -77,13 +81,13 @@ class Server(uvicorn.Server):
 
     Args:
         config: of uvicorn.
-        served: the model.
+        models: the models.
 
     """
 
-    def __init__(self, config: uvicorn.Config, served: Served) -> None:
+    def __init__(self, config: uvicorn.Config, models: Models) -> None:
         super().__init__(config)
-        self._served = served
+        self._models = models
         self._hurry = asyncio.Event()
         self._draining = False
         self._until = 0.0  # texts go on until then, on the clock of ``perf_counter``
@@ -97,31 +101,31 @@ class Server(uvicorn.Server):
         if self._draining or self.should_exit:
             self._hurry.set()
         else:
-            self._until = perf_counter() + _GOING_ON * self._served.settings.grace_s
+            self._until = perf_counter() + _GOING_ON * self._models.settings.grace_s
             if sig == signal.SIGTERM:
                 self._draining = True
-                self._served.turns.drain()
+                self._models.drain()
                 return
         super().handle_exit(sig, frame)
         self.force_exit = False  # which would leave texts without an end
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop listening; while draining, once all is answered or time is up."""
-        over = self._served.turns.idle or perf_counter() >= self._until
+        over = self._models.idle or perf_counter() >= self._until
         self.should_exit |= self._draining and over
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse what waits, let texts go on for the rest of their time, then end them."""
-        self._served.end()
-        ending = asyncio.create_task(self._end(self._served.settings.grace_s))
+        self._models.end()
+        ending = asyncio.create_task(self._end(self._models.settings.grace_s))
         await super().shutdown(sockets)
         ending.cancel()
 
     async def _end(self, grace_s: float) -> None:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), max(0.0, self._until - perf_counter()))
-        self._served.turns.end(at_once=True)
+        self._models.end_texts()
         await asyncio.sleep(max(_LEAST_REST_S, (1 - _GOING_ON) * grace_s))
         for connection in list(self.server_state.connections):  # whose clients take no more
             connection.transport.abort()

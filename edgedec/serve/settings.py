@@ -46,6 +46,7 @@ class Settings:
         origins: of web pages, besides its own, that may call it.
         parallel: texts that take turns.
         queue: requests that may wait for a turn.
+        keep_s: seconds for which one of several models stays loaded after its last text.
         grace_s: seconds from a signal to the end of answers.
         private: whether no request may use what the prompt of another left in the cache.
         limits: on every request.
@@ -62,6 +63,7 @@ class Settings:
     origins: tuple[str, ...] = ()
     parallel: int = 4
     queue: int = 64
+    keep_s: float = 300.0
     grace_s: float = 5.0
     private: bool = False
     limits: Limits = field(default_factory=Limits)

@@ -6,8 +6,7 @@ import dataclasses
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import perf_counter
 
 from edgedec.errors import EdgedecError, MemoryBudgetError
@@ -35,6 +34,7 @@ class Turns:
         settings: say how many requests are decoded by turns, and how many may wait.
         finished: called in the thread with each finished text.
         settled: waits for memory that is about to be given back; returns whether any was.
+        rested: called in the thread when the last request has ended.
 
     """
 
@@ -44,16 +44,16 @@ class Turns:
         settings: Settings,
         finished: Finished = lambda ticket, result: None,
         settled: Callable[[], bool] = lambda: False,
+        rested: Callable[[], None] = lambda: None,
     ) -> None:
         self._pipeline, self._settings = pipeline, settings
-        self._finished, self._settled = finished, settled
+        self._finished, self._settled, self._rested = finished, settled, rested
         self._wake = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         # True while a text waits for others to end, since memory does not hold all of them, and
         # until it has begun.
-        self._full = self._draining = self._ending = self._closing = False
-        self._coming = 0
+        self._full = self._ending = self._closing = False
         self._usual_s = _GUESS_S
         self._thread = threading.Thread(target=self._work, name="edgedec-turns", daemon=True)
         self._thread.start()
@@ -70,24 +70,9 @@ class Turns:
 
     @property
     def idle(self) -> bool:
-        """True while no request takes turns, waits or is being read."""
+        """True while no request takes turns or waits."""
         with self._wake:  # a request on its way from one to the other counts
-            return not (self._coming or self._running or self._waiting)
-
-    @contextmanager
-    def coming(self) -> Iterator[bool]:
-        """Count a request from its arrival until it is submitted; in the event loop's thread.
-
-        Yields:
-            whether it came before the server drained, so that it is decoded.
-
-        """
-        came = not self._draining
-        self._coming += 1
-        try:
-            yield came
-        finally:
-            self._coming -= 1
+            return not (self._running or self._waiting)
 
     def submit(self, ticket: Ticket) -> None:
         """Have a request decoded that was checked when it came.
@@ -97,21 +82,18 @@ class Turns:
 
         """
         with self._wake:
-            self.check(came=True)
+            self.check()
             self._waiting.append(ticket)
             self._wake.notify()
 
-    def check(self, *, came: bool = False) -> None:
+    def check(self) -> None:
         """Refuse a request that could not be submitted now; called from any thread.
-
-        Args:
-            came: whether it came before the server drained.
 
         Raises:
             ApiError: too many are waiting, or the server is shutting down.
 
         """
-        if self._ending or (self._draining and not came):
+        if self._ending:
             raise ending()
         ahead = len(self._waiting) + len(self._running)
         if ahead >= self._settings.parallel + self._settings.queue:
@@ -127,10 +109,6 @@ class Turns:
         """
         if not self._thread.is_alive():
             raise stopped()
-
-    def drain(self) -> None:
-        """Turn away requests that come; those that have come go on. Signal handlers may call."""
-        self._draining = True
 
     def end(self, *, at_once: bool = False) -> None:
         """Turn away requests that wait and that come; end the running ones only if ``at_once``."""
@@ -179,6 +157,8 @@ class Turns:
         with self._wake:
             self._running.remove(ticket)
             self._full = any(one.put_back for one in self._running)
+        if self.idle:
+            self._rested()
 
     def _turn(self, ticket: Ticket) -> bool:
         """Run a round of a request; return whether it goes on."""

@@ -227,12 +227,12 @@ def test_a_served_model_has_the_name_that_was_typed(
     run: Run, demo: Path, library: Library, tmp_path: Path
 ) -> None:
     """And not "bundle", the folder in which the library keeps it."""
-    from edgedec.cli import _library, serve
+    from edgedec.cli import _library, _served
 
     run("pull", demo / "draft")
     (model,) = library.models()
     for typed in ("draft", model.id[:8]):
-        name, *others = serve._names(typed, _library.located(typed).model)
+        name, *others = _served.names(typed, _library.located(typed).model)
         assert name == "draft"
         assert {typed, model.id} <= {*others}
     (tmp_path / "mine").symlink_to(model.path)
@@ -243,7 +243,7 @@ def test_a_served_model_has_the_name_that_was_typed(
         (".", Path.cwd().name),
         ("demo", "demo"),
     ):
-        assert serve._names(path, None) == (name, path)
+        assert _served.names(path, None) == (name, path)
 
 
 def test_a_full_disk_leaves_nothing(

@@ -1,6 +1,7 @@
 // Requests to the server that the page came from, and to nothing else.
 
 import { $ } from "./dom.js";
+import { modelId } from "./settings.js";
 
 // A balancer sends requests of one session to one server, which has their beginning in its cache.
 function headers(session) {
@@ -68,7 +69,7 @@ export function attributed(text, pieces) {
 export async function decode(request, onDelta, options) {
   const chat = "messages" in request;
   const path = chat ? "/v1/chat/completions" : "/v1/completions";
-  const body = { stream: true, ...request, edgedec: { pieces: true, ...request.edgedec } };
+  const body = { model: modelId(), stream: true, ...request, edgedec: { pieces: true, ...request.edgedec } };
   let figures = null;
   for await (const chunk of events(await answer(path, body, options))) {
     const [choice] = chunk.choices;

@@ -27,7 +27,7 @@ export function stop() {
 function mark() {
   const busy = isBusy();
   document.body.toggleAttribute("data-busy", busy);
-  for (const id of ["send", "go", "new"]) $(id).disabled = busy;
+  for (const id of ["send", "go", "new", "choice"]) $(id).disabled = busy;
   for (const id of ["stop", "halt"]) $(id).disabled = !busy;
   for (const id of ["talks", "settings"]) $(id).inert = busy;
   // Read out as a whole at its end, not piece by piece.

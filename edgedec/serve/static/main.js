@@ -8,19 +8,29 @@ import * as plan from "./plan.js";
 import { race } from "./race.js";
 import * as samples from "./samples.js";
 import * as settings from "./settings.js";
+import { tab } from "./storage.js";
 import * as talks from "./talks.js";
 
 const LOOK_EVERY_MS = 3000;
+const CHOICE = "edgedec.model";
 const TABS = ["chat", "race", "about"];
 const view = { model: null, away: false };
 
 // -- the server's state ----------------------------------------------------------------------
 
+// Of several models the one that was chosen in this tab, else one that is loaded, else the first.
 async function readModel() {
   const known = view.model?.id;
-  view.model = (await (await answer("/v1/models")).json()).data[0];
+  const all = (await (await answer("/v1/models")).json()).data;
+  const is = (chosen) => ({ id }) => id === chosen;
+  const one = all.find(is(tab.get(CHOICE))) ?? all.find(({ edgedec }) => edgedec.loaded) ?? all[0];
+  // What is not loaded has facts only where it is asked for alone.
+  view.model = one.edgedec.plan ? one : await (await answer(`/v1/models/${encodeURIComponent(one.id)}`)).json();
   const { id, edgedec: own } = view.model;
-  $("model").textContent = `${id}, drafted by ${own.plan.drafter}, ${own.max_context} tokens`;
+  $("choice").hidden = all.length < 2;
+  $("choice").replaceChildren(...all.map((other) => new Option(other.id, other.id, false, other.id === id)));
+  const how = own.plan ? `drafted by ${own.plan.drafter}` : "loaded at the first message";
+  $("model").textContent = [all.length < 2 && id, how, own.max_context && `${own.max_context} tokens`].filter(Boolean).join(", ");
   settings.setModel(view.model);
   plan.show(view.model);
   if (known === id) return;
@@ -34,6 +44,7 @@ async function look() {
   try {
     if (!view.model || view.away) await readModel();
     const status = await (await answer("/edgedec/status")).json();
+    if (status.loaded.includes(view.model.id) !== Boolean(view.model.edgedec.plan)) await readModel();
     const granted = status.memory_granted_bytes;
     const most = granted ? ` of ${megabytes(granted)}` : "";
     $("memory").textContent = `The server uses ${megabytes(status.memory_bytes)}${most} of memory.`;
@@ -100,6 +111,10 @@ $("prompt").addEventListener("keydown", (event) => {
     event.preventDefault();
     $("ask").requestSubmit();
   }
+});
+$("choice").addEventListener("change", () => {
+  tab.put(CHOICE, $("choice").value);
+  readModel().catch(look);
 });
 $("start").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -55,7 +55,9 @@ function fact(name, value) {
 }
 
 export function show({ edgedec: { plan, planning, notes } }) {
-  $("sentences").replaceChildren(...sentences(plan, planning).map((one) => make("p", {}, one)));
+  const said = plan ? sentences(plan, planning) : ["This model is not loaded: a message to it loads it."];
+  $("sentences").replaceChildren(...said.map((one) => make("p", {}, one)));
+  if (!plan) return $("plan").replaceChildren();
   const told = Object.entries(plan).filter(([, value]) => value !== null);
   const facts = [...told, ...notes.map((note) => ["note", note])];
   $("plan").replaceChildren(...facts.map(([name, value]) => fact(name, value)));

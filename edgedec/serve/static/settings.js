@@ -19,6 +19,11 @@ export function setModel({ id, edgedec: { chat, sampling } }) {
   $("temperature").placeholder = String(sampling?.temperature ?? 0);
 }
 
+// The model that requests name.
+export function modelId() {
+  return model.id;
+}
+
 export function continuesCode() {
   return model.id === DEMO;
 }

@@ -226,3 +226,40 @@ def test_where_not_all_texts_fit_at_once_the_context_is_for_fewer() -> None:
     small = context(85 * MB)
     assert small >= 512
     assert needed(small) <= 85 * MB < needed(*[small] * 4)
+
+
+def test_a_text_leaves_what_those_of_another_model_may_yet_take() -> None:
+    """Two models of one process; the control knows nothing of the other's texts."""
+
+    def begun(*, together: bool) -> tuple[Server, Server, int]:
+        one, other = Server(needed(1000)), Server(needed(1000))
+        other.machine = one.machine
+        guards = [one.guard, other.guard] if together else []
+        for guard in guards:
+            guard.join()
+        one.guard.begin(900, Metrics(), sampled=False)
+        kept = one.pool.acquire([1] * 900)
+        one.guard.take(kept, 900)  # allocated, and not filled yet
+        try:
+            other.guard.begin(900, Metrics(), sampled=False)
+            return one, other, 0
+        finally:
+            for guard in guards:
+                guard.leave()
+
+    begun(together=False)  # the control: it begins
+    with pytest.raises(MemoryBudgetError):
+        begun(together=True)
+
+
+def test_what_is_filled_is_not_counted_twice_and_what_has_ended_not_at_all() -> None:
+    server = Server(needed(1000))
+    server.guard.begin(900, Metrics(), sampled=False)
+    kept = server.pool.acquire([1] * 900)
+    server.guard.take(kept, 900)
+    most = server.guard.coming
+    assert most > 900 * KV - 20 * KV
+    kept.session.inner.prefill([0] * 400)  # type: ignore[attr-defined]
+    assert server.guard.coming == most - 400 * KV
+    kept.release([1] * 400)
+    assert server.guard.coming == 0

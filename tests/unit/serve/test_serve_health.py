@@ -18,7 +18,7 @@ pytest.importorskip("starlette", reason="starlette not installed: install the ex
 pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 
 import httpx
-from served_here import ASKED, run, serving_here
+from served_here import ASKED, models_here, run, serving_here
 from serving import Server
 from waiting import until
 
@@ -26,8 +26,10 @@ from edgedec import Pipeline
 from edgedec.errors import RuntimeUnavailable
 from edgedec.serve.bodies import Bodies
 from edgedec.serve.compiling import Compiler
-from edgedec.serve.model import Served
+from edgedec.serve.models import Models
+from edgedec.serve.settings import Settings
 from edgedec.serve.turns import Turns
+from edgedec.serve.visit import Visit
 
 BODY = {"prompt": "x", "max_tokens": 4}
 # Special tokens, any of which may end a text, are never drawn.
@@ -83,28 +85,30 @@ def test_a_full_queue_is_unhealthy_and_alive(pipeline: Pipeline, gate: threading
 def test_a_server_that_drains_is_unhealthy_and_finishes_what_has_come(
     pipeline: Pipeline, gate: threading.Event
 ) -> None:
-    async def test(drain: Callable[[Served], None], queued: int) -> None:
+    async def test(drain: Callable[[Models], None], queued: int) -> None:
         gate.clear()
-        async with serving_here(pipeline, parallel=1, queue=4) as (served, client):
+        models = Models.alone(pipeline, Settings("tiny", parallel=1, queue=4))
+        (served,) = models.loaded
+        async with models_here(models) as client:
             sent = {**ASKED, **BODY}
             asked = [
                 asyncio.create_task(client.post("/v1/completions", json=sent)) for _ in range(2)
             ]
             while not (served.turns.running and served.turns.waiting):
                 await asyncio.sleep(0)
-            assert not served.turns.idle
-            drain(served)
+            assert not models.idle
+            drain(models)
             assert await told(client) == (503, "shutting_down", True)
             assert await told(client, "/livez") == (200, "ok", False)
             late = await client.post("/v1/completions", json=sent)
             assert (late.status_code, late.headers["retry-after"]) == (503, "5")
             gate.set()
             assert [(await one).status_code for one in asked] == [200, queued]
-            while not served.turns.idle:
+            while not models.idle:
                 await asyncio.sleep(0)
 
-    run(test(lambda served: served.turns.drain(), 200))
-    run(test(Served.end, 503))  # the control: what waits is refused
+    run(test(Models.drain, 200))
+    run(test(Models.end, 503))  # the control: what waits is refused
 
 
 def test_a_request_whose_time_is_over_in_the_queue_gets_504(
@@ -147,29 +151,34 @@ def test_what_arrived_before_the_server_drains_is_decoded(
             await go_on.wait()
             return await method(self, *given)
 
-        async with serving_here(pipeline) as (served, client):
+        models = Models.alone(pipeline, Settings("tiny"))
+        async with models_here(models) as client:
             with monkeypatch.context() as patch:
                 patch.setattr(where, name, stopped)
                 asked = asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
                 await reached.wait()
-            assert served.turns.idle == (arrived == 503)
-            served.turns.drain()
+            assert models.idle == (arrived == 503)
+            models.drain()
             late = await client.post("/v1/completions", json={**ASKED, **BODY})
             assert late.status_code == 503
             go_on.set()
             assert (await asked).status_code == arrived
-            while not served.turns.idle:
+            while not models.idle:
                 await asyncio.sleep(0)
 
     @contextmanager
-    def uncounted(self: Turns) -> Iterator[bool]:
-        yield False
+    def uncounted(self: Models) -> Iterator[Visit]:
+        yield Visit(self, came=False)
 
     run(test(200))
     # The control: what is not submitted yet is not counted, and refused when it is.
-    submit = Turns.submit
-    monkeypatch.setattr(Turns, "coming", uncounted)
-    monkeypatch.setattr(Turns, "submit", lambda self, one: (self.check(), submit(self, one)))
+    submit, draining = Turns.submit, Models.drain
+    monkeypatch.setattr(Models, "visit", uncounted)
+    monkeypatch.setattr(Models, "drain", lambda self: (draining(self), refuse()))
+
+    def refuse() -> None:
+        monkeypatch.setattr(Turns, "submit", lambda self, one: (self.end(), submit(self, one)))
+
     run(test(503))
 
 

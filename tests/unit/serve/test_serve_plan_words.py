@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 
-from edgedec.cli.serve import _planning, command
+from edgedec.cli._served import planning
+from edgedec.cli.serve import command
 from edgedec.decoding import drafting
 from edgedec.serve import run
 from edgedec.serve.settings import Settings
@@ -37,14 +38,14 @@ def test_the_command_that_makes_a_plan_can_be_pasted_anywhere(
     for name in ("my model.gguf", "draft.gguf"):
         (tmp_path / name).write_bytes(b"")
     monkeypatch.chdir(tmp_path)
-    command = _planning("my model.gguf", Path("draft.gguf"))
+    command = planning("my model.gguf", Path("draft.gguf"))
     monkeypatch.chdir("/")
     words = shlex.split(command)
     assert words[:2] == ["edgedec", "plan"]
     assert words[3] == "--draft"
     assert Path(words[2]) == tmp_path / "my model.gguf"
     assert Path(words[4]) == tmp_path / "draft.gguf"
-    assert _planning("demo", None) == "edgedec plan demo"
+    assert planning("demo", None) == "edgedec plan demo"
     assert not Path("my model.gguf").exists()  # the control: the word that was typed leads nowhere
 
 
@@ -58,9 +59,9 @@ def test_only_this_machine_is_told_where_models_are(
 
     monkeypatch.setattr(run, "serve", noted)
     monkeypatch.setenv("EDGEDEC_API_KEY", "a-key-of-this-test-0123456789")
-    for host, planning in (("127.0.0.1", "edgedec plan demo"), ("0.0.0.0", "")):
+    for host, command_of_plan in (("127.0.0.1", "edgedec plan demo"), ("0.0.0.0", "")):
         found = CliRunner().invoke(
             command, ["demo", "--host", host, "--port", "0", "--plan", "none"]
         )
         assert found.exit_code == 0, found.output
-        assert served[-1].planning == planning
+        assert served[-1].planning == command_of_plan

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from edgedec import Pipeline
 from edgedec.serve import page
 from edgedec.serve.app import Routes
-from edgedec.serve.model import Served
+from edgedec.serve.models import Models
 from edgedec.serve.settings import Limits, Settings
 
 KEY = "a-key-of-this-test-0123456789"
@@ -42,11 +42,11 @@ OPEN = {"/health", "/livez", *(one.path for one in page.routes())}
 
 
 def routes_of(pipeline: Pipeline) -> list[Route]:
-    served = Served(pipeline, Settings("tiny"))
+    models = Models.alone(pipeline, Settings("tiny"))
     try:
-        return [one for one in Routes(served).app().routes if isinstance(one, Route)]
+        return [one for one in Routes(models).app().routes if isinstance(one, Route)]
     finally:
-        served.close()
+        models.close()
 
 
 def test_each_route_is_known_here(pipeline: Pipeline) -> None:
