@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -19,10 +19,10 @@ from edgedec._support.fields import one_line
 from edgedec.serve import (
     absent,
     anthropic,
+    counting,
     errors,
     health,
     llama_server,
-    messages,
     ollama,
     page,
     parsing,
@@ -30,7 +30,8 @@ from edgedec.serve import (
 )
 from edgedec.serve.access import AccessLog
 from edgedec.serve.answers import Writer
-from edgedec.serve.body import Body, parsed
+from edgedec.serve.body import parsed
+from edgedec.serve.counting import IGNORED, says_what
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.events import EventStream, all_of, unless_left
@@ -40,11 +41,11 @@ from edgedec.serve.metrics import CONTENT_TYPE
 from edgedec.serve.model import ANSWERED_BY
 from edgedec.serve.models import Models
 from edgedec.serve.parsing import ParsedRequest
-from edgedec.serve.prompts import SHORT, Prompts
+from edgedec.serve.prompts import SHORT
+from edgedec.serve.spelling import Spelling
 from edgedec.serve.ticket import Ticket
 from edgedec.serve.visit import NotLoaded, Visit, keep_of, name_of
 
-IGNORED = "X-Edgedec-Ignored"
 T = TypeVar("T")
 _JSON = "application/json"
 
@@ -66,7 +67,7 @@ class Routes:
             self.route("/v1/models/{name:path}", self.card, "GET"),
             self.texts("/v1/completions", Dialect(parsing.completion)),
             self.texts("/v1/chat/completions", Dialect(parsing.chat, templated=True)),
-            self.route("/tokenize", self.tokenize, "POST"),
+            *counting.routes(self),
             *health.routes(self),
             self.route("/metrics", self.metrics, "GET"),
             self.route("/edgedec/status", self.status, "GET"),
@@ -77,7 +78,11 @@ class Routes:
             absent.route(self, "/v1/embeddings", absent.EMBEDDINGS),
             *page.routes(),
         ]
-        guards = [Middleware(AccessLog), Middleware(Guard, settings=self._settings)]
+        guards = [
+            Middleware(AccessLog),
+            Middleware(Spelling),
+            Middleware(Guard, settings=self._settings),
+        ]
         if self._settings.origins:
             guards.append(
                 Middleware(
@@ -152,18 +157,6 @@ class Routes:
     async def status(self, request: Request) -> Response:
         return Answer(self.models.status())
 
-    async def tokenize(self, request: Request) -> Response:
-        with self.models.visit() as visit:
-            use = partial(self._tokens, visit)
-            tokens, context, ignored = await self.read(request, visit, use, threaded=True)
-        answer = {"tokens": tokens, "count": len(tokens), "max_context": context}
-        return Answer(answer, headers=_says_what(ignored))
-
-    def _tokens(self, visit: Visit, fields: dict[str, Any]) -> tuple[list[int], int, list[str]]:
-        served = visit.take(name_of(fields))
-        tokens, ignored = _counted(fields, served.counting)
-        return tokens, served.max_context, ignored
-
     # -- texts -----------------------------------------------------------------------------------
 
     async def _answer(self, dialect: Dialect, request: Request) -> Response:
@@ -173,7 +166,7 @@ class Routes:
                 request, visit, partial(self._texts, dialect, visit), threaded=dialect.templated
             )
             entry, served = visit.entry, visit.served
-            headers = {**_says_who(entry, asked), **_says_what(parsed.ignored)}
+            headers = {**_says_who(entry, asked), **says_what(parsed.ignored)}
             if parsed.answer is not None:
                 return Answer(parsed.answer, headers=headers)
             assert entry is not None, "read() found it"
@@ -272,20 +265,6 @@ class Routes:
         return use(parsed(raw))  # faster than starting another thread
 
 
-def _counted(fields: dict[str, Any], counting: Prompts) -> tuple[list[int], list[str]]:
-    """Return the tokens of a prompt or of messages, and the names of fields without an effect."""
-    body = Body(fields)
-    body.get("model")
-    text, talk = body.text("prompt"), body.get("messages")
-    tools, ending = body.rows("tools"), messages.ending(body)
-    body.end()
-    if (text is None) == (talk is None):
-        raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
-    if text is not None:
-        return counting.encode(text), body.ignored
-    return counting.encode_chat(messages.read(talk), tools, None, **ending), body.ignored
-
-
 def _says_who(entry: Entry | None, asked: str) -> dict[str, str]:
     """Return the header that names the model, for a request that asked for another one."""
     if entry is None or entry.known_as(asked):
@@ -298,11 +277,6 @@ def _of_curl(request: Request) -> bool:
     headers = request.headers
     empty = headers.get("content-length", "0") == "0"
     return not (empty or any(name in headers for name in ("origin", "referer", "sec-fetch-site")))
-
-
-def _says_what(ignored: Sequence[str]) -> dict[str, str]:
-    """Return the header that lists fields without an effect, if there are any."""
-    return {IGNORED: ", ".join(ignored)} if ignored else {}
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -79,7 +79,9 @@ def _call(given: Any, where: str) -> dict[str, Any]:
     function = given.get("function") if isinstance(given, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise refused(f"{where}.tool_calls", "calls of functions by name", given)
-    arguments = function.get("arguments", "{}")
+    arguments = function.get("arguments")
+    if arguments is None or arguments == "":  # of a function without parameters
+        arguments = "{}"
     if isinstance(arguments, str):
         try:
             json.loads(arguments)

@@ -106,11 +106,11 @@ class Prompts:
         before, between, after = marks
         return self.encode(f"{before}{prefix}{between}{suffix}{after}")
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of a prompt's tokens; ApiError if one is not a token."""
+    def decode(self, tokens: Sequence[int], field: str = "prompt") -> str:
+        """Return the text of a field's tokens; ApiError if one is not a token."""
         self.check(tokens)
         if not all(0 <= token < self._tokenizer.vocab_size for token in tokens):
-            raise ApiError(400, "prompt: expected the model's token ids", param="prompt")
+            raise ApiError(400, f"{field}: expected the model's token ids", param=field)
         return self._tokenizer.decode(tokens)
 
     def encode_chat(
@@ -121,8 +121,18 @@ class Prompts:
         **ending: bool | None,
     ) -> ChatTokens:
         """Return the tokens of a conversation; see ``Tokenizer.encode_chat`` and ``encode``."""
-        text = self._tokenizer.render(messages, tools, variables, **ending)
+        text = self.render(messages, tools, variables, **ending)
         return ChatTokens(self.encode(text, add_special_tokens=False))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **ending: bool | None,
+    ) -> str:
+        """Return the text of a conversation; see ``Tokenizer.encode_chat``."""
+        return self._tokenizer.render(messages, tools, variables, **ending)
 
     def left_out(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
@@ -133,6 +143,10 @@ class Prompts:
     def variables(self, options: GenerateOptions) -> dict[str, Any]:
         """Return the chat template's variables that these options ask for."""
         return template_variables(self._tokenizer, options)
+
+    def thinking(self, think: bool | None) -> dict[str, Any]:
+        """Return the chat template's variables for thinking or none."""
+        return self.variables(GenerateOptions(think=think))
 
     def check(self, prompt: Sequence[int]) -> None:
         """Refuse tokens that are too many.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from edgedec.serve.body import Body
@@ -10,7 +11,7 @@ from edgedec.text.chat import EFFORT, SWITCHES
 
 # The values of the API; a template reads those that it knows.
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
-_MOST, _MOST_CHARS = 32, 1000
+_MOST, _MOST_CHARS = 32, 8192
 _RESERVED = ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token")
 
 
@@ -41,8 +42,6 @@ def _variables(given: Any) -> dict[str, Any]:
     for name, value in given.items():
         if name in _RESERVED or not name.isidentifier():
             raise ApiError(400, f"{where}: {name!r:.60}: not a variable of its own", param=where)
-        text = isinstance(value, str) and len(value) <= _MOST_CHARS
-        if not (text or value is None or isinstance(value, (bool, int, float))):
-            expected = f"a number, true, false or a text of at most {_MOST_CHARS} characters"
-            raise refused(f"{where}.{name}", expected, value)
+        if len(json.dumps(value)) > _MOST_CHARS:
+            raise refused(f"{where}.{name}", f"at most {_MOST_CHARS} characters of JSON", value)
     return dict(given)

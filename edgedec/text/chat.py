@@ -402,4 +402,7 @@ def _call(given: Any, where: str) -> dict[str, Any]:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise InputError(f"{where}.tool_calls: expected calls of functions by name")
     own = given if function is not given else {}
-    return {**own, "function": {"arguments": {}, **function}}
+    arguments = function.get("arguments")
+    if arguments is None or arguments == "":  # of a function without parameters
+        arguments = {}
+    return {**own, "function": {**function, "arguments": arguments}}

@@ -55,6 +55,7 @@ def test_each_route_is_known_here(pipeline: Pipeline) -> None:
     assert paths >= TEXTS.keys()
     assert paths - TEXTS.keys() - OPEN == {
         "/v1/models", "/v1/models/{name:path}", "/v1/messages/count_tokens", "/tokenize",
+        "/detokenize", "/apply-template",
         "/props", "/metrics", "/edgedec/status",
         "/api/tags", "/api/ps", "/api/version", "/api/show",
         # Refused with what there is instead.
