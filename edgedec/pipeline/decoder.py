@@ -32,6 +32,7 @@ from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
 from edgedec.loading.sources import Source
+from edgedec.pipeline.forks import watch
 from edgedec.records.place import CPU
 from edgedec.records.place import Place as ModelPlace
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
@@ -63,6 +64,7 @@ class Decoder(Shown):
         self._use(ways.open())
         self._queue = Queue(1 + len(self._parts.parallel_engines))
         self._due = False  # whether the models are still to be closed
+        watch(self)
 
     def __repr__(self) -> str:
         """Return one line: the model, the drafter, and where they run."""
@@ -144,7 +146,13 @@ class Decoder(Shown):
         end of that text.
         """
         self._queue.close()
-        self._release()
+        if not self._queue.forked:
+            self._release()
+
+    def after_fork(self) -> OpenPair:
+        """Refuse all texts, in a process forked from this one; return what must not be freed."""
+        self._queue.after_fork()
+        return self._parts
 
     def _release(self) -> None:
         """Close the models; note that it is due if this thread is in the middle of a round."""
