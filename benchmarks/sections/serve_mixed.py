@@ -10,19 +10,22 @@ import asyncio
 import itertools
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
-from types import TracebackType
 
 from benchmarks.sections.serve_clients import PROMPT, TOKENS
 
-_REST_S = 0.5
+# Between two bytes of a slow client, and between two visits of any.
+_REST_S, _AWAY_S = 0.5, 2.0
 _BODY = {"model": "bench", "prompt": PROMPT, "temperature": 0}
 # Requests that a client sends before it reads any answer.
-_PIPELINED = 40
+_PIPELINED = 10
 # A peer's buffer is this small where nothing is taken, so that the server has to wait.
 _SMALL_BUFFER = 4096
 
@@ -61,10 +64,10 @@ class Visit:
         if hasattr(self, "_writer"):
             self._writer.transport.abort()
 
-    async def rest(self) -> None:
+    async def rest(self, seconds: float = _REST_S) -> None:
         """Wait a little, or until all are to leave."""
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._over.wait(), _REST_S)
+            await asyncio.wait_for(self._over.wait(), seconds)
 
     async def send(self, data: bytes) -> None:
         """Send; what does not fit waits."""
@@ -170,7 +173,9 @@ KINDS: dict[str, Callable[[Visit], Awaitable[str]]] = {
 
 
 class Mix:
-    """Runs clients of all kinds in turn in a thread, until the context ends.
+    """Runs clients of all kinds in turn in a process of their own, until the context ends.
+
+    Beside the clients whose waits are measured, in one process, they would make those wait.
 
     Args:
         address: host and port of the server.
@@ -184,40 +189,73 @@ class Mix:
     """
 
     def __init__(self, address: str, count: int) -> None:
-        self._address, self._count = address, count
+        self._command = [sys.executable, "-m", __name__, address, str(count)]
         self.began: Counter[str] = Counter()
-        self.became: Counter[tuple[str, str]] = Counter()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.became: Counter[str] = Counter()
+        self._thread = threading.Thread(target=self._listen)
 
     def __enter__(self) -> Mix:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self._thread.start()
-        self._ready.wait()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._loop.call_soon_threadsafe(self._over.set)
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._thread.join()
+        self._process.wait()
 
-    def ended(self, kind: str) -> int:
-        """Return how many visits of a kind have ended."""
-        return sum(count for (name, _), count in self.became.copy().items() if name == kind)
+    def wait(self, visits: int, patience_s: float) -> bool:
+        """Wait until this many visits of every kind have begun; return whether they have."""
+        end = perf_counter() + patience_s
+        while min(self.began[kind] for kind in KINDS) < visits:
+            if perf_counter() > end or self._process.poll() is not None:
+                return False
+            threading.Event().wait(_REST_S)
+        return True
 
-    async def _run(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self.began, self.became = map(Counter, json.loads(line))
+
+
+class _Clients:
+    """The clients, in their own process."""
+
+    def __init__(self, address: str, count: int) -> None:
+        self._address, self._count = address, count
+        self._began: Counter[str] = Counter()
+        self._became: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Run them until standard input ends; print counts now and then."""
+        loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        leave = partial(loop.call_soon_threadsafe, self._over.set)
+        threading.Thread(target=lambda: (sys.stdin.read(), leave()), daemon=True).start()
         kinds = itertools.islice(itertools.cycle(KINDS), self._count)
         clients = [self._client(number, kind) for number, kind in enumerate(kinds)]
-        self._ready.set()
-        await asyncio.gather(*clients)
+        await asyncio.gather(self._report(), *clients)
+        self._tell()
+
+    async def _report(self) -> None:
+        while not self._over.is_set():
+            self._tell()
+            await asyncio.sleep(_REST_S)
+
+    def _tell(self) -> None:
+        sys.stdout.write(f"{json.dumps([self._began, self._became])}\n")
+        sys.stdout.flush()
 
     async def _client(self, number: int, kind: str) -> None:
         host = f"127.{1 + number // 250}.0.{1 + number % 250}"
+        await asyncio.sleep(_AWAY_S * number / self._count)  # not all at one moment
         while not self._over.is_set():
             visit = Visit(self._address, host, self._over)
-            self.began[kind] += 1
+            self._began[kind] += 1
             work = asyncio.ensure_future(KINDS[kind](visit))
             leaving = asyncio.ensure_future(self._over.wait())
             await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -226,11 +264,11 @@ class Mix:
             leaving.cancel()
             with suppress(asyncio.CancelledError):
                 try:
-                    self.became[kind, await work] += 1
+                    self._became[f"{kind}: {await work}"] += 1
                 except (OSError, ValueError):
-                    self.became[kind, "lost"] += 1
+                    self._became[f"{kind}: lost"] += 1
             visit.close()
-            await visit.rest()
+            await visit.rest(_AWAY_S)
 
 
 def settled(read: Callable[[], int], most: int, patience_s: float) -> int:
@@ -239,3 +277,7 @@ def settled(read: Callable[[], int], most: int, patience_s: float) -> int:
     while (found := read()) > most and perf_counter() < end:
         threading.Event().wait(_REST_S)
     return found
+
+
+if __name__ == "__main__":
+    asyncio.run(_Clients(sys.argv[1], int(sys.argv[2])).run())
