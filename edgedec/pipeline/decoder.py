@@ -286,6 +286,7 @@ class Decoder(Shown):
                     if self._parts.closed:  # by a failure that an earlier text ended with
                         self._reload(self._ways.open)
                     try:
+                        self._parts.in_use.check()
                         if rounds is None or self._parts is not parts:
                             parts = self._parts  # others after a parallel stream's device failed
                             asked = replace(asked, prompt=list(request.sampler.history))
