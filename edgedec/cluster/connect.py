@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support import installation
+from edgedec._support.child import TOOK_LONGER
 from edgedec._support.fields import one_line
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import InputError, RuntimeUnavailable
 
 AUTO = "auto"
-_PATIENCE_S = 5.0
+CHILD = "edgedec.cluster._probe_child"
+_PATIENCE_S, _LONGEST_S = 5.0, 60.0
 # How a client of HTTP/2 begins, which gRPC is built on, and the kind of the first answer to it.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _FRAME_BYTES, _KIND, _SETTINGS = 9, 3, 4
@@ -108,7 +111,8 @@ def check(address: str) -> Any:
 
     Raises:
         InputError: it is not HOST:PORT.
-        RuntimeUnavailable: no Ray is installed, or nothing or something else listens there.
+        RuntimeUnavailable: no Ray is installed, nothing or something else listens there, or it
+            answers and goes no further.
 
     """
     host, _, port = address.rpartition(":")
@@ -119,6 +123,11 @@ def check(address: str) -> Any:
         raise RuntimeUnavailable(f"no Ray cluster answers at {address}: {_START}")
     if address != AUTO and not _speaks(address):
         raise RuntimeUnavailable(f"what listens at {address} is no head of a Ray cluster: {_START}")
+    if address != AUTO and not _lets_in(address):
+        raise RuntimeUnavailable(
+            f"the cluster at {address} has not let this machine in for {_LONGEST_S:g} seconds:"
+            f" {_START}"
+        )
     return ray
 
 
@@ -149,6 +158,21 @@ def _speaks(address: str) -> bool:
     except OSError:
         return False
     return answer[_KIND] == _SETTINGS
+
+
+def _lets_in(address: str) -> bool:
+    """Return False if a child process waits in vain to join; its other failures are Ray's to say.
+
+    Ray waits for minutes without heeding signals where a head answers but goes no further.
+    """
+    limits = Limits(memory_bytes=None, cpu_s=None, wall_s=_LONGEST_S)
+    try:
+        ask_once(CHILD, {"address": address}, limits, environment={})
+    except Stopped as error:
+        return not str(error).startswith(TOOK_LONGER)
+    except Refused:
+        pass
+    return True
 
 
 def _said(address: str, error: Exception) -> str:

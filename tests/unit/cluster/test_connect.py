@@ -96,7 +96,25 @@ def test_what_is_no_head_is_refused_before_ray_tries(kind, stays, monkeypatch) -
         connect.check(other.address)
 
 
+@pytest.mark.ray
+def test_a_head_that_goes_no_further_is_given_up(monkeypatch) -> None:
+    monkeypatch.setattr(connect, "_LONGEST_S", 1.0)
+    with (
+        Listener(SETTINGS, stays=True) as head,
+        pytest.raises(
+            RuntimeUnavailable, match=f"the cluster at {head.address} has not let this machine in"
+        ),
+    ):
+        connect.check(head.address)
+
+
+def test_a_child_that_fails_soon_leaves_the_words_to_ray(monkeypatch) -> None:
+    monkeypatch.setattr(connect, "CHILD", "edgedec.no_such_module")
+    assert connect._lets_in("127.0.0.1:1")
+
+
 def test_what_speaks_grpc_is_left_to_ray(monkeypatch) -> None:
     monkeypatch.setattr(connect, "_ray", lambda: pytest)
+    monkeypatch.setattr(connect, "_lets_in", lambda address: True)
     with Listener(SETTINGS) as head:
         assert connect.check(head.address) is pytest
