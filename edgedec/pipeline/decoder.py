@@ -149,7 +149,7 @@ class Decoder(Shown):
         if not self._queue.forked:
             self._release()
 
-    def after_fork(self) -> OpenPair:
+    def _after_fork(self) -> OpenPair:
         """Refuse all texts, in a process forked from this one; return what must not be freed."""
         self._queue.after_fork()
         return self._parts

@@ -25,7 +25,7 @@ def watch(decoder: Decoder) -> None:
 def _in_fork() -> None:
     for decoder in list(_OPEN):
         # One reference too many: no destructor runs, not even when the interpreter ends.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(decoder.after_fork()))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(decoder._after_fork()))
 
 
 if hasattr(os, "register_at_fork"):
