@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from edgedec._support.atomic import sync
 from edgedec._support.fields import one_line
+from edgedec._support.locks import abandoned, held, in_turn
 from edgedec.bundle.manifest import listed_files, unlisted
 from edgedec.errors import BundleError, ExportError, InputError
 
+_log = logging.getLogger("edgedec")
+_PARTIAL, _REPLACED = ".partial", ".replaced"
+_UNFINISHED = re.compile(r"\.(?P<out>.+)\.[a-z0-9_]{8}\.(partial|replaced)")
 # Folders of a bundle that exports write.
 _FOLDERS = ("target/", "draft/", "tokenizer/", "draft-tokenizer/")
 
@@ -36,7 +42,8 @@ def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a temporary folder next to ``out`` that replaces it if the block succeeds.
 
     Its files are flushed to the disk before it is renamed. If the block ends early, even by an
-    interrupt or a full disk, it is removed. Each process has its own.
+    interrupt or a full disk, it is removed. Each process has its own, and what killed processes
+    left next to ``out`` is removed first, or brought back if it was set aside to be replaced.
 
     Raises:
         InputError: ``out`` exists.
@@ -46,7 +53,12 @@ def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
     with _plainly(out):
         check_free(out, overwrite=overwrite)
         out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(".partial", f".{out.name}.", out.parent))
+        stack = ExitStack()
+        with in_turn(out.parent) as alone:
+            if alone:
+                _clean(out.parent)
+            folder = Path(tempfile.mkdtemp(_PARTIAL, f".{out.name}.", out.parent))
+            stack.enter_context(held(folder))
         try:
             yield folder
             for path in sorted(folder.rglob("*"), reverse=True):
@@ -54,10 +66,29 @@ def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
             sync(folder)
             folder.chmod(0o777 & ~_umask())
             check_free(out, overwrite=overwrite)
-            _put(folder, out, overwrite=overwrite)
+            with in_turn(out.parent):
+                _put(folder, out, overwrite=overwrite)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        finally:
+            stack.close()
+
+
+def _clean(parent: Path) -> None:
+    """Remove what killed exports left in a folder, and bring back what they had set aside."""
+    for path in sorted(parent.iterdir()):
+        named = _UNFINISHED.fullmatch(path.name)
+        with suppress(OSError):  # of another user, or no folder
+            if named is None or not abandoned(path):
+                continue
+            out = path.with_name(named["out"])
+            if path.suffix == _REPLACED and not out.exists():
+                path.rename(out)
+                _log.warning("%s is back: an export that was to replace it was killed", out)
+                continue
+            shutil.rmtree(path)
+            _log.warning("removed %s, which an export that was killed had left", path)
 
 
 @contextmanager
@@ -77,7 +108,7 @@ def _put(folder: Path, out: Path, *, overwrite: bool) -> None:
     aside = None
     # If it has appeared since, another export wrote it.
     if overwrite and out.exists():
-        aside = folder.with_suffix(".replaced")
+        aside = folder.with_suffix(_REPLACED)
         out.rename(aside)
     try:
         folder.rename(out)

@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 class Adapter(Protocol):
     """The interface of a runtime's module.
 
-    It may have seven more functions. ``describe(path) -> list[str]`` says more of a model.
+    It may have eight more functions. ``describe(path) -> list[str]`` says more of a model.
     ``problems() -> list[str]`` lists installed device packages that do not load, one line each.
     ``admit(path, files)`` raises a BundleError if the main file of an untrusted model is damaged,
-    or names files outside ``files``. ``prepare(path) -> Prepared`` writes files that make a model
-    load faster on this machine. ``quickest(path, options, draft) -> str | None`` names the device
-    that computes a target fastest with a draft model of this format, or without one if ``draft``
-    is None, unless that is the default of ``load``. ``load_head(path, files, options) ->
-    HeadModel`` loads a head. ``remote_devices(rpc) -> list[Device]`` asks other machines' servers,
-    if there is an option ``rpc``.
+    or names files outside ``files``. ``sizes(path) -> dict[str, int]`` returns those of
+    ``records.adapter.SIZES`` that a model's file states. ``prepare(path) -> Prepared`` writes files
+    that make a model load faster on this machine. ``quickest(path, options, draft) -> str | None``
+    names the device that computes a target fastest with a draft model of this format, or without
+    one if ``draft`` is None, unless that is the default of ``load``. ``load_head(path, files,
+    options) -> HeadModel`` loads a head. ``remote_devices(rpc) -> list[Device]`` asks other
+    machines' servers, if there is an option ``rpc``.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
@@ -174,6 +175,19 @@ def admit(format: str, path: Path, files: Collection[Path]) -> None:
     check_files = getattr(adapter(of_format(format).name), "admit", None)
     if check_files is not None:
         check_files(path, files)
+
+
+def sizes(format: str, path: Path) -> dict[str, int]:
+    """Return the sizes that a model's file states, by name; empty if its runtime reads none.
+
+    Raises:
+        BundleError: the file is damaged.
+        RuntimeUnavailable: the runtime is not installed.
+
+    """
+    read = getattr(adapter(of_format(format).name), "sizes", None)
+    found: dict[str, int] = {} if read is None else read(path)
+    return found
 
 
 def prepare(format: str, path: Path) -> Prepared | None:

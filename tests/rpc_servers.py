@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -83,6 +83,7 @@ class CountingRelay:
     Attributes:
         name: ``HOST:PORT`` of the relay.
         turns: how often the server answered something that was asked.
+        forge: what it makes of the server's bytes; None ends the connection.
 
     """
 
@@ -91,6 +92,7 @@ class CountingRelay:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.name = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self.turns = 0
+        self.forge: Callable[[bytes], bytes | None] = lambda data: data
         threading.Thread(target=self._run, daemon=True).start()
 
     def close(self) -> None:
@@ -115,7 +117,10 @@ class CountingRelay:
                 if source is far and asked:
                     self.turns += 1
                 asked = source is not far
-                ways[source].sendall(data)
+                sent = data if asked else self.forge(data)
+                if sent is None:
+                    return
+                ways[source].sendall(sent)
 
 
 PROMPT = list(range(5, 45))

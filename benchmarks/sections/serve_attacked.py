@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -27,12 +28,17 @@ from benchmarks.sections.serve_clients import (
     refused,
     status,
 )  # fmt: skip
+from benchmarks.sections.serve_mixed import KINDS, Mix, settled
 from edgedec.compare.records import Recorder, Row
 from edgedec.errors import EdgedecError
 from edgedec.text.tokenizer import Tokenizer
 
 MEMORY, GRACE_S = 500_000_000, 5.0
 _REFUSED = frozenset({400, 413, 429, 503})
+# What /health says: a server with a full queue says so, and promises to say it soon.
+_HEALTH = frozenset({200, 503})
+# Descriptors and threads of a server without clients are fewer.
+_FEW = 32
 _POLL_S = 0.01
 # Open files of this process besides the connections of an attack.
 _OTHER_FILES = 100
@@ -46,6 +52,10 @@ class Scale:
         refused, within_memory: numbers of bodies that are to be refused, of ``body_bytes`` each.
         unfinished: number of unfinished bodies, of ``unfinished_bytes`` each.
         silent: number of connections that send nothing.
+        mixed: clients of mixed behaviour, for ``mixed_s`` seconds and at least until two visits of
+            each kind have begun.
+        grown_bytes, grown: of memory, and of descriptors and threads, that a server may hold more
+            after the mix than before it; the keys and values of a whole context are 67 MB.
         streams: texts that run when the server is told to end.
         ends: ids of tokens that end a text; a text that must go on never has them.
         promised_s: longest wait of ``/health``, and for the next token of a text.
@@ -59,6 +69,10 @@ class Scale:
     within_memory: int = 8
     unfinished: int = 120
     silent: int = 1100
+    mixed: int = 1000
+    mixed_s: float = 120.0
+    grown_bytes: int = 100_000_000
+    grown: int = 8
     streams: int = 3
     body_bytes: int = 3_900_000
     unfinished_bytes: int = 4_000_000
@@ -203,6 +217,54 @@ def silent_connections(running: Running, scale: Scale) -> Row:
     }
 
 
+def mixed_clients(running: Running, scale: Scale) -> Row:
+    """Have clients of every kind at once, while a text is streamed and ``/health`` is asked."""
+    with _files(scale.mixed), Mix(running.address, scale.mixed) as mix:
+        mix.wait(2, scale.patience_s)  # what they make the server keep for later is there before
+    names = ("fd", "task")
+    before = {
+        name: settled(partial(_entries, running, name), _FEW, scale.patience_s) for name in names
+    }
+    before_bytes = _memory(running, "VmRSS")
+    with (
+        Stream(running.address, scale.text(), scale.patience_s) as stream,
+        Health(running.address, scale.patience_s, accepted=_HEALTH) as health,
+        _files(scale.mixed),
+        Mix(running.address, scale.mixed) as mix,
+    ):
+        sleep(scale.mixed_s)
+        all_kinds = mix.wait(2, scale.patience_s)
+        longest_gap_s, longest_wait_s = stream.longest_s(), health.longest_s()
+        failed = stream.failed + health.failed
+    most = {name: count + scale.grown for name, count in before.items()}
+    after = {
+        name: settled(partial(_entries, running, name), most[name], scale.patience_s)
+        for name in names
+    }
+    answered = answered_s(running.address, scale.patience_s)
+    after_bytes = _memory(running, "VmRSS")
+    in_time = max(longest_gap_s, longest_wait_s) <= scale.promised_s
+    grew = after_bytes - before_bytes > scale.grown_bytes or any(
+        after[name] > most[name] for name in names
+    )
+    return {
+        "clients": scale.mixed,
+        "visits": {kind: mix.began[kind] for kind in KINDS},
+        "became": dict(sorted(mix.became.items())),
+        "health_s": longest_wait_s,
+        "health_requests": len(health.times),
+        "gap_s": longest_gap_s,
+        "stream_events": len(stream.times),
+        "failed": failed,
+        "before_bytes": before_bytes,
+        "after_bytes": after_bytes,
+        "peak_bytes": _memory(running, "VmHWM"),
+        "descriptors": [before["fd"], after["fd"]],
+        "threads": [before["task"], after["task"]],
+        "holds": in_time and all_kinds and not failed and not grew and answered is not None,
+    }
+
+
 def told_to_end(running: Running, scale: Scale) -> Row:
     """Send SIGTERM while texts are streamed; see how each ends, and the process."""
     with ExitStack() as stack:
@@ -237,6 +299,7 @@ ATTACKS: dict[str, Callable[[Running, Scale], Row]] = {
     "bodies that are refused, --memory": within_memory,
     "unfinished bodies": unfinished_bodies,
     "silent connections": silent_connections,
+    "a mix": mixed_clients,
     "SIGTERM with streams": told_to_end,
 }
 
@@ -263,6 +326,11 @@ def _memory(running: Running, name: str) -> int:
         raise EdgedecError(f"{file} is missing: the section needs Linux and a running server")
     lines = file.read_text("ascii").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+
+def _entries(running: Running, name: str) -> int:
+    """Return how many descriptors (``fd``) or threads (``task``) the server's process has."""
+    return len(list(Path(f"/proc/{running.process.pid}/{name}").iterdir()))
 
 
 def _connected(running: Running, scale: Scale) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from time import perf_counter
@@ -104,12 +105,24 @@ class Stream(Client):
 
 
 class Health(Client):
-    """Asks for ``/health``, each time over a new connection."""
+    """Asks for ``/health``, each time over a new connection.
+
+    Args:
+        address: host and port.
+        patience_s: longest wait for an answer.
+        accepted: the statuses that are answers.
+
+    """
+
+    def __init__(self, address: str, patience_s: float, accepted: Collection[int] = (200,)) -> None:
+        super().__init__(address, patience_s)
+        self._accepted = accepted
 
     def _call(self) -> None:
         while not self._over.is_set():
             self.asked_at = perf_counter()
-            if status(self._address, "GET", "/health", b"", self._patience_s) == 200:
+            found = status(self._address, "GET", "/health", b"", self._patience_s)
+            if found in self._accepted:
                 self._answered(perf_counter())
             else:
                 self.failed += 1

@@ -24,6 +24,8 @@ from typing import IO, Any
 from edgedec._support.fields import json_object, one_line
 from edgedec._support.files import last_bytes
 
+# How the message begins if a child was ended for its time.
+TOOK_LONGER = "it took longer"
 # Enough for a cold start from an SD card; no data from elsewhere is read meanwhile.
 START_S = 60.0
 MAX_OUTPUT_BYTES = 64 << 10
@@ -208,7 +210,7 @@ class Child:
             self._process.wait(1.0)
         code = self._process.returncode
         if self._late:
-            return f"it took longer than {wall_s:g} s"
+            return f"{TOOK_LONGER} than {wall_s:g} s"
         if cpu_s is not None and code is not None and -code in _TOO_LATE:
             return f"it took more than {cpu_s:g} s of processor time"
         output = self._telling(last_bytes(self._stderr, MAX_OUTPUT_BYTES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,4 +54,50 @@ def locked(file: IO[bytes]) -> bool:
         return False
     except (ImportError, OSError):
         pass
+    return True
+
+
+@contextmanager
+def in_turn(folder: Path) -> Iterator[bool]:
+    """Wait until no other process is in such a block for a folder, which exists.
+
+    Yields False at once on systems without such locks.
+    """
+    with _opened(folder) as descriptor:
+        yield _flock(descriptor, wait=True)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Let others see, by ``abandoned``, that a process is at work in a folder; names may change."""
+    with _opened(folder) as descriptor:
+        _flock(descriptor, wait=True)
+        yield
+
+
+def abandoned(folder: Path) -> bool:
+    """Return whether no process holds a folder that one has held; False where none can tell."""
+    with _opened(folder) as descriptor:
+        return _flock(descriptor, wait=False)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    if os.name == "nt":  # a folder cannot be opened there
+        yield -1
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _flock(descriptor: int, *, wait: bool) -> bool:
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
     return True

@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support import installation
+from edgedec._support.child import TOOK_LONGER
 from edgedec._support.fields import one_line
+from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import InputError, RuntimeUnavailable
 
 AUTO = "auto"
-_PATIENCE_S = 5.0
+CHILD = "edgedec.cluster._probe_child"
+_PATIENCE_S, _LONGEST_S = 5.0, 60.0
+# How a client of HTTP/2 begins, which gRPC is built on, and the kind of the first answer to it.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_FRAME_BYTES, _KIND, _SETTINGS = 9, 3, 4
 _STDERR = 2
 _START = "start one with `ray start --head`, or give --ray HOST:PORT of its head"
 _TOKEN = (
@@ -99,13 +105,14 @@ def _ray() -> Any:
 
 
 def check(address: str) -> Any:
-    """Return Ray; refuse what is not an address, and one on which nothing listens.
+    """Return Ray; refuse what is not an address, or where no gRPC server listens.
 
     Ray itself would try for minutes.
 
     Raises:
         InputError: it is not HOST:PORT.
-        RuntimeUnavailable: no Ray is installed, or nothing listens there.
+        RuntimeUnavailable: no Ray is installed, nothing or something else listens there, or it
+            answers and goes no further.
 
     """
     host, _, port = address.rpartition(":")
@@ -114,6 +121,13 @@ def check(address: str) -> Any:
     ray = _ray()
     if address != AUTO and not answers(address):
         raise RuntimeUnavailable(f"no Ray cluster answers at {address}: {_START}")
+    if address != AUTO and not _speaks(address):
+        raise RuntimeUnavailable(f"what listens at {address} is no head of a Ray cluster: {_START}")
+    if address != AUTO and not _lets_in(address):
+        raise RuntimeUnavailable(
+            f"the cluster at {address} has not let this machine in for {_LONGEST_S:g} seconds:"
+            f" {_START}"
+        )
     return ray
 
 
@@ -124,6 +138,40 @@ def answers(address: str) -> bool:
         socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
     except (OSError, OverflowError):
         return False
+    return True
+
+
+def _speaks(address: str) -> bool:
+    """Return whether a server at HOST:PORT speaks HTTP/2, or what Ray's settings make of that."""
+    if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+        return True
+    host, _, port = address.rpartition(":")
+    answer = b""
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S) as connection:
+            connection.sendall(_HELLO)
+            while len(answer) < _FRAME_BYTES:
+                more = connection.recv(_FRAME_BYTES - len(answer))
+                if not more:
+                    return False
+                answer += more
+    except OSError:
+        return False
+    return answer[_KIND] == _SETTINGS
+
+
+def _lets_in(address: str) -> bool:
+    """Return False if a child process waits in vain to join; its other failures are Ray's to say.
+
+    Ray waits for minutes without heeding signals where a head answers but goes no further.
+    """
+    limits = Limits(memory_bytes=None, cpu_s=None, wall_s=_LONGEST_S)
+    try:
+        ask_once(CHILD, {"address": address}, limits, environment={})
+    except Stopped as error:
+        return not str(error).startswith(TOOK_LONGER)
+    except Refused:
+        pass
     return True
 
 

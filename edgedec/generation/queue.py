@@ -111,11 +111,15 @@ class Queue:
     Args:
         places: texts that may be decoded at the same time, by turns.
 
+    Attributes:
+        closed: whether texts are refused.
+        forked: whether this process was forked from the one that opened the pipeline.
+
     """
 
     def __init__(self, places: int) -> None:
         self.places, self.rounds = Line(places), Line(1)
-        self.closed = False
+        self.closed = self.forked = False
         self._lock = threading.RLock()
         self._worker: ThreadPoolExecutor | None = None
 
@@ -132,7 +136,12 @@ class Queue:
         return Round(self, closing=closing)
 
     def check_open(self) -> None:
-        """Raise StateError if the pipeline is closed."""
+        """Raise StateError if the pipeline is closed, or was opened before a fork."""
+        if self.forked:
+            raise StateError(
+                "the pipeline was opened before this process was forked, and a fork has none of its"
+                " threads: start processes by spawn, or open one here"
+            )
         if self.closed:
             raise StateError("the pipeline is closed: open a new one")
 
@@ -153,6 +162,12 @@ class Queue:
             self._worker.submit(job)
         except RuntimeError:
             raise StateError("the pipeline is closed: open a new one") from None
+
+    def after_fork(self) -> None:
+        """Refuse all texts from now on; threads that are gone may have held the locks."""
+        self.places, self.rounds = Line(1), Line(1)
+        self._lock, self._worker = threading.RLock(), None
+        self.closed = self.forked = True
 
     def close(self) -> None:
         """End every wait with StateError, and the thread after its running job."""

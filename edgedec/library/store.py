@@ -13,6 +13,7 @@ A model's folder appears complete or not at all, and a model that two processes 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -30,8 +31,10 @@ from edgedec.library import records
 from edgedec.library.records import CALIBRATED, GGUF, Form, Model, Record
 from edgedec.library.reference import hub_folder
 
+_log = logging.getLogger("edgedec")
 _ID = re.compile(r"[0-9a-f]{16}")
 _SHORTEST_ID = 4
+_MAKING = ".making-"
 _POLL_S = 0.2
 
 
@@ -124,15 +127,16 @@ class Library:
         """Yield an empty folder for a model's files, in which ``publish`` finds them.
 
         If the block ends early, the folder is removed. Call it in ``locked``: a folder that exists
-        was then left by a killed process, and is removed first.
+        was then left by a killed process. Those of all models are removed first.
 
         Raises:
             InputError: the library cannot be written.
 
         """
-        staging = self._models / f".making-{id}"
+        staging = self._models / f"{_MAKING}{id}"
         try:
             shutil.rmtree(staging, ignore_errors=True)
+            self._drop_unfinished()
             staging.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise self._unwritable(error) from None
@@ -199,9 +203,9 @@ class Library:
         Removes files left by killed processes, damaged models, files that belong to no model, and
         fetched checkpoints that were made into bundles; another form would fetch them again.
         """
+        self._drop_unfinished()
         for name in _names(self._models):
-            unfinished = name.startswith(".") and not self._in_use(name.removeprefix(".making-"))
-            if unfinished or (_ID.fullmatch(name) and self.get(name) is None):
+            if _ID.fullmatch(name) and self.get(name) is None:
                 shutil.rmtree(self._models / name, ignore_errors=True)
         self._drop_unshared()
         self._drop_fetched({m.record.origin.where for m in self.models() if m.record.kind == GGUF})
@@ -212,6 +216,14 @@ class Library:
             if _ID.fullmatch(name):
                 _remove(self._models / name)
         self.clean()
+
+    def _drop_unfinished(self) -> None:
+        """Remove folders of models that no process is making any more."""
+        for name in _names(self._models):
+            if name.startswith(".") and not self._in_use(name.removeprefix(_MAKING)):
+                shutil.rmtree(self._models / name, ignore_errors=True)
+                if name.startswith(_MAKING):
+                    _log.warning("removed %s, left by a command that was killed", name)
 
     def _drop_fetched(self, needed: set[str]) -> None:
         """Remove what was fetched from a hub, except for these names."""

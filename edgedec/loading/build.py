@@ -22,6 +22,7 @@ from edgedec.hardware.clock import WallClock
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
+from edgedec.loading.in_use import FilesInUse
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sessions import Meter, open_sessions
@@ -52,6 +53,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     drafter = drafter_name(pair, options)
     meter = Meter(counting=options.memory is not None)
     with ExitStack() as stack:
+        in_use = _in_use(pair, stack)
         tokenizer = pair.target.read_tokenizer()
         meter.mark("tokenizer")
         target = pair.target.load(options.of_target(drafter, rule))
@@ -88,8 +90,15 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
             guard.say(left_out)
         return OpenPair(
             pair, target, engine, tokenizer, facts, stack.pop_all(),
-            _bound(opened.caches, target), guard, others,
+            _bound(opened.caches, target), guard, others, in_use=in_use,
         )  # fmt: skip
+
+
+def _in_use(pair: Pair, stack: ExitStack) -> FilesInUse:
+    sources = [one for one in (pair.target, pair.draft, pair.head) if one is not None]
+    found = FilesInUse(dict.fromkeys(file for one in sources for file in one.files.values()))
+    stack.callback(found.close)
+    return found
 
 
 def _prepare(pair: Pair, options: OpenOptions) -> None:

@@ -14,6 +14,7 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.prefill import shared_length
 from edgedec.decoding.request import Request
 from edgedec.decoding.session import Model
+from edgedec.loading.in_use import FilesInUse
 from edgedec.loading.sources import Pair
 from edgedec.memory.guard import MemoryGuard, Restrained
 from edgedec.text.tokenizer import Tokenizer
@@ -29,6 +30,7 @@ class OpenPair:
         stack: closes sessions and models.
         parallel_engines: engines that take turns with ``engine``.
         contexts: most tokens of each engine's last request, by the engine's ``id``.
+        in_use: notices a weight file that shrinks.
         closed: whether ``close`` was called.
         bound: the limit on the context; see ``CachePlan``.
         guard: enforces the memory limit; None without one.
@@ -45,6 +47,7 @@ class OpenPair:
     guard: MemoryGuard | None = None
     parallel_engines: Sequence[Engine] = ()
     contexts: dict[int, int] = field(default_factory=dict)
+    in_use: FilesInUse = field(default_factory=lambda: FilesInUse(()))
     closed: bool = False
 
     @property

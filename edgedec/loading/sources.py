@@ -9,13 +9,17 @@ from typing import Any
 
 from edgedec._support.model_path import GGUF, is_gguf, part_of_model
 from edgedec.bundle import Bundle, Role
+from edgedec.bundle.folder import Variant
 from edgedec.bundle.manifest import sha256_of
 from edgedec.decoding.session import Model
-from edgedec.errors import BundleError, InputError
+from edgedec.errors import BundleError, InputError, RuntimeUnavailable
 from edgedec.hardware.pinning import pinned
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
+
+# Sizes that may be smaller in one of several formats than the manifest says.
+_LARGEST = ("vocab_size", "max_context")
 
 # Picks the format to use, given a role and the formats that its files come in.
 Choose = Callable[[str, Sequence[str]], str]
@@ -247,13 +251,17 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
             lambda name, limit: bundle.read(str(folder / name), limit), role.tokenizer / TOKENIZER
         )
 
+    def admit() -> None:
+        registry.admit(format, variant.path, files.values())
+        _check_sizes(bundle, role, variant)
+
     return Source(
         role=role.role,
         format=format,
         path=variant.path,
         files=files,
         read_tokenizer=read_tokenizer,
-        admit=lambda: registry.admit(format, variant.path, files.values()),
+        admit=admit,
         stated={name: bundle.files[name].sha256 for name in variant.files},
         max_context=role.dims.get("max_context"),
         kv_bytes_per_token=role.kv_bytes_per_token(format),
@@ -263,6 +271,35 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         parameters=role.dims.get("parameters"),
         weights=variant.weights,
     )
+
+
+def _check_sizes(bundle: Bundle, role: Role, variant: Variant) -> None:
+    """Check the manifest's sizes, which memory is planned by, against the model's file.
+
+    Formats may differ in the context and in columns without a token; the manifest states the most.
+
+    Raises:
+        BundleError: names the size that differs.
+
+    """
+    for name, found in registry.sizes(variant.format, variant.path).items():
+        stated = role.dims.get(name, found)
+        if found < stated and name in _LARGEST:
+            found = max(found, *(_size_of(other, name, stated) for other in role.variants.values()))
+        if stated != found:
+            raise BundleError(
+                f"{bundle.path}: the manifest says {name} {stated} of the {role.role}, its file"
+                f" {variant.path.relative_to(bundle.path).as_posix()} says {found}: one of them is"
+                " damaged or of another model, export the bundle again"
+            )
+
+
+def _size_of(variant: Variant, name: str, stated: int) -> int:
+    """Return a size of another format; as the manifest states it if that cannot be read here."""
+    try:
+        return registry.sizes(variant.format, variant.path).get(name, stated)
+    except RuntimeUnavailable:
+        return stated
 
 
 def _gguf(path: Path, role: str) -> Source:

@@ -32,6 +32,7 @@ from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
 from edgedec.loading.sources import Source
+from edgedec.pipeline.forks import watch
 from edgedec.records.place import CPU
 from edgedec.records.place import Place as ModelPlace
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
@@ -63,6 +64,7 @@ class Decoder(Shown):
         self._use(ways.open())
         self._queue = Queue(1 + len(self._parts.parallel_engines))
         self._due = False  # whether the models are still to be closed
+        watch(self)
 
     def __repr__(self) -> str:
         """Return one line: the model, the drafter, and where they run."""
@@ -144,7 +146,13 @@ class Decoder(Shown):
         end of that text.
         """
         self._queue.close()
-        self._release()
+        if not self._queue.forked:
+            self._release()
+
+    def _after_fork(self) -> OpenPair:
+        """Refuse all texts, in a process forked from this one; return what must not be freed."""
+        self._queue.after_fork()
+        return self._parts
 
     def _release(self) -> None:
         """Close the models; note that it is due if this thread is in the middle of a round."""
@@ -278,6 +286,7 @@ class Decoder(Shown):
                     if self._parts.closed:  # by a failure that an earlier text ended with
                         self._reload(self._ways.open)
                     try:
+                        self._parts.in_use.check()
                         if rounds is None or self._parts is not parts:
                             parts = self._parts  # others after a parallel stream's device failed
                             asked = replace(asked, prompt=list(request.sampler.history))

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from edgedec.errors import InputError
 
+# Sizes of a model that both a bundle's manifest and the model's file state.
+SIZES = ("layers", "kv_heads", "head_dim", "vocab_size", "max_context")
+
 
 @dataclass(frozen=True, slots=True)
 class LoadOption:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from edgedec.bundle.onnx_file import read_model_file
 from edgedec.errors import BundleError
+from edgedec.records.adapter import SIZES
 
 METADATA_KEY = "edgedec"
 
@@ -37,6 +40,15 @@ def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, An
             "upgrade edgedec or export it again"
         )
     return found
+
+
+def sizes(path: Path) -> dict[str, int]:
+    """See ``edgedec.runtimes.registry.Adapter``; empty if the metadata is not the exporter's."""
+    try:
+        found = json.loads(read_model_file(path).metadata[METADATA_KEY])
+        return {name: found[name] for name in SIZES if type(found.get(name)) is int}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}  # loading refuses it
 
 
 def damaged(where: str) -> BundleError:

@@ -16,7 +16,13 @@ from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.remote import find_devices as remote_devices
 from edgedec.runtimes.llamacpp.remote import how_to_build_rpc
 
-__all__ = ["admit", "devices", "how_to_build_rpc", "load", "problems", "remote_devices"]
+__all__ = ["admit", "devices", "how_to_build_rpc", "load", "problems", "remote_devices", "sizes"]
+
+_SIZE_KEYS = {
+    "layers": "block_count",
+    "kv_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+}
 
 
 def load(path: Path, options: LoadOptions) -> LlamaModel:
@@ -39,3 +45,12 @@ def admit(path: Path, files: Collection[Path]) -> None:
                 " files: export the bundle again"
             )
     first_open(path)
+
+
+def sizes(path: Path) -> dict[str, int]:
+    """See ``edgedec.runtimes.registry.Adapter``; keys that a file may leave out are left out."""
+    header = GgufHeader.read(path)
+    of_model = f"{header.architecture}."
+    stated = {name: header.metadata.get(of_model + key) for name, key in _SIZE_KEYS.items()}
+    stated |= {"vocab_size": header.vocab_size, "max_context": header.context_length}
+    return {name: size for name, size in stated.items() if type(size) is int}

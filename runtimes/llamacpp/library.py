@@ -185,6 +185,37 @@ def has_states() -> bool:
     return True
 
 
+# -- forks --------------------------------------------------------------------------------------
+
+# Whether a model was loaded in this process, and whether it was forked from one like that.
+_used = forked = False
+
+
+def _in_fork() -> None:
+    global forked
+    forked = forked or _used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_fork)
+
+
+def check_forks() -> None:
+    """Refuse to compute in a fork of a process that computed: OpenMP would wait for its threads.
+
+    Raises:
+        RuntimeUnavailable: it says what to do.
+
+    """
+    global _used
+    if forked:
+        raise RuntimeUnavailable(
+            "llama.cpp cannot compute in a process that was forked from one in which it did: start"
+            " processes by spawn, or open the first model after the fork"
+        )
+    _used = True
+
+
 # -- objects that llama.cpp allocates -----------------------------------------------------------
 
 

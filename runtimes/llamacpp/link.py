@@ -32,6 +32,9 @@ from edgedec.runtimes.llamacpp.endpoints import Endpoint
 
 # How long Ctrl-C waits for the end of a pass, after which its servers are given up.
 _PATIENCE_S = 10.0
+# How long an answer is waited for: to a connection, of a pass, which has a chunk of the prompt at
+# most, and of what loads a model. A server that hangs, or pretends to compute, is then given up.
+_CONNECTING_S, _PASS_S, _LOADING_S = 60.0, 600.0, 3600.0
 # How long an address is tried before it is asked in a child process, which takes longer.
 _GLANCE_S = 3.0
 _WORKER = "edgedec-rpc"
@@ -77,13 +80,25 @@ class Link:
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a call of llama.cpp returns."""
+        return self._answered(_PASS_S if self.loaded else _LOADING_S, function, arguments)
+
+    def soon(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a call returns that takes no longer than a connection."""
+        return self._answered(_CONNECTING_S, function, arguments)
+
+    def _answered(
+        self, limit_s: float, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> Any:
         with self._turn:
             answers = self._answers = queue.SimpleQueue()
             if self.lost is not None:
                 raise PassFailed(self.lost)
             self._tasks.put((function, arguments, answers))
             try:
-                answer = answers.get()
+                answer = answers.get(timeout=limit_s)
+            except queue.Empty:
+                self.lose(self.servers, "has brought no answer for too long")
+                answer = None
             except BaseException:  # Ctrl-C: the pass goes on, and nothing may run beside it
                 self._finish(answers)
                 raise
@@ -94,6 +109,11 @@ class Link:
         if error is not None:
             raise error
         return result
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a call waits for its answer."""
+        return self._turn.locked()
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Have a call run later, unless a server has vanished by then; for what frees memory."""
@@ -111,12 +131,12 @@ class Link:
         alive = {there for there, connection in self._connections() if is_alive(connection)}
         return [one for one in self.servers if (one.address, one.port) not in alive]
 
-    def lose(self, gone: Sequence[Endpoint]) -> None:
+    def lose(self, gone: Sequence[Endpoint], why: str = "was lost in a pass") -> None:
         """Give the model up, and end its connections, so that servers take another client."""
         if self.lost is None:
             self.lost = (
-                f"the connection to llama.cpp's server {', '.join(one.name for one in gone)} was"
-                " lost in a pass: start the server again, then ask again"
+                f"the connection to llama.cpp's server {', '.join(one.name for one in gone)} {why}:"
+                " start the server again, then ask again"
             )
             _losses.update((one.address, one.port) for one in self.servers)
             for _, connection in self._connections():
@@ -209,14 +229,17 @@ def _gone() -> dict[Link, Sequence[Endpoint]]:
 
     A model that is lost already, or was freed while its server ended, has other connections, each
     of which may end in a message of its own later, beside models that are well. One that is being
-    loaded has no connection at times.
+    loaded has no connection at times, and one whose server answers rubbish has them all: then it is
+    one of those that wait for an answer.
     """
     alive = _alive()
     gone = {link: link.gone() for link in alive if link.loaded}
     if any(gone.values()):
         return {link: servers for link, servers in gone.items() if servers}
+    waiting = [link for link in alive if link.waiting]
     others = sum(one.name == _WORKER for one in threading.enumerate()) - len(alive)
-    return {} if others else {link: link.gone() or link.servers for link in alive}
+    concerned = waiting or ([] if others else alive)
+    return {link: link.gone() or link.servers for link in concerned}
 
 
 def _alive() -> list[Link]:

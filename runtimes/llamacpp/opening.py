@@ -19,6 +19,7 @@ from edgedec.runtimes.llamacpp.library import (
     Params,
     Weights,
     api,
+    check_forks,
     forget,
     reason,
     reorders_weights,
@@ -61,11 +62,13 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
 
     Raises:
         BundleError: llama.cpp cannot load it, or it is not a decoder.
-        RuntimeUnavailable: the device, a server, or locked memory is not available.
+        RuntimeUnavailable: the device, a server, or locked memory is not available, or this process
+            was forked from one that computes.
         InputError: a server's address, see ``endpoints``.
         PassFailed: a server vanished meanwhile.
 
     """
+    check_forks()
     load_plugins()
     params: Params = api.llama_model_default_params()
     params.load_mode = _load_mode(options)

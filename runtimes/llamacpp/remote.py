@@ -170,7 +170,7 @@ def _look(server: Endpoint) -> list[Found]:
     for number, backend in enumerate(_devices(server, link)):
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         fill = ggml().ggml_backend_dev_memory
-        link(fill, backend.pointer, ctypes.byref(free), ctypes.byref(total))
+        link.soon(fill, backend.pointer, ctypes.byref(free), ctypes.byref(total))
         found.append(Found(server, number, free.value, total.value))
     return found
 
@@ -182,7 +182,7 @@ def _devices(server: Endpoint, link: Link) -> list[Backend]:
             " edgedec again"
         )
     _connecting.release()
-    reg = link(_added, spelling(server).encode())
+    reg = link.soon(_added, spelling(server).encode())
     count = ggml().ggml_backend_reg_dev_count(reg) if reg else 0
     pointers = [ggml().ggml_backend_reg_dev_get(reg, index) for index in range(count)]
     return [Backend(f"{REMOTE}{server.name}", server.name, True, one) for one in pointers]

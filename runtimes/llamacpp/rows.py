@@ -16,6 +16,7 @@ depends on the weights' type, on the build and on the processor, so settings are
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import logging
 import time
@@ -25,7 +26,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgedec.decoding.session import Rollback
-from edgedec.decoding.tree import FloatArray
 from edgedec.errors import SessionError
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.context import Context, Settings, cells_for
@@ -194,7 +194,7 @@ def widest(context: Context) -> int:
         # The last rows, so that all before them are in the cache.
         count = min(_TEXT, -(-_COMPARED // width) * width)
         count -= count % width
-        if not np.array_equal(_rows(context, text, itertools.repeat(width), count), alone[-count:]):
+        if _rows(context, text, itertools.repeat(width), count) != alone[-count:]:
             break
         held = width
     return held
@@ -212,17 +212,20 @@ def _fill(context: Context, prompt: Sequence[int]) -> None:
 
 def _rows(
     context: Context, text: Sequence[int], widths: Iterator[int], count: int = _TEXT
-) -> FloatArray:
-    """Return the logits of the last ``count`` tokens of a text, in passes of these widths."""
+) -> list[bytes]:
+    """Return digests of the logits of a text's last ``count`` tokens, in passes of these widths.
+
+    The logits themselves would be a megabyte a row where a vocabulary is large.
+    """
     at = len(text) - count
     context.remove(0, _PROMPT + at)
-    rows: list[FloatArray] = []
+    rows: list[bytes] = []
     while at < len(text):
         part = text[at : at + next(widths)]
         context.run(part, _PROMPT + at, head=True)
-        rows.append(context.logits(len(part)).copy())
+        rows += [hashlib.sha256(row.tobytes()).digest() for row in context.logits(len(part))]
         at += len(part)
-    return np.concatenate(rows)
+    return rows
 
 
 def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:

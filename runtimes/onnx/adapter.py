@@ -13,10 +13,11 @@ from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort import devices as of_onnxruntime
 from edgedec.runtimes._ort.devices import problems
+from edgedec.runtimes._ort.metadata import sizes
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.openvino import places as openvino
 
-__all__ = ["admit", "devices", "load", "load_head", "prepare", "problems", "quickest"]
+__all__ = ["admit", "devices", "load", "load_head", "prepare", "problems", "quickest", "sizes"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:

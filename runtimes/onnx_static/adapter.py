@@ -9,10 +9,11 @@ from edgedec.bundle.onnx_file import check_listed
 from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices, problems
+from edgedec.runtimes._ort.metadata import sizes
 from edgedec.runtimes.onnx_static.describe import describe
 from edgedec.runtimes.onnx_static.model import StaticModel
 
-__all__ = ["admit", "describe", "devices", "load", "problems"]
+__all__ = ["admit", "describe", "devices", "load", "problems", "sizes"]
 
 
 def load(path: Path, options: LoadOptions) -> StaticModel:

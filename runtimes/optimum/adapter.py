@@ -8,9 +8,10 @@ from edgedec.bundle.onnx_file import check_listed as admit
 from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices, problems
+from edgedec.runtimes._ort.metadata import sizes
 from edgedec.runtimes.optimum.model import OptimumModel
 
-__all__ = ["admit", "devices", "load", "problems"]
+__all__ = ["admit", "devices", "load", "problems", "sizes"]
 
 
 def load(path: Path, options: LoadOptions) -> OptimumModel:

@@ -27,8 +27,9 @@ from edgedec.models.demo import heldout
 CHECKPOINTS = Path(heldout.__file__).parent
 # Times are not promised here: other tests may keep the machine busy.
 SMALL = Scale(
-    refused=5, within_memory=5, unfinished=20, silent=300, streams=2, promised_s=60, settles_s=0
-)
+    refused=5, within_memory=5, unfinished=20, silent=300, streams=2, promised_s=60, settles_s=0,
+    mixed=48, mixed_s=0, grown_bytes=200_000_000,
+)  # fmt: skip
 
 
 def test_every_promise_is_kept(tmp_path: Path) -> None:
@@ -37,7 +38,10 @@ def test_every_promise_is_kept(tmp_path: Path) -> None:
     rows = serve_attacked.run(suite, Recorder(records.append, "serve_attacked"), SMALL)
     assert [one["attack"] for one in records] == list(ATTACKS)
     assert all(row["holds"] for row in rows), rows
-    refused, within, unfinished, silent, ended = rows
+    refused, within, unfinished, silent, mixed, ended = rows
+    assert min(mixed["visits"].values()) >= 2
+    assert mixed["became"]["broken JSON: 400"] > 0
+    assert mixed["health_requests"] > 0
     assert min(refused[name] for name in ("health_requests", "stream_events", "requests")) > 0
     assert sum(refused["statuses"].values()) == sum(within["statuses"].values()) == 5
     assert within["before_bytes"] < within["peak_bytes"] < within["memory"]
@@ -49,8 +53,8 @@ def test_every_promise_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_server_that_blocks_is_flagged(name: str) -> None:
     scale = Scale(
-        refused=3, within_memory=3, unfinished=12, silent=12, streams=2, settles_s=0,
-        memory=50_000_000, patience_s=2,
+        refused=3, within_memory=3, unfinished=12, silent=12, mixed=24, mixed_s=0, streams=2,
+        settles_s=0, memory=50_000_000, patience_s=2,
     )  # fmt: skip
     with started([sys.executable, blocking_server.__file__]) as running:
         row = ATTACKS[name](running, scale)
@@ -61,6 +65,7 @@ def test_a_server_that_blocks_is_flagged(name: str) -> None:
         "bodies that are refused, --memory": row.get("peak_bytes", 0) > 3 * 10 * scale.body_bytes,
         "unfinished bodies": row.get("request_meanwhile_s", 0) is None,
         "silent connections": row.get("request_s", 0) is None,
+        "a mix": row.get("failed", 0) > 0 or row.get("health_s", 0) > scale.promised_s,
         "SIGTERM with streams": row.get("traceback") and not row.get("ended_with_error_and_done"),
     }
     assert found[name], row

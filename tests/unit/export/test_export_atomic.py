@@ -5,8 +5,10 @@ import json
 import os
 import stat
 import threading
+from contextlib import contextmanager
 
 import pytest
+from killing import child
 from tiny_models import leftovers, tiny_checkpoint
 
 from edgedec.bundle import Bundle
@@ -232,3 +234,80 @@ def test_two_at_a_time(target, out):
     assert sorted(isinstance(result, InputError) for result in results) == [False, True]
     Bundle.open(out, verify=True)
     assert not leftovers(out)
+
+
+EXPORTS = """
+import sys
+from pathlib import Path
+from edgedec.export import atomic
+
+def write(out):
+    with atomic.appearing(out, overwrite=True) as folder:
+        (folder / "half").write_text("half")
+        if sys.argv[2] == "swapping":
+            Path.rename = renaming(Path.rename, out)
+        else:
+            wait()
+
+def renaming(rename, out):
+    def renamed(self, to):
+        if self.name.endswith(".partial") and to == out:
+            wait()
+        return rename(self, to)
+    return renamed
+
+def wait():
+    print("there", flush=True)
+    sys.stdin.readline()
+
+write(Path(sys.argv[1]))
+"""
+
+
+@contextmanager
+def exporting(out, where):
+    process = child(EXPORTS, out, where)
+    assert process.stdout.readline() == b"there\n"
+    try:
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no locks there")
+def test_the_next_export_removes_what_a_killed_one_left(out, caplog):
+    with exporting(out, "writing"):
+        pass
+    (left,) = names(out.parent)
+    (out.parent / ".notes.partial").mkdir()  # not an export's
+    with appearing(out.with_name("another"), overwrite=False):
+        assert left not in names(out.parent)
+    assert names(out.parent) == [".notes.partial", "another"]
+    assert f"removed {out.parent / left}, which an export that was killed" in caplog.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no locks there")
+def test_one_that_runs_is_left_alone(out):
+    with exporting(out, "writing"):
+        (running,) = names(out.parent)
+        with appearing(out.with_name("another"), overwrite=False):
+            assert running in names(out.parent)
+        assert running in names(out.parent)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no locks there")
+def test_what_was_set_aside_by_a_killed_export_comes_back(target, out, caplog):
+    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
+    with exporting(out, "swapping"):
+        pass
+    assert not out.exists()
+    with appearing(out.with_name("another"), overwrite=False):
+        pass
+    assert names(out.parent) == ["another", out.name]
+    assert Bundle.open(out, verify=True).target.variant("onnx").weights == "int8"
+    assert f"{out} is back" in caplog.text

@@ -241,6 +241,20 @@ def test_what_was_left_unfinished_is_cleaned(
     assert not list((library.folder / "models").iterdir())
 
 
+def test_the_next_model_removes_what_a_killed_command_left(
+    add, library: Library, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left, making = (library.folder / "models" / f".making-{digit * 16}" for digit in "01")
+    for folder in left, making:
+        (folder / "bundle").mkdir(parents=True)
+    with library.locked("1" * 16, lambda: None):  # by a process that runs
+        add(checkpoint(tmp_path / "target"))
+    assert not left.exists()
+    assert making.exists()
+    assert f"removed {left.name}, left by a command that was killed" in caplog.text
+    assert making.name not in caplog.text
+
+
 def test_what_another_process_is_making_is_not_cleaned(library: Library) -> None:
     with library.locked("0" * 16, lambda: None), library.adding("0" * 16) as staging:
         library.clean()

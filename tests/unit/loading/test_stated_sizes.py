@@ -1,0 +1,93 @@
+"""A manifest's sizes are held against the model's file before anything is planned by them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import demo_head
+import pytest
+import tiny_bundles
+from tiny_checkpoints import noisy_checkpoint
+
+from edgedec import Pipeline
+from edgedec.bundle import Bundle
+from edgedec.bundle.manifest import MANIFEST
+from edgedec.errors import BundleError
+from edgedec.export import ExportOptions
+from edgedec.loading import sources
+from edgedec.records.adapter import SIZES
+
+PACKAGES = {"gguf": "llama_cpp"}
+FORMATS = [
+    ("onnx",),
+    pytest.param(("gguf",), marks=pytest.mark.full),
+    pytest.param(("onnx-static",), marks=pytest.mark.full),
+    pytest.param(("coreml",), marks=pytest.mark.full),
+    # They have other contexts: the manifest states the longer one.
+    pytest.param(("onnx", "onnx-static"), marks=pytest.mark.full),
+]
+
+
+def pair(folder: Path, formats: tuple[str, ...]) -> Path:
+    for name in formats:
+        pytest.importorskip(PACKAGES.get(name, "onnxruntime"))
+    target = noisy_checkpoint(folder / "target", noise=0, context=256)
+    draft = noisy_checkpoint(folder / "draft", noise=0.01, context=256)
+    options = ExportOptions(target, folder / "pair", draft, formats=formats, parity=False)
+    return Path(shutil.copytree(tiny_bundles.kept(options), folder / "copy"))
+
+
+def state(bundle: Path, role: str, name: str, size: int) -> None:
+    file = bundle / MANIFEST
+    manifest = json.loads(file.read_text("utf-8"))
+    manifest["roles"][role]["dims"][name] = size
+    file.write_text(json.dumps(manifest), "utf-8")
+
+
+def admit(bundle: Path, role: str, format: str) -> None:
+    opened = Bundle.open(bundle)
+    found = getattr(opened, role)
+    sources._of_role(opened, found, format).admit()
+
+
+def admit_all(bundle: Path, role: str, formats: tuple[str, ...]) -> None:
+    for format in formats:
+        admit(bundle, role, format)
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_each_size_is_held_against_the_file(
+    tmp_path: Path, formats: tuple[str, ...], role: str
+) -> None:
+    bundle = pair(tmp_path, formats)
+    stated = dict(getattr(Bundle.open(bundle), role).dims)
+    admit_all(bundle, role, formats)  # the control: as it was exported
+    for name in SIZES:
+        for wrong in (1, 10**7):
+            state(bundle, role, name, wrong)
+            with pytest.raises(BundleError, match=f"says {name} {wrong} of the {role}, ") as met:
+                admit_all(bundle, role, formats)
+            assert "\n" not in str(met.value)
+        state(bundle, role, name, stated[name])
+
+
+def test_a_heads_sizes_are_too(tmp_path: Path) -> None:
+    head = ExportOptions(
+        demo_head.MODELS / "target", Path("headed"), head=demo_head.MODELS / "head",
+        weights="int8", parity=False,
+    )  # fmt: skip
+    bundle = Path(shutil.copytree(tiny_bundles.kept(head), tmp_path / "copy"))
+    admit(bundle, "head", "onnx")
+    state(bundle, "head", "kv_heads", 9)
+    with pytest.raises(BundleError, match="says kv_heads 9 of the head, its file target/"):
+        admit(bundle, "head", "onnx")
+
+
+def test_opening_refuses_it_before_it_plans(tmp_path: Path) -> None:
+    bundle = pair(tmp_path, ("onnx",))
+    state(bundle, "target", "kv_heads", 1)
+    with pytest.raises(BundleError, match="kv_heads 1 of the target"):
+        Pipeline.open(bundle, memory="2GB")
