@@ -29,6 +29,7 @@ from edgedec.runtimes.onnx.padding import (
     MIDDLE_BYTES,
     NO_PADDING,
     PROBE_SLOTS,
+    USUAL_CONTEXT,
     Padding,
     Rows,
     find_padding,
@@ -207,15 +208,15 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
 
 
 def _cost(graph: Graph, padding: Padding) -> float:
-    """Return how many times as long a lone row takes with a padding, behind a short text.
+    """Return how many times as long a lone row takes with a padding, behind a text of usual length.
 
     In processor time, which other programs disturb least, and the least of several.
     """
     if padding == NO_PADDING:
         return 1.0
-    *text, lone = probe_tokens(graph.facts.vocab_size, PROBE_SLOTS // 2)
-    past = len(text)
-    cache = graph.new_cache(PROBE_SLOTS)
+    past = max(min(USUAL_CONTEXT, graph.facts.max_context) - 1 - padding.slack, 1)
+    *text, lone = (token % graph.facts.vocab_size for token in range(past + 1))
+    cache = graph.new_cache(past + 1 + padding.slack)
     passes = Passes(graph, cache)
     least = {NO_PADDING: inf, padding: inf}
     try:
