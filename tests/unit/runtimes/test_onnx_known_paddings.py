@@ -161,7 +161,9 @@ def test_the_cost_is_that_behind_a_text_of_usual_length(
     read: set[tuple[int, int]] = set()
     run = Passes.run
 
-    def noted(self: Passes, tokens: Sequence[int], past: int, *, rows: int = 0, **rest: bool) -> None:
+    def noted(
+        self: Passes, tokens: Sequence[int], past: int, *, rows: int = 0, **rest: bool
+    ) -> None:
         read.add((past, rows))
         run(self, tokens, past, rows=rows, **rest)
 
