@@ -17,7 +17,12 @@ from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.agreement import agree, probe_tokens
 from edgedec.runtimes._ort.devices import CPU
-from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
+from edgedec.runtimes._ort.opening import (
+    attention_by_rows,
+    default_threads,
+    model_file,
+    open_inference,
+)
 from edgedec.runtimes._ort.packed import open_kept
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
@@ -135,7 +140,8 @@ class OnnxModel(OrtModel[Graph]):
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        inference = open_graph(file, stored, threads)
+        with attention_by_rows(wanted=batch_invariant is not False):
+            inference = open_graph(file, stored, threads)
         graph = Graph.of(inference, facts, str(file))
         _check_cache(file, graph, inference.get_providers())
         padding = _padding(file, stored, graph, threads, batch_invariant, may_pad=may_pad)

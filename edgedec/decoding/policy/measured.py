@@ -258,6 +258,8 @@ class MeasuredCost:
         bin_ = drafter.register(value * step.offer.confidence())
         if not self._stake.affords(drafted):
             seen.decline(drafter, step, bin_)
+            if bin_.chance >= bar and not drafted and step.offer.token is not None:
+                self._stake.passed(step.offer.token(), max(drafter.gain, 0.0))
             return False
         if bin_.chance < bar and not seen.probing:
             seen.decline(drafter, step, bin_)

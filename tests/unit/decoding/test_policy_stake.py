@@ -76,7 +76,7 @@ def test_text_that_copies_much_gains(price: str, gain: float) -> None:
 
 
 def test_what_is_not_afforded_is_drafted_once_it_shows_that_it_pays() -> None:
-    dear = _curve(6e-3, {1: 1, 2: 1.9, 3: 2.0, 4: 2.1, 8: 2.5, 17: 4.0})
+    dear = _curve(6e-3, {1: 1, 2: 2.3, 3: 2.35, 4: 2.4, 8: 2.8, 17: 4.0})
     world = World(copied(0.95, 0.99), 1e-6, dear, source="lookup")
     policy = MeasuredCost(dear)
     policy.begin(TEXT)
@@ -95,9 +95,9 @@ def _round(drafted: int, tokens: list[int]) -> RoundRecord:
 
 def test_a_draft_is_afforded_where_the_text_can_pay_for_it() -> None:
     stake = Stake()
-    stake.prices([1.0, 1.3, 1.4, 1.7])
+    stake.prices([1.0, 1.3, 1.4, 1.9])
     assert [stake.affords(drafted) for drafted in range(4)] == [True, True, False, False]
-    stake.settle(_round(2, [1]), -0.4)
+    stake.settle(_round(2, [1]), -0.5)
     assert not stake.affords(0)
     stake.settle(_round(2, [1, 1, 1]), 1.6)
     assert stake.affords(2)
@@ -114,8 +114,8 @@ def test_a_length_that_costs_less_than_a_shorter_one_is_not_kept_from_it() -> No
 
 def test_tokens_that_were_not_drafted_count_half() -> None:
     stake = Stake()
-    stake.prices([1.0, 1.6, 2.2])
-    for _ in range(2):
+    stake.prices([1.0, 1.9, 2.2])
+    for _ in range(4):
         stake.passed(7, 0.0)
         stake.settle(_round(0, [7]), 0.0)
     assert stake.affords(0)
