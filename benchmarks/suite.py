@@ -40,6 +40,7 @@ from benchmarks.sections.memory import memory_held
 from benchmarks.sections.overlap import overlap, overlap_sampled
 from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
+from benchmarks.sections.published_chats import published_chats
 from benchmarks.sections.ray import ray
 from benchmarks.sections.rows import rows_by_width
 from benchmarks.sections.rpc import rpc
@@ -152,6 +153,7 @@ _SECTIONS = (
     kernels,
     android_core,
     published.published,
+    published_chats,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 # Sections that go on where they were stopped.

@@ -17,7 +17,12 @@ from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.agreement import agree, probe_tokens
 from edgedec.runtimes._ort.devices import CPU
-from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
+from edgedec.runtimes._ort.opening import (
+    attention_by_rows,
+    default_threads,
+    model_file,
+    open_inference,
+)
 from edgedec.runtimes._ort.packed import open_kept
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
@@ -29,6 +34,7 @@ from edgedec.runtimes.onnx.padding import (
     MIDDLE_BYTES,
     NO_PADDING,
     PROBE_SLOTS,
+    USUAL_CONTEXT,
     Padding,
     Rows,
     find_padding,
@@ -134,7 +140,8 @@ class OnnxModel(OrtModel[Graph]):
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        inference = open_graph(file, stored, threads)
+        with attention_by_rows(wanted=batch_invariant is not False):
+            inference = open_graph(file, stored, threads)
         graph = Graph.of(inference, facts, str(file))
         _check_cache(file, graph, inference.get_providers())
         padding = _padding(file, stored, graph, threads, batch_invariant, may_pad=may_pad)
@@ -207,15 +214,15 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
 
 
 def _cost(graph: Graph, padding: Padding) -> float:
-    """Return how many times as long a lone row takes with a padding, behind a short text.
+    """Return how many times as long a lone row takes with a padding, behind a text of usual length.
 
     In processor time, which other programs disturb least, and the least of several.
     """
     if padding == NO_PADDING:
         return 1.0
-    *text, lone = probe_tokens(graph.facts.vocab_size, PROBE_SLOTS // 2)
-    past = len(text)
-    cache = graph.new_cache(PROBE_SLOTS)
+    past = max(min(USUAL_CONTEXT, graph.facts.max_context) - 1 - padding.slack, 1)
+    *text, lone = (token % graph.facts.vocab_size for token in range(past + 1))
+    cache = graph.new_cache(past + 1 + padding.slack)
     passes = Passes(graph, cache)
     least = {NO_PADDING: inf, padding: inf}
     try:

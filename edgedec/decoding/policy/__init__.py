@@ -11,6 +11,7 @@ the round's figures afterwards. Its choices may depend on time; the text never d
 - ``drafter_estimate``: for one drafter, the chance that a token of some confidence is accepted, and
   what a peek takes. From these and the costs, ``thresholds`` computes when to peek at the next
   token and when to draw it.
+- ``stake``: bounds what the drafts of one text may lose, however wrong the estimates are.
 - ``evidence``: what the drafters did in this round, which teaches their estimates when it is over.
 - ``expected``: the speed to expect of these before anything is decoded, to choose kernels by.
 - ``query_backoff``: pauses while nothing is drafted.

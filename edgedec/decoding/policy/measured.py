@@ -13,6 +13,7 @@ from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.policy.evidence import RoundEvidence
 from edgedec.decoding.policy.query_backoff import QueryBackoff
 from edgedec.decoding.policy.round_cost import CatchUpCost, RoundCost
+from edgedec.decoding.policy.stake import Stake
 from edgedec.errors import SnapshotError
 
 # Share by which a round changes the mean gain: it averages about 30 rounds, as the speed does.
@@ -42,7 +43,8 @@ class MeasuredCost:
     peeking at the next token, and when drawing it, pays: when it adds more tokens than the same
     time yields otherwise (Dinkelbach's method for a ratio). Of several drafters, the one expected
     to add most drafts. Drafting nothing is allowed; an unused drafter is tried again within an
-    allowance, by a peek alone if that is informative. If nothing is drafted for a while and queries
+    allowance, by a peek alone if that is informative. A text's drafts are never staked on more than
+    the text has gained by them and a small amount. If nothing is drafted for a while and queries
     take noticeable time, rounds are plain without a query.
 
     Args:
@@ -64,6 +66,7 @@ class MeasuredCost:
         self._drafters: dict[str, DrafterEstimate] = {}
         self._backoff, self._round = QueryBackoff(), RoundEvidence()
         self._catch_up = CatchUpCost(self.draft_s)
+        self._stake = Stake()
         # Mean tokens that drafts recently added to a round.
         self._gain = 0.0
         # The drafter explored in this round, and one that has never been queried.
@@ -91,6 +94,7 @@ class MeasuredCost:
         self._out_of_reach.clear()
         self._backoff.begin()
         self._catch_up.begin(remaining)
+        self._stake.begin()
         self._begun_at = self._rounds
         self._plan(every=True)
 
@@ -140,8 +144,11 @@ class MeasuredCost:
         if seen.probing and not drafted and step.offer.token is None:
             chance = max(chance, bin_.prior)
         rival_wins = not drafted and not seen.probing and bin_.gain + _LEAD < seen.best_rival
-        if rival_wins or seen.reach * chance < drafter.draw_at[drafted]:
+        pays = not rival_wins and seen.reach * chance >= drafter.draw_at[drafted]
+        if not pays or not self._stake.affords(drafted):
             seen.decline(drafter, step, bin_)
+            if pays and not drafted and step.offer.token is not None:
+                self._stake.passed(step.offer.token(), bin_.gain)
             return False
         seen.reach *= bin_.chance
         seen.bins.append(bin_)
@@ -175,7 +182,10 @@ class MeasuredCost:
         drafter = self._drafters.get(step.offer.source)
         if drafter is None:
             peek_s = self.draft_s if step.offer.costly else 0.0
-            kind = {"branching": step.value is not None, "at_once": step.offer.at_once}
+            kind = {
+                "branching": step.value is not None, "at_once": step.offer.at_once,
+                "copies": not step.offer.costly,
+            }  # fmt: skip
             drafter = self._estimate(peek_s, **kind)
             self._drafters[step.offer.source] = drafter
             self._compute([step.offer.source])
@@ -246,6 +256,11 @@ class MeasuredCost:
             seen.layer = step.depth
             seen.peeks += 1
         bin_ = drafter.register(value * step.offer.confidence())
+        if not self._stake.affords(drafted):
+            seen.decline(drafter, step, bin_)
+            if bin_.chance >= bar and not drafted and step.offer.token is not None:
+                self._stake.passed(step.offer.token(), max(drafter.gain, 0.0))
+            return False
         if bin_.chance < bar and not seen.probing:
             seen.decline(drafter, step, bin_)
             if not self._try_again(drafter, drafted):
@@ -271,6 +286,7 @@ class MeasuredCost:
         seen = self._round
         queried, bins = seen.queried, seen.bins
         gained = record.emitted - record.forced - 1 - spent
+        self._stake.settle(record, gained)
         if self._explored in self._drafters:
             self._drafters[self._explored].probed(max(self._gain, 0.0) - gained)
         elif queried is not None and seen.probing:
@@ -299,5 +315,6 @@ class MeasuredCost:
         costs, slowdown = self._costs, self._costs.slowdown
         seconds = [seconds / slowdown for seconds in costs.seconds()]
         price = costs.price() * slowdown
+        self._stake.prices(seconds)
         for name in names:
             self._drafters[name].plan(price, seconds, costs.extra_s(name) / slowdown)

@@ -15,6 +15,7 @@ from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost,
 from edgedec.decoding.policy.drafter_estimate import _MARGIN, DrafterEstimate
 from edgedec.decoding.policy.evidence import RoundEvidence
 from edgedec.decoding.policy.round_cost import CatchUpCost
+from edgedec.decoding.policy.stake import Stake
 
 DRAFTS = [0.1e-3, 0.8e-3, 2.5e-3]
 # llama.cpp's Q4_0: three rows cost more than four.
@@ -362,6 +363,7 @@ def test_a_policy_that_believes_the_draft_fails_on_hard_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(DrafterEstimate, "_estimate", lambda self, bin_: None)
+    monkeypatch.setattr(Stake, "affords", lambda self, drafted: True)
     with pytest.raises(AssertionError):
         test_hard_text_loses_little(mixed(5, 2, honesty=0.05), 0.97, 0.8e-3)
 

@@ -17,7 +17,8 @@ from edgedec._support.opened_before import cache_file
 from edgedec.hardware import outcomes
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.model import OnnxModel
-from edgedec.runtimes.onnx.padding import HERE, NO_PADDING, Padding, Rule
+from edgedec.runtimes.onnx.padding import HERE, NO_PADDING, USUAL_CONTEXT, Padding, Rule
+from edgedec.runtimes.onnx.passes import Passes
 
 FOUND = HERE.asked[-1]
 
@@ -151,3 +152,24 @@ def test_the_cost_of_a_padding_is_that_of_its_rows(middling: Path) -> None:
     assert onnx_model._cost(model.graph, NO_PADDING) == 1
     many = Padding("many", Rule(multiple=12))
     assert onnx_model._cost(model.graph, many) > 0
+
+
+def test_the_cost_is_that_behind_a_text_of_usual_length(
+    middling: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = OnnxModel.load(middling, threads=1, batch_invariant=False)
+    read: set[tuple[int, int]] = set()
+    run = Passes.run
+
+    def noted(
+        self: Passes, tokens: Sequence[int], past: int, *, rows: int = 0, **rest: bool
+    ) -> None:
+        read.add((past, rows))
+        run(self, tokens, past, rows=rows, **rest)
+
+    monkeypatch.setattr(Passes, "run", noted)
+    twice = Padding("no lone row in attention", attention=Rule(multiple=2))
+    onnx_model._cost(model.graph, twice)
+    past = min(USUAL_CONTEXT, model.graph.facts.max_context) - 1 - twice.slack
+    assert {(past, 1), (past, 2)} <= read
+    assert past > 100

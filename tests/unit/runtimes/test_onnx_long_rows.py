@@ -1,0 +1,94 @@
+"""Behind a long text, too, a row's bits do not depend on its pass: attention is computed by rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_models import write_tiny_model
+
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.runtimes.onnx import model as onnx_model
+from edgedec.runtimes.onnx.model import OnnxModel
+
+TILES = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+LONG, WIDEST = (500, 560, 640, 700), 8
+
+
+@pytest.fixture(autouse=True)
+def not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(TILES, raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_tiny_model(
+        tmp_path, "int8", own_rows=True, hidden_size=256, head_dim=128, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=1024,
+    )  # fmt: skip
+    return tmp_path
+
+
+def rows(model: OnnxModel, length: int, width: int) -> FloatArray:
+    """Logits of some tokens behind ``length`` others, in passes of ``width``."""
+    rng = np.random.default_rng(length)
+    text = rng.integers(0, model.info.vocab_size, length + 2 * WIDEST).tolist()
+    session = model.open(length + 2 * WIDEST)
+    session.prefill(text[:length])
+    found: list[FloatArray] = []
+    for at in range(length, len(text), width):
+        part = text[at : at + width]
+        scored = session.forward(TokenTree.chain(part), want=Want.LOGITS)
+        assert scored.logits is not None
+        found.append(scored.logits.copy())
+        session.commit(range(len(part)))
+    session.close()
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("length", LONG)
+def test_rows_behind_a_long_text(folder: Path, length: int) -> None:
+    model = OnnxModel.load(folder, threads=1, batch_invariant=True)
+    alone = rows(model, length, 1)
+    for width in (2, 4, WIDEST):
+        np.testing.assert_array_equal(rows(model, length, width), alone)
+    model.close()
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """What the environment says whenever a graph is opened."""
+    found: list[str | None] = []
+
+    def opened(*arguments: Any) -> Any:
+        found.append(os.environ.get(TILES))
+        return honest(*arguments)
+
+    honest = onnx_model.open_inference
+    monkeypatch.setattr(onnx_model, "open_inference", opened)
+    monkeypatch.setattr(onnx_model, "open_kept", lambda *_: None)
+    return found
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, "1"), (True, "1"), (False, None)])
+def test_only_what_may_be_exact_is_opened_without_tiles(
+    folder: Path, seen: Sequence[str | None], asked: bool | None, expected: str | None
+) -> None:
+    OnnxModel.load(folder, threads=1, batch_invariant=asked).close()
+    assert seen == [expected]
+    assert TILES not in os.environ
+
+
+def test_what_the_user_has_set_is_left(
+    folder: Path, seen: Sequence[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TILES, "0")
+    OnnxModel.load(folder, threads=1).close()
+    assert seen == ["0"]
+    assert os.environ[TILES] == "0"
