@@ -1,4 +1,4 @@
-"""Behind a long text, too, a row's bits do not depend on its pass: attention is computed by rows."""
+"""Behind a long text, too, a row's bits do not depend on its pass."""
 
 from __future__ import annotations
 
