@@ -32,7 +32,7 @@ from edgedec.loading.capacity import too_long
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.opening import Configurations
 from edgedec.loading.sources import Source
-from edgedec.pipeline.forks import watch
+from edgedec.pipeline.forks import Watched
 from edgedec.records.place import CPU
 from edgedec.records.place import Place as ModelPlace
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
@@ -64,7 +64,7 @@ class Decoder(Shown):
         self._use(ways.open())
         self._queue = Queue(1 + len(self._parts.parallel_engines))
         self._due = False  # whether the models are still to be closed
-        watch(self)
+        self._watched = Watched(self._after_fork)
 
     def __repr__(self) -> str:
         """Return one line: the model, the drafter, and where they run."""

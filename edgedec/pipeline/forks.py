@@ -9,23 +9,33 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from edgedec.pipeline.decoder import Decoder
-
-_OPEN: weakref.WeakSet[Decoder] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[Watched] = weakref.WeakSet()
 
 
-def watch(decoder: Decoder) -> None:
-    """Have a decoder refuse all texts in processes that are forked from this one."""
-    _OPEN.add(decoder)
+class Watched:
+    """Calls a method in processes that are forked from this one, while its object lives.
+
+    Args:
+        refuse: refuses all texts from then on; returns what must not be freed.
+
+    """
+
+    def __init__(self, refuse: Callable[[], object]) -> None:
+        self._refuse = weakref.WeakMethod(refuse)
+        _OPEN.add(self)
+
+    def keep(self) -> None:
+        """Call the method, and keep what it returns for good."""
+        if refuse := self._refuse():
+            # One reference too many: no destructor runs, not even when the interpreter ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(refuse()))
 
 
 def _in_fork() -> None:
-    for decoder in list(_OPEN):
-        # One reference too many: no destructor runs, not even when the interpreter ends.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(decoder._after_fork()))
+    for one in list(_OPEN):
+        one.keep()
 
 
 if hasattr(os, "register_at_fork"):
