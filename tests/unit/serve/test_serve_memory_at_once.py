@@ -18,7 +18,7 @@ from texts_at_once import BLIND, held, together
 from benchmarks.sections.control_group import ControlGroup, limited
 
 pytestmark = [pytest.mark.slow, pytest.mark.cgroup]
-LIMIT, VOCABULARY = 160_000_000, 4000
+LIMIT, VOCABULARY = 240_000_000, 4000
 MEMORY = "--memory", f"{LIMIT // 10**6}MB"
 WITH_MODEL = "--plan", "none", "--drafter", "model", "--threads", "1"
 DEMO = Path("demo")
