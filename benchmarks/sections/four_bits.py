@@ -32,6 +32,7 @@ def four_bits(suite: Suite, recorder: Recorder) -> list[Row]:
 
     checkpoint = suite.bundles.checkpoint("target")
     numbers = Checkpoint.open(checkpoint).spec.parameters
+    recorder.add(kind="target", name=checkpoint.name, parameters=numbers)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         samples = list(_samples(checkpoint, Path(folder), recorder))
