@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ class Entry:
         held: bytes that it took when it was last loaded; 0 before.
         taken: most bytes that it was seen to take or to lack; 0 before.
         refused: the bytes that did not hold it even alone, and the error; None before.
+        lock: held to change ``users``, or ``served`` because of them; from several threads.
         shown: what ``/api/show`` says of it, once that is known.
 
     """
@@ -62,6 +64,7 @@ class Entry:
     held: int = 0
     taken: int = 0
     refused: tuple[int, MemoryBudgetError] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
     shown: dict[str, Any] | None = None
     _source: Source | None = None
     _facts: dict[str, Any] | None = None
