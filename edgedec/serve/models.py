@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -67,7 +66,6 @@ class Models:
         self.entries = [Entry(one) for one in offers]
         self.shared = Shared(settings, granted, self._free)
         self.shared.longest = _LONGEST
-        self._lock = threading.Lock()  # of who uses which model
         self._uses = itertools.count()
         self._coming = 0
         self._draining = self._ended = False
@@ -196,7 +194,7 @@ class Models:
         finally:
             self._coming -= 1
             if one.served is not None and one.entry is not None:
-                with self._lock:
+                with one.entry.lock:
                     one.entry.users -= 1
                 one.served = None
                 self.room.settle(one.entry)
@@ -211,7 +209,7 @@ class Models:
         entry = visit.entry
         assert entry is not None
         self._check_ending(came=visit.came)
-        with self._lock:
+        with entry.lock:
             if entry.served is not None and not entry.leaving:
                 entry.users += 1
                 visit.served = entry.served
@@ -259,7 +257,7 @@ class Models:
 
     def unless_used(self, entry: Entry) -> Served | None:
         """Take a model that nobody uses off the list of those loaded, and return it."""
-        with self._lock:
+        with entry.lock:
             if not entry.unused or entry.stays:
                 return None
             served, entry.served, entry.leaving = entry.served, None, False

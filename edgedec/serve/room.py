@@ -96,10 +96,11 @@ class Room:
         """Give the requests that wait for a model that model, or the reason why they cannot."""
         try:
             async with self._gate:
-                if entry.served is None:
+                if entry.served is None and entry.queue:
                     await self._make_room(entry)
                     entry.served, entry.shown = await self._opened(entry), None
-                self._answer(entry, entry.served)
+                if entry.served is not None:
+                    self._answer(entry, entry.served)
         except Exception as error:
             self._answer(entry, _refusal(entry, error))
         finally:
@@ -117,7 +118,8 @@ class Room:
             if isinstance(what, Exception):
                 future.set_exception(what)
                 continue
-            entry.users += 1  # until the request leaves
+            with entry.lock:
+                entry.users += 1  # until the request leaves
             visit.served = what
             future.set_result(what)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from edgedec.errors import InputError
 from edgedec.serve import keeping
@@ -10,12 +10,22 @@ from edgedec.serve.entry import Entry
 from edgedec.serve.errors import ApiError
 from edgedec.serve.model import Served
 
-if TYPE_CHECKING:
-    from edgedec.serve.models import Models
-
 
 class NotLoaded(Exception):
     """The model that a request asks for is not loaded, or is about to be dropped."""
+
+
+class Admitting(Protocol):
+    """Finds models, and gives them to requests."""
+
+    def find(self, name: str) -> Entry:
+        """Return the model of a name; ApiError if there is none."""
+
+    def admit(self, visit: Visit) -> None:
+        """Give a request its model if that is loaded; ApiError if the server ends."""
+
+    def keep(self, entry: Entry, keep_s: float | None) -> None:
+        """Note that a request uses a model, and for how long that is to stay loaded then."""
 
 
 class Visit:
@@ -32,7 +42,7 @@ class Visit:
 
     """
 
-    def __init__(self, models: Models, *, came: bool) -> None:
+    def __init__(self, models: Admitting, *, came: bool) -> None:
         self._models, self.came = models, came
         self.entry: Entry | None = None
         self.served: Served | None = None
