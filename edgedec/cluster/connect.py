@@ -13,7 +13,7 @@ from typing import Any
 
 from edgedec._support import installation
 from edgedec._support.fields import one_line
-from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.errors import ExtraMissing, InputError, RuntimeUnavailable
 
 AUTO = "auto"
 _PATIENCE_S = 5.0
@@ -94,7 +94,7 @@ def _ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise RuntimeUnavailable(installation.needs("--ray", "ray", error.name or "ray")) from None
+        raise ExtraMissing(installation.needs("--ray", "ray", error.name or "ray")) from None
     return ray
 
 
