@@ -70,11 +70,11 @@ $(BIN)/python:
 # The install is editable: src/ is put on the path. Its one symlink leads to edgedec/, whose three
 # lead to export/, runtimes/ and models/. New modules and new sub-packages are seen at once, and no
 # bare `export`, `runtimes` or `models` becomes importable from elsewhere.
-# With what README's commands need: it converts, fetches and serves models.
+# With what README's commands need: it converts, fetches and serves models, and writes JSON.
 $(USE): pyproject.toml | $(BIN)/python
 	@echo "Installing edgedec (once)"
 	@$(FORMER)
-	@$(PIP) install --quiet --editable '.[export,hub,serve]'
+	@$(PIP) install --quiet --editable '.[export,grammar,hub,serve]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python

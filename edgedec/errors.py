@@ -11,6 +11,7 @@
     │   ├── UnsupportedArchitecture no spec for this model_type
     │   └── ParityError             the exported model strays from its source
     ├── RuntimeUnavailable          a runtime, provider or extra is not there
+    │   └── ExtraMissing            packages that an extra brings
     ├── MemoryBudgetError           the budget cannot hold what was asked
     ├── PlacementError
     │   ├── ProfileError            measurements that are damaged, or of something else
@@ -67,6 +68,10 @@ class ParityError(ExportError):
 
 class RuntimeUnavailable(EdgedecError):
     """A runtime, a provider or an optional package is not available here."""
+
+
+class ExtraMissing(RuntimeUnavailable):
+    """Optional packages are not installed; the message says which, and how to install them."""
 
 
 class MemoryBudgetError(EdgedecError):

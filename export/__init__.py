@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgedec._support import installation
 from edgedec._support.interrupts import held_back
-from edgedec.errors import RuntimeUnavailable
+from edgedec.errors import ExtraMissing
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 
 __all__ = [
@@ -73,7 +73,7 @@ def explained_imports() -> Iterator[None]:
         with held_back():
             yield
     except ModuleNotFoundError as error:
-        raise RuntimeUnavailable(
+        raise ExtraMissing(
             installation.needs("converting a model", "export", error.name or "a package")
         ) from None
 

@@ -21,7 +21,7 @@ from edgedec.errors import (
     CheckpointError,
     EdgedecError,
     ExportError,
-    RuntimeUnavailable,
+    ExtraMissing,
     UnsupportedArchitecture,
 )
 from edgedec.export.checkpoint import stored_numbers
@@ -48,9 +48,7 @@ def check_installed() -> None:
                 importlib.import_module(name)
             except ImportError as error:
                 missing = error.name or name
-                raise RuntimeUnavailable(
-                    installation.needs("this export", "optimum", missing)
-                ) from None
+                raise ExtraMissing(installation.needs("this export", "optimum", missing)) from None
 
 
 def architectures() -> list[str]:

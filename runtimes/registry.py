@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from edgedec._support.fields import one_line
-from edgedec.errors import EdgedecError, InputError, RuntimeUnavailable
+from edgedec.errors import EdgedecError, ExtraMissing, InputError, RuntimeUnavailable
 from edgedec.memory import huge_pages
 from edgedec.records.adapter import AdapterInfo, LoadOption
 from edgedec.runtimes import _added
@@ -148,7 +148,7 @@ def adapter(name: str) -> Adapter:
     except ModuleNotFoundError as error:
         from edgedec._support import installation
 
-        raise RuntimeUnavailable(
+        raise ExtraMissing(
             installation.needs(f"the runtime {name!r}", info.extra, error.name or name)
         ) from error
     except EdgedecError:

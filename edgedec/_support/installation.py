@@ -56,13 +56,18 @@ def needs(what: str, extra: str, package: str) -> str:
 
     """
     brought = requirements(extra) if extra else []
-    missing = [name for name in map(_name, brought) if not _present(name)] or [package]
-    *others, last = missing
+    *others, last = missing(extra) or [package]
     names = f"{', '.join(others)} and {last}" if others else last
     are = "which are not installed" if others else "which is not installed"
     ours = bool(extra and (brought or _source()))
     how = install(extra=extra) if ours else install(package)
     return f"{what} needs {names}, {are}: `{how}`"
+
+
+def missing(extra: str) -> list[str]:
+    """Return the packages of extras that are not installed; none if this was never installed."""
+    brought = requirements(extra) if extra else []
+    return [name for name in map(_name, brought) if not _present(name)]
 
 
 def requirements(extra: str) -> list[str]:

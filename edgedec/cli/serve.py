@@ -199,9 +199,9 @@ def _server() -> ModuleType:
         from edgedec.serve import run
     except ModuleNotFoundError as error:
         from edgedec._support import installation
-        from edgedec.errors import RuntimeUnavailable
+        from edgedec.errors import ExtraMissing
 
-        raise RuntimeUnavailable(
+        raise ExtraMissing(
             installation.needs("edgedec serve", "serve", error.name or "starlette")
         ) from None
     return run

@@ -15,7 +15,7 @@ from edgedec._support import installation
 from edgedec._support.child import TOOK_LONGER
 from edgedec._support.fields import one_line
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
-from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.errors import ExtraMissing, InputError, RuntimeUnavailable
 
 AUTO = "auto"
 CHILD = "edgedec.cluster._probe_child"
@@ -100,7 +100,7 @@ def _ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise RuntimeUnavailable(installation.needs("--ray", "ray", error.name or "ray")) from None
+        raise ExtraMissing(installation.needs("--ray", "ray", error.name or "ray")) from None
     return ray
 
 

@@ -44,6 +44,7 @@ def tokens_of(
     if messages is None and system is None:
         if isinstance(prompt, ChatTokens):
             return prompt
+        _check_one(prompt)
         _check_no_thinking(options)
         assert prompt is not None, "refused above"
         return tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)
@@ -78,10 +79,26 @@ def answers(prompt: Prompt | None, messages: object, system: str | None) -> bool
     return messages is not None or system is not None or isinstance(prompt, ChatTokens)
 
 
+def is_no_chat(tokenizer: Tokenizer, tokens: Sequence[int]) -> bool:
+    """Return whether a chat model continues these tokens as text, with no mark of its template."""
+    if tokenizer.chat_template is None or isinstance(tokens, ChatTokens):
+        return False
+    return tokenizer.special_ids.isdisjoint(tokens[1:])  # the first one may begin every text
+
+
 def _check_no_thinking(options: GenerateOptions) -> None:
     for name in ("think", "think_tokens", "reasoning_effort"):
         if getattr(options, name) is not None:
             raise InputError(f"{name} goes with messages: a prompt is continued as text")
+
+
+def _check_one(prompt: object) -> None:
+    """Refuse several prompts, and say how they are generated."""
+    if isinstance(prompt, (list, tuple)) and any(isinstance(one, (str, list)) for one in prompt):
+        raise InputError(
+            "the prompt is a list of prompts: expected one; for several, call generate() for each"
+            " in a loop, or `edgedec generate MODEL --prompts FILE.jsonl`"
+        )
 
 
 def _check_thinking(tokenizer: Tokenizer, options: GenerateOptions) -> None:

@@ -68,8 +68,8 @@ class ByteSource:
         """Refuse a length of ``count`` bytes beyond the end of the file."""
         if count > self.left:
             raise self.wrong(
-                f"{what} should take {count} bytes from byte {self.position} on, the file has "
-                f"{self.left} more: it is cut short or damaged, download or copy it again"
+                f"it is cut short or damaged: {what} should take {count} bytes from byte "
+                f"{self.position} on, and {self.left} are left: download or copy it again"
             )
         if self.position + count > MAX_HEADER_BYTES:
             raise self.wrong(

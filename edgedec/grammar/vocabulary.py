@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgedec._support.installation import needs
-from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.errors import ExtraMissing, InputError
 from edgedec.text.spelling import Encoder
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def library() -> Any:
     try:
         import llguidance
     except ImportError:
-        raise RuntimeUnavailable(
+        raise ExtraMissing(
             needs("a text of a JSON schema, expression or grammar", "grammar", "llguidance")
         ) from None
     return llguidance

@@ -25,7 +25,7 @@ from typing import Any
 from edgedec._support import amounts, installation
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
-from edgedec.errors import BundleError, InputError, RuntimeUnavailable
+from edgedec.errors import BundleError, ExtraMissing, InputError
 from edgedec.export import Progress
 from edgedec.library.choosing import Choice, Fetched, RemoteFile, choose
 from edgedec.library.making import Listener
@@ -88,7 +88,7 @@ def _client() -> ModuleType:
             disable_progress_bars,
         )
     except ModuleNotFoundError as error:
-        raise RuntimeUnavailable(
+        raise ExtraMissing(
             installation.needs("fetching a model", "hub,export", error.name or "huggingface_hub")
         ) from None
     if not sys.stderr.isatty():

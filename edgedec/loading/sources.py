@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from edgedec._support import installation
 from edgedec._support.model_path import GGUF, is_gguf, part_of_model
 from edgedec.bundle import Bundle, Role
 from edgedec.bundle.folder import Variant
 from edgedec.bundle.manifest import sha256_of
 from edgedec.decoding.session import Model
-from edgedec.errors import BundleError, InputError, RuntimeUnavailable
+from edgedec.errors import BundleError, ExtraMissing, InputError, RuntimeUnavailable
 from edgedec.hardware.pinning import pinned
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
@@ -316,10 +317,33 @@ def _gguf(path: Path, role: str) -> Source:
         path=path,
         files=files,
         read_tokenizer=lambda: load_tokenizer(header),
-        admit=lambda: registry.admit("gguf", path, files.values()),
+        admit=lambda: _admit_gguf(path, files.values(), header.architecture),
         max_context=header.context_length,
         generation=stated_sampling(header.metadata),
         architecture=header.architecture,
         parameters=sum(part.parameters for part in parts),
         weights=header.quantisation,
+    )
+
+
+def _admit_gguf(path: Path, files: Collection[Path], architecture: str | None) -> None:
+    """Check a GGUF file before llama.cpp opens it; without llama.cpp, say what opens it here."""
+    try:
+        registry.admit("gguf", path, files)
+    except ExtraMissing as error:
+        raise ExtraMissing(f"{error}{_without_llamacpp(architecture)}") from error
+
+
+def _without_llamacpp(architecture: str | None) -> str:
+    """Return how to open a GGUF file with what is installed; empty if nothing here does."""
+    from edgedec.export import reads_back
+
+    try:
+        if architecture is None or installation.missing("export") or not reads_back(architecture):
+            return ""
+    except ExtraMissing:  # in a folder that was never installed
+        return ""
+    return (
+        '; or --format onnx, in Python format="onnx", works with what is installed: it converts'
+        " the file, once"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +11,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from edgedec._support.fields import printable
+from edgedec._support.installation import quoted
 from edgedec._support.model_path import DEMO
 from edgedec._support.shown import Shown
 from edgedec.decoding import drafting
@@ -25,6 +28,7 @@ from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavail
 from edgedec.generation import ANSWER_TOKENS, TEXT_TOKENS
 from edgedec.generation.keywords import with_changes
 from edgedec.generation.options import GenerateOptions
+from edgedec.generation.prompts import is_no_chat
 from edgedec.generation.queue import Place, Queue
 from edgedec.hardware.contention import longest_wait, waiting_times
 from edgedec.hardware.strain import strain
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from edgedec.text.special_text import SpecialText
     from edgedec.text.thinking import Marks, Splitter
 
+_log = logging.getLogger("edgedec")
 # The shortest text after which it is asked whether the machine is hot.
 _LONG_S = 1.0
 
@@ -65,6 +70,7 @@ class Decoder(Shown):
         self._queue = Queue(1 + len(self._parts.parallel_engines))
         self._due = False  # whether the models are still to be closed
         self._watched = Watched(self._after_fork)
+        self._said_no_chat = False
 
     def __repr__(self) -> str:
         """Return one line: the model, the drafter, and where they run."""
@@ -269,10 +275,26 @@ class Decoder(Shown):
         try:
             if place.take(request):
                 yield from self._decoded(request, metrics, place)
+                self._note_no_chat(request, metrics)
         finally:
             place.leave()
             if self._due:
                 self._release()
+
+    def _note_no_chat(self, request: Request, metrics: Metrics) -> None:
+        """Warn, once, where a chat model ended a text at once since its prompt is no chat."""
+        at_once = request.stop.reason == "eos" and metrics.emitted <= 1
+        where = self.pair.where  # the demo was trained on code, and answers nothing
+        if self._said_no_chat or not at_once or where == DEMO:
+            return
+        if is_no_chat(self.tokenizer, request.prompt):
+            self._said_no_chat = True
+            _log.warning(
+                "the text is empty: this model answers chats, and the prompt was continued as text:"
+                ' edgedec run %s "...", or in Python messages=[{"role": "user",'
+                ' "content": "..."}]',
+                quoted(printable(where)),
+            )
 
     def _decoded(
         self, request: Request, metrics: Metrics, place: Place

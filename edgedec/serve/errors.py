@@ -10,10 +10,17 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from edgedec._support.fields import one_line, printable
-from edgedec.errors import EdgedecError, InputError, MemoryBudgetError, PromptTooLong
+from edgedec.errors import (
+    EdgedecError,
+    ExtraMissing,
+    InputError,
+    MemoryBudgetError,
+    PromptTooLong,
+)
 
 INVALID, UNAVAILABLE = "invalid_request_error", "server_error"
 _LONGEST = 1000
+_NOT_IMPLEMENTED = 501
 
 
 class Answer(JSONResponse):
@@ -76,6 +83,8 @@ class ApiError(Exception):
         return Answer(body, 503, self._headers())
 
     def _headers(self) -> dict[str, str]:
+        if self.status == _NOT_IMPLEMENTED:  # or OpenAI's and Anthropic's clients repeat it, as 5xx
+            return {"X-Should-Retry": "false"}
         return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
 
 
@@ -124,6 +133,10 @@ def of(error: Exception) -> ApiError:
         return ApiError(400, str(error))
     if isinstance(error, MemoryBudgetError):
         return ApiError(503, str(error), kind=UNAVAILABLE, code="insufficient_memory")
+    if isinstance(error, ExtraMissing):
+        return ApiError(
+            _NOT_IMPLEMENTED, str(error), kind=UNAVAILABLE, code="package_not_installed"
+        )
     if isinstance(error, EdgedecError):
         return ApiError(503, str(error), kind=UNAVAILABLE)
     return ApiError(500, "internal error: see the server's log", kind=UNAVAILABLE)

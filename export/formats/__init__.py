@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from edgedec._support import installation
-from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.errors import ExtraMissing, InputError
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.models.decoder import DecoderSpec
@@ -80,7 +80,7 @@ def exporter(name: str) -> Exporter:
     try:
         module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     except ModuleNotFoundError as error:
-        raise RuntimeUnavailable(
+        raise ExtraMissing(
             installation.needs(f"exporting to {name}", "export", error.name or "a package")
         ) from None
     return cast(Exporter, module)

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgedec._support import installation
 from edgedec.decoding.session import Model
-from edgedec.errors import InputError, ParityError, RuntimeUnavailable
+from edgedec.errors import ExtraMissing, InputError, ParityError
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import general_keys, model_keys, sampling_keys
@@ -57,9 +57,7 @@ def check(options: ExportOptions) -> None:
     if options.imatrix_text is not None:
         read_text(options.imatrix_text)
     if importlib.util.find_spec("llama_cpp") is None:
-        raise RuntimeUnavailable(
-            installation.needs("exporting to gguf", "gguf", "llama-cpp-python")
-        )
+        raise ExtraMissing(installation.needs("exporting to gguf", "gguf", "llama-cpp-python"))
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:

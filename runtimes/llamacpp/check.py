@@ -16,7 +16,7 @@ from edgedec._support import installation
 from edgedec._support.fields import one_line
 from edgedec._support.opened_before import OpenedBefore
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
-from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.errors import BundleError, ExtraMissing, RuntimeUnavailable
 from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.parts import decodable_parts, named_parts
 from edgedec.hardware.machine import memory
@@ -104,7 +104,7 @@ def _version() -> str:
     try:
         return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        raise RuntimeUnavailable(installation.needs("a GGUF file", INFO.extra, PACKAGE)) from None
+        raise ExtraMissing(installation.needs("a GGUF file", INFO.extra, PACKAGE)) from None
 
 
 def _open_in_child(path: Path, timeout_s: float, layers: Sequence[int] = ()) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.errors import ExtraMissing, InputError
 from edgedec.hardware.device import Device
 from edgedec.hardware.machine import cpu_name
 from edgedec.records.load import LoadOptions
@@ -59,5 +59,5 @@ def wanted(options: LoadOptions) -> bool:
     if not find_devices():
         from edgedec._support import installation
 
-        raise RuntimeUnavailable(installation.needs(f"the device {DEVICE!r}", EXTRA, "openvino"))
+        raise ExtraMissing(installation.needs(f"the device {DEVICE!r}", EXTRA, "openvino"))
     return True
