@@ -140,7 +140,7 @@ class OnnxModel(OrtModel[Graph]):
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        with attention_by_rows(wanted=batch_invariant is not False):
+        with attention_by_rows():
             inference = open_graph(file, stored, threads)
         graph = Graph.of(inference, facts, str(file))
         _check_cache(file, graph, inference.get_providers())
