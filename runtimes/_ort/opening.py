@@ -32,7 +32,7 @@ def model_file(path: Path | str, name: str) -> Path:
 
 
 @contextmanager
-def attention_by_rows() -> Iterator[None]:
+def attention_by_rows(*, wanted: bool = True) -> Iterator[None]:
     """Have graphs that are opened meanwhile compute attention without tiles of the keys.
 
     Tiles begin at other keys in passes of other numbers of rows, so that at some lengths of the
@@ -41,7 +41,7 @@ def attention_by_rows() -> Iterator[None]:
     and 0.8 times behind 3,000, but a lone row that is not padded 1.05 and 1.13 times (135M in int8
     on an EPYC). What the user has set in the environment is left.
     """
-    if _NO_TILES in os.environ:
+    if not wanted or _NO_TILES in os.environ:
         yield
         return
     with _making:

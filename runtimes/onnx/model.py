@@ -140,10 +140,14 @@ class OnnxModel(OrtModel[Graph]):
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        with attention_by_rows():
-            inference = open_graph(file, stored, threads)
-        graph = Graph.of(inference, facts, str(file))
-        _check_cache(file, graph, inference.get_providers())
+        # Of a small model, scores of whole rows would be a large part of its memory.
+        by_rows = bool(batch_invariant) or stored.weight_bytes >= MIDDLE_BYTES
+        with attention_by_rows(wanted=by_rows):
+            graph = Graph.of(open_graph(file, stored, threads), facts, str(file))
+        if not by_rows and graph.own_rows and facts.padding_asked:
+            with attention_by_rows():
+                graph = Graph.of(open_graph(file, stored, threads), facts, str(file))
+        _check_cache(file, graph, graph.inference.get_providers())
         padding = _padding(file, stored, graph, threads, batch_invariant, may_pad=may_pad)
         return cls(file, graph, stored.weight_bytes, padding, threads)
 

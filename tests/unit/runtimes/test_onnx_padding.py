@@ -13,6 +13,7 @@ from tiny_models import write_tiny_model
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import RuntimeUnavailable
+from edgedec.runtimes._ort.opening import attention_by_rows
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx import passes
 from edgedec.runtimes.onnx.model import OnnxModel
@@ -305,12 +306,12 @@ def test_attention_alone_is_padded_where_it_can_be(
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_with_rows_of_its_own_computes_the_same(kind: str, tmp_path: Path) -> None:
     text = list(range(3, 60))
-    found = [
-        decode(OnnxModel.load(folder, threads=1, batch_invariant=False), text, [1, 4, 3, 17, 25])
-        for folder in (
-            written(tmp_path / str(own), "int4", kind, own_rows=own) for own in (True, False)
-        )
-    ]
+    folders = [written(tmp_path / str(own), "int4", kind, own_rows=own) for own in (True, False)]
+    with attention_by_rows():  # as the one with rows of its own is opened by itself
+        found = [
+            decode(OnnxModel.load(one, threads=1, batch_invariant=False), text, [1, 4, 3, 17, 25])
+            for one in folders
+        ]
     np.testing.assert_array_equal(found[0][0], found[1][0])
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
