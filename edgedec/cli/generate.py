@@ -183,7 +183,8 @@ def _piped() -> str:
     try:
         kind = os.fstat(sys.stdin.fileno()).st_mode
         if stat.S_ISFIFO(kind) and not select.select([sys.stdin.fileno()], [], [], _GRACE_S)[0]:
-            note("standard input is open, and nothing came from it in time: it is not read")
+            if sys.stderr.isatty():  # a program that starts this one may not mean to write
+                note("standard input is open, and nothing came from it in time: it is not read")
             return ""
     except (AttributeError, OSError, ValueError):  # closed, or no file
         return ""

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from edgedec.cli import generate
+
 Generate = Callable[..., dict[str, Any]]
 
 
@@ -45,16 +47,20 @@ def test_piped_text_stands_before_the_prompt(bundle: Path, tmp_path: Path, kind:
     assert both["prompt_tokens"] == joined["prompt_tokens"] > alone["prompt_tokens"]
 
 
-def test_a_pipe_without_text_is_not_waited_for(bundle: Path) -> None:
-    """As an editor leaves it; the control is a pipe that is closed."""
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_pipe_without_text_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    """As an editor leaves it; the control is one that has a text."""
     ours, theirs = os.pipe()
-    try:
-        found = piped("--bundle", bundle, "def f(", "-n", 2, stdin=ours)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert "nothing came from it in time" in found["said"]
-    assert "nothing came" not in piped("--bundle", bundle, "def f(", "-n", 2, input=b"")["said"]
+    with os.fdopen(ours, "r") as stdin, os.fdopen(theirs, "w") as writer:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+        assert generate.prompt_text("def f(") == "def f("
+        assert ("nothing came from it in time" in capsys.readouterr().err) == terminal
+        writer.write("import os\n")
+        writer.close()
+        assert generate.prompt_text("def f(") == "import os\n\ndef f("
 
 
 def test_a_question_alone_is_for_the_configured_model(

@@ -103,7 +103,7 @@ def test_figures_are_summed_over_servers(folder: Path) -> None:
 
 def test_each_figure_is_one_that_a_server_has(folder: Path) -> None:
     metrics = ServerMetrics(None)
-    metrics.watch(lambda: 0, lambda: 0)
+    metrics.watch(lambda: 0, lambda: 0, lambda: 0)
     page = metrics.page().decode()
     known = {
         family.name + ending

@@ -109,6 +109,7 @@ def test_a_large_target_writes_plain_decodings_text_by_default(
     sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what is known is not searched for
     plain, plan = text(DEMO / "bundle", "none", sampling)
     assert plan["batch_invariant"] is True
