@@ -84,9 +84,11 @@ _KEY = click.argument("key", type=_Key([*_config.SETTINGS]), metavar="KEY")
 @_KEY
 @click.argument("value")
 def _set(key: str, value: str) -> None:
-    """Set KEY to VALUE, as its option takes it."""
+    """Set KEY to VALUE, as its option takes it; a file of the system message is read now."""
     if key == "memory":
         _values.memory(value)
+    if key == "system":
+        value = _sampling.system_text(value)
     note(f"{key} = {_config.change(key, value, _sampling.parsed)}, in {_config.file_name()}")
 
 
