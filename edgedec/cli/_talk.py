@@ -148,7 +148,7 @@ class Talk:
             try:
                 self.file.write()
             except InputError as error:
-                note(str(error))
+                note(f"{error}; the next answer or /save tries again")
 
     def _too_long(self, error: PromptTooLong) -> None:
         """Keep the message pending if dropping turns may help."""

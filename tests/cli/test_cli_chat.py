@@ -19,7 +19,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 LONG = "x" * 400
 NO_END = SamplingParams(logit_bias={0: -100_000.0})
 Chat = Callable[..., Any]
-UNSAVED = "one.chat: No space left on device: not saved yet: the file has "
+UNSAVED = "one.chat: No space left on device: not saved: the file has "
 
 
 @pytest.fixture
