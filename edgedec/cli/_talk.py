@@ -80,7 +80,9 @@ class Talk:
             rows += [(name.removesuffix("_s"), _shown(value)) for name, value in given.items()]
         rows.append(("system", talk.system or "none"))
         held = len(self.pipeline.engine.held_tokens)
-        rows.append(("history", f"{turns(len(talk))}, {held} tokens cached"))
+        cached = f"{held} tokens" if len(talk) else f"{held} tokens, of earlier texts"
+        rows.append(("history", turns(len(talk))))
+        rows.append(("cache", cached if held else "empty"))
         return rows
 
     def greet(self) -> None:

@@ -195,8 +195,10 @@ def _banner(title: str, pipeline: Pipeline) -> list[tuple[str, str]]:
     ]
     how += [f"as planned: {plan['plan']}"] if plan.get("plan") else []
     context = f"{plan['max_context']} tokens"
+    named = _named(pair.target)
+    shown = named if named.startswith(f"{Path(title).name}, ") else f"{title}, {named}"
     return [
-        ("model", f"{title}, {_named(pair.target)}"),
+        ("model", shown),
         ("draft", draft),
         ("plan", ", ".join(how)),
         ("context", context),

@@ -55,7 +55,7 @@ def test_a_line_that_is_not_ended_is_ended_unless_the_text_is_asked_for(
 def test_a_checkpoint_is_run_in_one_command(run: Run, demo: Path, library: Library) -> None:
     first = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
     assert first.exit_code == 0, first.output
-    assert "into a bundle (auto, plain)" in first.stderr
+    assert "into a bundle (auto, rounded to nearest)" in first.stderr
     (model,) = library.models()
     assert line(run("generate", model.path, "def f(x):", *LENGTH)) == first.stdout
     again = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
