@@ -98,7 +98,7 @@ def _plainly(out: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ExportError(
-                f"no space left for {out}: free some or give another --out; nothing was written"
+                f"no space left for {out}: free some or use another disk; nothing was written"
             ) from None
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
 

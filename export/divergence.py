@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -54,12 +55,14 @@ FLOORS = {
 _ACTIVATIONS = {"int8": _FIVE_BITS, "int16": _EIGHT_BITS}
 _FINER = {
     "auto": "--weights int8",
-    "int4": "--weights int8",
+    "int4": "--weights auto",
     "lut4": "--weights int8",
     "int8": "--weights fp16",
     "q8_0": "--weights f16",
     "q6_k": "--weights q8_0",
 }
+# Weights that --calibrated brings closer to their source.
+_CALIBRATED = ("auto", "int4", *(name for name in FLOORS if re.match("i?q[2-5]", name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,22 @@ class ParityFigures:
     fp32_layer_error: float
 
     def check(
-        self, name: str, weights: str, kv: str = "fp32", activations: str | None = None
+        self,
+        name: str,
+        weights: str,
+        kv: str = "fp32",
+        activations: str | None = None,
+        *,
+        calibrated: bool = True,
     ) -> None:
         """Raise ParityError if a figure exceeds the limit of the coarsest of the formats.
 
-        ``activations`` are ``int8`` or ``int16`` if products multiply integers.
+        Args:
+            name: of the model, for the message.
+            weights, kv: how they are stored.
+            activations: ``int8`` or ``int16`` if products multiply integers.
+            calibrated: whether the rounding of the weights was; else the message proposes it.
+
         """
         floors = [
             FLOORS[weights],
@@ -105,6 +119,9 @@ class ParityFigures:
         if short:
             coarse = "--weights q8_0" if "q" in weights else "--kv fp32"
             finer = _FINER.get(weights, coarse)
+            if weights in _CALIBRATED:
+                other = "--weights int8" if weights == "int4" else ""
+                finer = " or ".join(filter(None, (finer, other if calibrated else "--calibrated")))
             if activations == "int8":
                 finer = "--static-activations int16"
             raise ParityError(

@@ -174,8 +174,7 @@ class SessionFile:
             if self._saved is not None:
                 left = f"only the {turns(self._saved)} saved before"
             raise InputError(
-                f"{self._path}: {error.strerror}: not saved yet: the file has {left}; the next"
-                " answer or /save tries again"
+                f"{self._path}: {error.strerror}: not saved: the file has {left}"
             ) from None
         self._saved = len(self._conversation)
 

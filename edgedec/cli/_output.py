@@ -194,7 +194,8 @@ def answer(
         result, stopped = collect(stream)
         joules = meter.per_token(result.metrics)
         known = {} if joules is None else {"joules_per_token": joules}
-        print_json(run.record(result) | known)
+        unused = {"seed": None} if options.sampling.greedy else {}  # nothing was drawn with it
+        print_json(run.record(result) | unused | known)
     else:
         result, stopped = show(stream, hides_thinking=hides_thinking, exact=exact, wraps=wraps)
         show_figures(result, meter, sampled=not options.sampling.greedy)

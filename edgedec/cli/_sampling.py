@@ -6,9 +6,11 @@ import functools
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from edgedec._support.model_path import DEMO
 from edgedec.cli._values import FILE, SEED, schema
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions, Pipeline
 
+_MOST_SYSTEM_BYTES = 1 << 20
 ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
@@ -47,6 +50,40 @@ def text(value: str) -> str:
 def stop_text(value: str) -> str:
     """Parse a stop string, in which ``\\n``, ``\\t`` and ``\\\\`` are escapes."""
     return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], text(value))
+
+
+def system_text(value: str) -> str:
+    """Return a system message: ``@FILE`` is the text of that file, ``@@...`` a text with an @.
+
+    Raises:
+        click.BadParameter: the file cannot be read, is not UTF-8, or is empty or too large.
+
+    """
+    if not value.startswith("@"):
+        return text(value)
+    if value.startswith("@@"):
+        return text(value[1:])
+    from edgedec._support.files import open_regular
+
+    path = Path(value[1:]).expanduser()
+    try:
+        with open_regular(path) as file:
+            data = file.read(_MOST_SYSTEM_BYTES + 1)
+        found = data.decode("utf-8-sig")
+    except OSError as error:
+        raise click.BadParameter(
+            f"{value[1:]}: {error.strerror}: expected a file with the system message, or for a text"
+            f" that begins with @, @{value}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(
+            f"{value[1:]} is not UTF-8 at byte {error.start}: convert it first (iconv -t utf-8)"
+        ) from None
+    if len(data) > _MOST_SYSTEM_BYTES:
+        raise click.BadParameter(f"{value[1:]}: expected at most {_MOST_SYSTEM_BYTES >> 20} MiB")
+    if not found.strip():
+        raise click.BadParameter(f"{value[1:]} is empty: expected a system message")
+    return found.rstrip("\r\n")
 
 
 # Options that change the target's distribution.
@@ -87,9 +124,20 @@ SAMPLE = [
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
 
-SYSTEM = click.option("--system", type=text, metavar="TEXT",
-                      help="System message: instructions a chat model gets before the "
-                      "prompt.")  # fmt: skip
+
+class _System(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A system message; the configuration file's is taken as it stands."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        source = ctx.get_parameter_source(str(param.name)) if ctx and param else None
+        return value if source == ParameterSource.DEFAULT_MAP else system_text(value)
+
+
+SYSTEM = click.option("--system", type=_System(), metavar="TEXT|@FILE",
+                      help="System message: instructions a chat model gets before the prompt. "
+                      "@FILE reads them from a file; @@ begins a text with @.")  # fmt: skip
 
 # Options that constrain the text.
 FORM = [

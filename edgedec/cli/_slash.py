@@ -47,7 +47,11 @@ def _system(talk: Talk, text: str) -> None:
     if talk.completes:
         note("a system message needs a chat template, which this model does not have")
         return
-    talk.conversation.instruct(text or None)
+    try:
+        talk.conversation.instruct(_sampling.system_text(text) or None)
+    except click.BadParameter as error:
+        note(f"/system: {error.message}")
+        return
     note("the system message is changed" if text else "no system message from here on")
 
 
@@ -180,7 +184,7 @@ def _show(talk: Talk, rest: str) -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "/system": Command("TEXT", "set the system message, or remove it without TEXT", _system),
+    "/system": Command("[TEXT|@FILE]", "set the system message, or remove it without", _system),
     "/save": Command("FILE", "save the conversation with its keys and values, for /load FILE",
                      _save),
     "/load": Command("FILE", "continue a conversation written by /save or --session", _load),

@@ -80,7 +80,9 @@ class Talk:
             rows += [(name.removesuffix("_s"), _shown(value)) for name, value in given.items()]
         rows.append(("system", talk.system or "none"))
         held = len(self.pipeline.engine.held_tokens)
-        rows.append(("history", f"{turns(len(talk))}, {held} tokens cached"))
+        cached = f"{held} tokens" if len(talk) else f"{held} tokens, of earlier texts"
+        rows.append(("history", turns(len(talk))))
+        rows.append(("cache", cached if held else "empty"))
         return rows
 
     def greet(self) -> None:
@@ -148,7 +150,7 @@ class Talk:
             try:
                 self.file.write()
             except InputError as error:
-                note(str(error))
+                note(f"{error}; the next answer or /save tries again")
 
     def _too_long(self, error: PromptTooLong) -> None:
         """Keep the message pending if dropping turns may help."""

@@ -43,12 +43,7 @@ SESSION = click.option(
 
 @click.command(cls=_help.LoadCommand)
 @_model.model
-@click.option(
-    "--system",
-    type=_sampling.text,
-    metavar="TEXT",
-    help="System message: instructions given before the first turn.",
-)
+@_sampling.SYSTEM
 @SESSION
 @_options.options(
     [_sampling.LENGTH, *_sampling.SAMPLE],
@@ -81,6 +76,7 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     edgedec chat
     edgedec chat large.gguf --draft small.gguf
     edgedec chat ./qwen --system "Answer in one sentence." --temperature 0.7
+    edgedec chat ./qwen --system @instructions.txt
     edgedec chat ./qwen --session monday.chat
     """  # fmt: skip
     if bundle == DEMO:  # which follows no instructions
@@ -199,8 +195,10 @@ def _banner(title: str, pipeline: Pipeline) -> list[tuple[str, str]]:
     ]
     how += [f"as planned: {plan['plan']}"] if plan.get("plan") else []
     context = f"{plan['max_context']} tokens"
+    named = _named(pair.target)
+    shown = named if named.startswith(f"{Path(title).name}, ") else f"{title}, {named}"
     return [
-        ("model", f"{title}, {_named(pair.target)}"),
+        ("model", shown),
         ("draft", draft),
         ("plan", ", ".join(how)),
         ("context", context),

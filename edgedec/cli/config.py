@@ -62,7 +62,7 @@ def command(context: click.Context, as_json: bool) -> None:
         return
     from edgedec._support import user_folders
     from edgedec._support.model_path import DEMO
-    from edgedec.cli import _output
+    from edgedec.cli import _output, _terminal
 
     found, file = _config.read(), user_folders.config_file()
     without = {"model": DEMO, "draft": "auto", "drafter": "auto"}
@@ -72,9 +72,11 @@ def command(context: click.Context, as_json: bool) -> None:
         return
     rows = [("file", f"{file}{'' if file.exists() else ' (not there)'}")]
     for name in _config.SETTINGS:
-        default = f"{without.get(name, 'decided by each command')} (no setting)"
-        rows.append((name, str(found[name]) if name in found else default))
+        if name in found or name in without:
+            rows.append((name, str(found.get(name, f"{without.get(name)} (no setting)"))))
     _output.table(rows)
+    if others := [name for name in _config.SETTINGS if name not in found and name not in without]:
+        _terminal.say(f"no setting, each command decides: {', '.join(others)}")
 
 
 _KEY = click.argument("key", type=_Key([*_config.SETTINGS]), metavar="KEY")
@@ -84,9 +86,11 @@ _KEY = click.argument("key", type=_Key([*_config.SETTINGS]), metavar="KEY")
 @_KEY
 @click.argument("value")
 def _set(key: str, value: str) -> None:
-    """Set KEY to VALUE, as its option takes it."""
+    """Set KEY to VALUE, as its option takes it; a file of the system message is read now."""
     if key == "memory":
         _values.memory(value)
+    if key == "system":
+        value = _sampling.system_text(value)
     note(f"{key} = {_config.change(key, value, _sampling.parsed)}, in {_config.file_name()}")
 
 

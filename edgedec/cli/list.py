@@ -11,7 +11,7 @@ from edgedec.cli import _options
 if TYPE_CHECKING:
     from edgedec.library.records import Model
 
-_HEADS = ("name", "id", "form", "parameters", "size")
+_HEADS = ("name", "id", "weights", "parameters", "size")
 
 
 @click.command()

@@ -47,7 +47,10 @@ def _rows(model: Model) -> list[tuple[str, str]]:
         ("name", model.name),
         ("id", model.id),
         ("model", f"{record.architecture}, {count(record.parameters)} parameters"),
-        ("form", f"{record.kind}, {record.form.weights if record.kind == 'gguf' else record.form}"),
+        (
+            "weights",
+            f"{record.kind}, {record.form.weights if record.kind == 'gguf' else record.form}",
+        ),
         ("licence", record.licence or "unstated"),
         ("size", size(model.size_bytes)),
         ("path", str(model.path)),

@@ -55,10 +55,13 @@ def sampling_of(stated: Mapping[str, Any]) -> SamplingParams | None:
 
 
 def described(sampling: SamplingParams) -> str:
-    """Return it in words, such as ``temperature 0.6, top-p 0.95, top-k 20``."""
+    """Return it in words, such as ``temperature 0.6, top-p 0.95, top-k 20``.
+
+    Of a greedy one, only what has an effect there.
+    """
     parts = ["greedy" if sampling.greedy else f"temperature {sampling.temperature:g}"]
     for name, value in values_of(sampling).items():
-        if name != "temperature":
+        if name == _PENALTY or not (sampling.greedy or name == "temperature"):
             parts.append(f"{name.replace('_', '-')} {value:g}")
     return ", ".join(parts)
 

@@ -71,7 +71,7 @@ class Form:
         if not self.rounds:
             return self.weights
         limit = "" if self.max_kl is None else f" within {self.max_kl:g} nats"
-        rounding = "calibrated" if self.calibration == CALIBRATED else "plain"
+        rounding = "calibrated" if self.calibration == CALIBRATED else "rounded to nearest"
         return f"{self.weights}{limit}, {rounding}"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,10 @@ from edgedec.records.plan import SEQUENTIAL, Plan
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
+
+_log = logging.getLogger("edgedec")
+# Share of the target's tokens below which a draft is a poor one.
+_FEW_IN_COMMON = 0.5
 
 __all__ = ["OpenOptions", "OpenPair", "assemble", "find_pair"]
 
@@ -279,9 +284,23 @@ def _translation(
     columns = target.info.vocab_size, draft.info.vocab_size
     if pair.shared_tokenizer and columns[0] == columns[1]:
         return None
-    return translate(
+    found = translate(
         tokenizer, pair.draft.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
     )
+    _note_few_in_common(found.facts)
+    return found
+
+
+def _note_few_in_common(facts: Mapping[str, Any]) -> None:
+    """Warn of a draft that knows less than half of the target's tokens."""
+    if facts.get("shared_of_target", 1.0) < _FEW_IN_COMMON:
+        _log.warning(
+            "the draft has a tokenizer of its own, with %.0f%% of the target's tokens and %.0f%% of"
+            " those of a sample text: it drafts what both can write, and less is accepted than from"
+            " a draft with the target's tokenizer",
+            100 * facts["shared_of_target"],
+            100 * facts["shared_of_sample"],
+        )
 
 
 def _describe(

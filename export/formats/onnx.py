@@ -84,7 +84,7 @@ def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     run = ParityRun(spec, tensors, folder, onnx_options(job))
     stage = f"{job.stage} parity"
     found = run.compare(job.tokens, lambda done, total: progress(stage, done, total))
-    found.check(job.role, job.weights, job.options.kv)
+    found.check(job.role, job.weights, job.options.kv, calibrated=bool(job.texts))
     return dataclasses.asdict(found)
 
 

@@ -58,7 +58,7 @@ def compare(job: ExportJob, file: Path, progress: Progress) -> Figures:
         agreement = _agreement(job, texts, answer["ids"])
         shape = len(job.tokens), columns
         found = _diverge(job, np.memmap(logits, np.float32, "r", shape=shape), progress)
-    found.check(job.role, job.weights)
+    found.check(job.role, job.weights, calibrated=bool(job.texts))
     figures = dataclasses.asdict(found)
     del figures["fp32_layer_error"]  # layers were not compared one by one
     return {**figures, "same_tokens": agreement}

@@ -68,8 +68,8 @@ def quantise(
         if "iostream" not in str(error):  # the only word of C++ about a file that cannot be written
             raise
         raise ExportError(
-            f"no space left for {job.weights}, or the disk refused it: free some or give"
-            " another --out; nothing was written"
+            f"no space left for {job.weights}, or the disk refused it: free some or use"
+            " another disk; nothing was written"
         ) from None
     progress(stage, total, total)
 

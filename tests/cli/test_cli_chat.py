@@ -19,7 +19,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 LONG = "x" * 400
 NO_END = SamplingParams(logit_bias={0: -100_000.0})
 Chat = Callable[..., Any]
-UNSAVED = "one.chat: No space left on device: not saved yet: the file has "
+UNSAVED = "one.chat: No space left on device: not saved: the file has "
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_options_are_set_by_the_names_of_the_command_line(chat: Chat) -> None:
     assert rows["tokens"] == "at most 4"
     assert (rows["seed"], rows["stop"], rows["drafter"]) == ("7", "zz", "none")
     assert rows["system"] == "Be brief."
-    assert rows["history"].startswith("0 turns, ")
+    assert (rows["history"], rows["cache"]) == ("0 turns", "empty")
     assert {"model", "context", "plan"} <= rows.keys()
 
 
@@ -211,9 +211,9 @@ def test_what_is_set_holds_for_answers_until_it_is_as_at_the_start(chat: Chat) -
     ],
 )
 def test_what_cannot_be_set_changes_nothing(chat: Chat, typed: str, expected: str) -> None:
-    first, *rest = said(chat(typed, "/show"))
+    first, *rest = said(chat(typed, "/temperature 0.5", "/show"))
     assert first.startswith(expected)
-    assert "sampling    greedy, top-p 0.9, top-k 40" in rest
+    assert "sampling    temperature 0.5, top-p 0.9, top-k 40" in rest
 
 
 def test_clear_is_reset(chat: Chat) -> None:

@@ -55,7 +55,7 @@ def test_a_line_that_is_not_ended_is_ended_unless_the_text_is_asked_for(
 def test_a_checkpoint_is_run_in_one_command(run: Run, demo: Path, library: Library) -> None:
     first = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
     assert first.exit_code == 0, first.output
-    assert "into a bundle (auto, plain)" in first.stderr
+    assert "into a bundle (auto, rounded to nearest)" in first.stderr
     (model,) = library.models()
     assert line(run("generate", model.path, "def f(x):", *LENGTH)) == first.stdout
     again = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
@@ -257,7 +257,9 @@ def test_a_full_disk_leaves_nothing(
         patch.setattr(os, "fsync", full)
         result = run("run", demo / "draft", "def f(x):", "--raw")
     assert result.exit_code == 2
-    assert "no space left for " in result.stderr.splitlines()[-1]
+    last = result.stderr.splitlines()[-1]
+    assert "no space left for " in last
+    assert "--out" not in last, "an option that run does not have"
     assert library.models() == []
     assert not [name for name in os.listdir(library.folder / "models")]  # noqa: PTH208, C416
 

@@ -92,7 +92,7 @@ def test_a_full_disk(start: Start, bundle: Path, disk: Path) -> None:
     filling = fill(disk, 0)
     full = talk(start, bundle, file, "Two", "Three")
     assert full.returncode == 0, full.stderr
-    assert full.stderr.count("not saved yet: the file has only the 1 turn saved before; the") == 2
+    assert full.stderr.count("not saved: the file has only the 1 turn saved before; the") == 2
     assert file.read_bytes() == kept
     filling.unlink()
     after = talk(start, bundle, file, "Two")
@@ -104,10 +104,22 @@ def test_a_disk_that_was_full_from_the_start(start: Start, bundle: Path, disk: P
     filling = fill(disk, 0)
     full = talk(start, bundle, file, "One", "Two")
     assert full.returncode == 0, full.stderr
-    assert full.stderr.count("not saved yet: the file has nothing of this conversation; the") == 2
+    assert full.stderr.count("not saved: the file has nothing of this conversation; the") == 2
     assert not file.exists()
     filling.unlink()
     assert talk(start, bundle, file, "One").returncode == 0
+
+
+def test_a_command_of_one_answer_promises_no_other(start: Start, bundle: Path, disk: Path) -> None:
+    """The control: the chat above says that its next answer tries again."""
+    filling = fill(disk, 0)
+    words = ["run", *arguments(bundle, disk / "one.chat")[1:], "Hi"]
+    process = start(*words)
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    last = errors.decode().strip().splitlines()[-1]
+    assert last.endswith("not saved: the file has nothing of this conversation")
+    filling.unlink()
 
 
 # The weights shrink once the first answer is saved.

@@ -173,6 +173,27 @@ def test_the_floor_says_by_how_much(changes, words):
         dataclasses.replace(good, **changes).check("draft", "int8")
 
 
+@pytest.mark.parametrize(
+    ("weights", "calibrated", "ways"),
+    [
+        ("int4", False, "--weights auto or --calibrated"),
+        ("int4", True, "--weights auto or --weights int8"),
+        ("auto", False, "--weights int8 or --calibrated"),
+        ("auto", True, "--weights int8"),
+        ("q4_k_m", False, "--weights q8_0 or --calibrated"),
+        ("q4_k_m", True, "--weights q8_0"),
+        ("q6_k", False, "--weights q8_0"),
+        ("int8", False, "--weights fp16"),
+    ],
+)
+def test_the_ways_out_are_those_of_the_weights(weights, calibrated, ways):
+    """What is calibrated already, or cannot be, is not told to calibrate."""
+    far = ParityFigures(40, 9.0, 0.1, 20.0, 90.0, 1e-6)
+    with pytest.raises(ParityError) as caught:
+        far.check("target", weights, calibrated=calibrated)
+    assert f": try {ways}, or another --parity-text" in str(caught.value)
+
+
 @pytest.mark.parametrize("weights", FLOORS)
 def test_figures_at_the_floor_are_good(weights):
     floor = FLOORS[weights]

@@ -97,7 +97,7 @@ def test_a_closer_form_is_another_model_of_more_bytes(
     near, usual, close = (one.size_bytes for one in found)
     assert near <= usual < close
     assert len({one.id for one in library.models()}) == 3
-    assert str(found[2].record.form) == "auto within 0.001 nats, plain"
+    assert str(found[2].record.form) == "auto within 0.001 nats, rounded to nearest"
     for weights, limit in (("int4", 0.1), (None, 0.0), (None, float("nan"))):
         with pytest.raises(InputError, match=r"^max-kl"):
             Form.requested(weights, calibrated=None, max_kl=limit)
@@ -198,7 +198,9 @@ def test_forms_stand_side_by_side_and_the_calibrated_one_is_preferred(
     add, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = checkpoint(tmp_path / "target")
-    monkeypatch.setattr(ParityFigures, "check", lambda *_: None)  # random weights bear no rounding
+    monkeypatch.setattr(
+        ParityFigures, "check", lambda *_, **__: None
+    )  # random weights bear no rounding
     plain, exact = add(folder), add(folder, Form("fp32"))
     calibrated = add(folder, Form("int4", "self"))
     assert plain.record.form == Form()
