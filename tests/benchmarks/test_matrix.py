@@ -485,7 +485,7 @@ def test_the_command(run, bundle, monkeypatch: Patch) -> None:
 
 def test_the_command_fails_with_a_broken_engine(run, bundle, monkeypatch: Patch) -> None:
     ends_late("stop")(monkeypatch)
-    result = run("matrix", bundle, "--count", 1, "--max-new-tokens", 16)
+    result = run("matrix", bundle, "--count", 2, "--max-new-tokens", 32)
     assert result.exit_code == 1
     assert "DOES NOT HOLD" in result.stdout
     listed = result.stdout[result.stdout.index("DOES NOT HOLD") :].splitlines()[1:]

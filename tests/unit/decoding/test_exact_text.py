@@ -132,6 +132,7 @@ def test_a_claim_of_exactness_that_does_not_hold_is_noticed(
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every target counts as large, and what is known is not searched for."""
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -228,6 +229,7 @@ def test_a_tree_is_drafted_for_a_large_target_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
     _, plan = text(DEMO / "bundle", "tree", "greedy")
     assert plan["drafter"] == "tree"
     assert plan["batch_invariant"] is False
@@ -247,6 +249,7 @@ def test_a_bundle_that_was_not_exported_for_it_says_so() -> None:
 
 def test_the_whole_context_of_a_large_target_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
     with Pipeline.open("demo", drafter="none", plan="none", max_context=8192) as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
         added = pipeline.target.padding.slack
