@@ -60,7 +60,7 @@ def test_figures_are_those_of_their_own_texts(
 ) -> None:
     """As many code prompts as chats: the last runs are not those of both."""
     monkeypatch.setattr(section, "_KERNELS", ("onnxruntime",))
-    monkeypatch.setattr(section, "_TOKENS", 8)
+    monkeypatch.setattr(section, "_TOKENS", 32)
     file = questions if given else None
     measured = suite(tmp_path, demo_head.bundle(), file)
     with recording(tmp_path / "out", "drafts") as recorder:

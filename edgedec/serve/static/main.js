@@ -15,17 +15,21 @@ const LOOK_EVERY_MS = 3000;
 const CHOICE = "edgedec.model";
 const TABS = ["chat", "race", "about"];
 const view = { model: null, away: false };
+let changing = null; // while another model is being read
 
 // -- the server's state ----------------------------------------------------------------------
 
 // Of several models the one that was chosen in this tab, else one that is loaded, else the first.
 async function readModel() {
-  const known = view.model?.id;
+  const wanted = tab.get(CHOICE);
   const all = (await (await answer("/v1/models")).json()).data;
   const is = (chosen) => ({ id }) => id === chosen;
-  const one = all.find(is(tab.get(CHOICE))) ?? all.find(({ edgedec }) => edgedec.loaded) ?? all[0];
+  const one = all.find(is(wanted)) ?? all.find(({ edgedec }) => edgedec.loaded) ?? all[0];
   // What is not loaded has facts only where it is asked for alone.
-  view.model = one.edgedec.plan ? one : await (await answer(`/v1/models/${encodeURIComponent(one.id)}`)).json();
+  const found = one.edgedec.plan ? one : await (await answer(`/v1/models/${encodeURIComponent(one.id)}`)).json();
+  if (tab.get(CHOICE) !== wanted) return; // another was chosen meanwhile, and is being read
+  const known = view.model?.id;
+  view.model = found;
   const { id, edgedec: own } = view.model;
   $("choice").hidden = all.length < 2;
   $("choice").replaceChildren(...all.map((other) => new Option(other.id, other.id, false, other.id === id)));
@@ -102,8 +106,9 @@ for (const [place, name] of TABS.entries()) {
     $(`tab-${next}`).focus();
   });
 }
-$("ask").addEventListener("submit", (event) => {
+$("ask").addEventListener("submit", async (event) => {
   event.preventDefault();
+  await changing; // the message is for the model that was chosen
   use($("prompt").value);
 });
 $("prompt").addEventListener("keydown", (event) => {
@@ -114,7 +119,7 @@ $("prompt").addEventListener("keydown", (event) => {
 });
 $("choice").addEventListener("change", () => {
   tab.put(CHOICE, $("choice").value);
-  readModel().catch(look);
+  changing = readModel().catch(look);
 });
 $("start").addEventListener("submit", (event) => {
   event.preventDefault();
