@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,14 @@ def project(repository: Path) -> dict[str, list[str]]:
 def test_a_board_needs_no_compiler(
     project: dict[str, list[str]], tmp_path: Path, python: str
 ) -> None:
-    requirements = [one for extra in ("", *EXTRAS) for one in project[extra]]
+    own = re.compile(r"edgedec-runtime\[(\w+)\]")  # an extra with all of another one
+    requirements = []
+    for extra in ("", *EXTRAS):
+        for one in project[extra]:
+            if (found := own.fullmatch(one)) is None:
+                requirements.append(one)
+            else:
+                assert found[1] in EXTRAS
     done = resolved(requirements, python, tmp_path)
     assert done.returncode == 0, done.stderr
     files = [one["download_info"]["url"] for one in json.loads(done.stdout)["install"]]
