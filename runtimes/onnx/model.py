@@ -230,7 +230,7 @@ def _cost(graph: Graph, padding: Padding) -> float:
     passes = Passes(graph, cache)
     least = {NO_PADDING: inf, padding: inf}
     try:
-        passes.run(text, 0, head=True)
+        passes.run(text, 0, head=False)  # logits of them all may be larger than the model
         for _ in range(_COST_TURNS):
             for way in least:
                 begun = process_time()
