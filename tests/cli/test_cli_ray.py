@@ -235,9 +235,13 @@ def test_a_disk_that_is_full(nodes: Nodes, ask, tmp_path: Path) -> None:
 def test_two_runs_into_one_file(nodes: Nodes, ask, tmp_path: Path) -> None:
     first = ask(nodes)
     until(lambda: first.poll() is not None or kept(tmp_path / "out.jsonl"))
-    for second in (nodes, None):
-        line = ended(ask(second), 2).splitlines()[-1]
-        assert "out.jsonl: another run writes it: wait for its end" in line
+    first.send_signal(signal.SIGSTOP)  # or it may be done before the others begin
+    try:
+        for second in (nodes, None):
+            line = ended(ask(second), 2).splitlines()[-1]
+            assert "out.jsonl: another run writes it: wait for its end" in line
+    finally:
+        first.send_signal(signal.SIGCONT)
     ended(first)
     assert once_each(lines(tmp_path / "out.jsonl"))
 
