@@ -329,7 +329,7 @@ class TestPrompts:
 
     @pytest.mark.parametrize("prompt", [["a"], [1.5], None, 7])
     def test_what_is_no_prompt(self, opened: Callable[..., Pipeline], prompt: Any) -> None:
-        with pytest.raises(InputError, match="expected text or|expected one; for several, call"):
+        with pytest.raises(InputError, match=r"expected text or|expected one; for several, call"):
             opened(drafter="none").stream(prompt)
 
     @pytest.mark.parametrize("token", [-1, 10_000])
