@@ -99,7 +99,7 @@ def test_texts(both: Path, plain: Pipeline, drafter: str, options: dict[str, Any
             assert result.token_ids == expected.token_ids
             given += expected.text
         assert headed.engine.drafter.name == ("headed" if drafter == "auto" else "head")
-        if not options:
+        if not options and length:  # by measured cost a short text may draft nothing
             assert result.metrics.accepted_tokens > 0
 
 
