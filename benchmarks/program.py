@@ -21,6 +21,18 @@ PROGRAMS = {
     "simulate": "benchmarks.simulation.command",
 }
 
+# Options of programs that compare greedy and sampled texts.
+SAMPLED_TEMPERATURE = click.option(
+    "--temperature",
+    type=click.FloatRange(0, min_open=True),
+    default=0.8,
+    show_default=True,
+    help="Temperature of the sampled texts.",
+)
+SAMPLED_SEED = click.option(
+    "-s", "--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts."
+)
+
 
 class Program(click.Command):
     """A command that prints errors which the user can mend as one line."""

@@ -9,7 +9,7 @@ import click
 
 from benchmarks.certificate.job import Job
 from benchmarks.certificate.run import JSON, PAGE, certify
-from benchmarks.program import LoadProgram
+from benchmarks.program import SAMPLED_SEED, SAMPLED_TEMPERATURE, LoadProgram
 from edgedec.cli import _library, _model, _options, _output, _progress, _prompts
 from edgedec.cli._terminal import note
 from edgedec.models.demo.heldout import heldout_bodies
@@ -29,16 +29,8 @@ _SETS = {"draft_length", "drafter", "accept", "plan", "memory"}
     metavar="DIR",
     help="Folder for the certificate, as JSON and Markdown.",
 )
-@click.option(
-    "--temperature",
-    type=click.FloatRange(0, min_open=True),
-    default=0.8,
-    show_default=True,
-    help="Temperature of the sampled texts.",
-)
-@click.option(
-    "-s", "--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts."
-)
+@SAMPLED_TEMPERATURE
+@SAMPLED_SEED
 @_options.options(_options.OPEN, _options.LOAD)
 @_options.as_json
 def command(

@@ -23,7 +23,7 @@ from benchmarks.certificate.ways import (
     drafters,
     with_length,
 )
-from benchmarks.program import LoadProgram
+from benchmarks.program import SAMPLED_SEED, SAMPLED_TEMPERATURE, LoadProgram
 from edgedec.cli import _library, _model, _options, _progress, _prompts
 from edgedec.cli.verify import conclude
 from edgedec.compare.interleaved import OnProgress, Progress
@@ -94,16 +94,8 @@ def verify_matrix(
 @click.command(cls=LoadProgram)
 @_model.model
 @_options.options(_options.texts(count=4, least_tokens=1, tokens=48))
-@click.option(
-    "--temperature",
-    type=click.FloatRange(0, min_open=True),
-    default=0.8,
-    show_default=True,
-    help="Temperature of the sampled texts.",
-)
-@click.option(
-    "-s", "--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts."
-)
+@SAMPLED_TEMPERATURE
+@SAMPLED_SEED
 @_options.options(_options.OPEN, _options.LOAD)
 @_options.as_json
 def command(bundle: str, prompts: Path | None, count: int, as_json: bool, **chosen: Any) -> None:
