@@ -22,9 +22,10 @@ class Asked:
         client, prompt, stream: who asks, for what, and whether for a stream.
         text: what has come of it; ``server`` is who wrote it, "" if nothing has come.
         became: ``WHOLE``, ``REFUSED`` with an API's error that says when to come again, ``CUT`` by
-            an end of the connection or an error event after its first tokens, or what else was
-            seen.
+            an end of the connection or an error event after a server had begun its stream, or
+            what else was seen.
         how: the error's words.
+        begun: whether a server has begun to answer: its stream's headers have come.
 
     """
 
@@ -35,6 +36,7 @@ class Asked:
     server: str = ""
     became: str = ""
     how: str = ""
+    begun: bool = False
 
     @property
     def streaming(self) -> bool:
@@ -93,7 +95,7 @@ class Clients:
                 await self._answer(http, one, body, headers)
             except httpx.TransportError as error:
                 one.how = repr(error)
-                one.became = CUT if one.stream and one.text else f"no answer: {error!r}"
+                one.became = CUT if one.begun else f"no answer: {error!r}"
             if one.became in (WHOLE, CUT):
                 self._check(one)
 
@@ -109,6 +111,7 @@ class Clients:
             if answer.status_code != 200 or not one.stream:
                 self._whole(one, answer, await answer.aread())
                 return
+            one.begun = True
             async for line in answer.aiter_lines():
                 if line:
                     self._event(one, line.removeprefix("data: "))

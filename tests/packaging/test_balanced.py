@@ -105,11 +105,14 @@ def killed(name: str, folder: Path, file: str) -> list[Asked]:
 
 
 def lost(asked: Sequence[Asked]) -> list[Asked]:
-    """The requests that were not answered, without those that were coming from the first server."""
+    """The requests that were not answered, without those that were coming from the first server.
+
+    One whose stream had begun, but for its first token, does not say from which.
+    """
     return [
         one
         for one in asked
-        if one.became != WHOLE and not (one.became == CUT and one.server == "one")
+        if one.became != WHOLE and not (one.became == CUT and one.server != "two")
     ]
 
 
