@@ -159,8 +159,10 @@ def _tried(
     """Return how many times as long a way's row takes, and what it holds for; None if it fails."""
     weights = load(way.repack)
     settings = usual(weights)
+    # A row of logits is a megabyte where a vocabulary is large: contexts have as few as they need.
+    applied, few = way.applied(settings), cells_for(_PROMPT + _TIMED[-1])
     try:
-        context = Context(weights, way.applied(settings), PROBE_CELLS)
+        context = Context(weights, dataclasses.replace(applied, most_rows=_TEXT), PROBE_CELLS)
     except SessionError:  # kernels that this model cannot have
         return None
     if measure(context).rollback is not Rollback.ANY:
@@ -168,8 +170,9 @@ def _tried(
     cap = widest(context)
     if cap < LEAST_ROWS:
         return None
-    context.clear()
-    loss, of_few = losses(context, Context(weights, settings, PROBE_CELLS), cap)
+    del context
+    both = (dataclasses.replace(one, most_rows=_TIMED[-1]) for one in (applied, settings))
+    loss, of_few = losses(*(Context(weights, one, few) for one in both), cap)
     slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW
     way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap, slower=slower)
     _log.debug("%s: one row takes %.2f, a few %.2f", way.name, loss, of_few)
@@ -234,7 +237,7 @@ def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:
     In processor time, which other programs disturb least.
 
     Args:
-        context, plain: empty, of ``PROBE_CELLS`` cells.
+        context, plain: empty, with room for ``_PROMPT`` tokens and the widest pass.
         most: rows of a pass.
 
     """
