@@ -183,6 +183,9 @@ class Reference:
         tables = spec.rope_tables(layer, n)
         if tables is not None:
             query, key = rotate(query, *tables), rotate(key, *tables)
+        if spec.qk_norm == "rotated":
+            query = self._normed(query, self._weight("q_norm", layer))
+            key = self._normed(key, self._weight("k_norm", layer))
         if self._on_cache is not None:
             self._on_cache(layer, key, value)
         seen = causal_mask(n, spec.windows[layer])

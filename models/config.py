@@ -99,6 +99,11 @@ class Config:
             )
         return [kind == "sliding_attention" for kind in kinds]
 
+    def every(self, name: str, default: int) -> int:
+        """Return after how many layers one is of the other kind: a number, or letters ("LLLG")."""
+        value = self.raw.get(name)
+        return len(value) if isinstance(value, str) and value else self.positive(name, default)
+
     def activation(self, field: str = "hidden_act") -> Activation:
         """Return the activation a field names; SiLU if it is not given."""
         name = self.raw.get(field) or "silu"

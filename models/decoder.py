@@ -175,9 +175,9 @@ class DecoderSpec:
         for role in self.layer_norms:
             yield from self._norm_shapes(role)
         if self.qk_norm:
-            one = (self.head_dim,)
-            yield "q_norm", one if self.qk_norm == "head" else (self.q_size,)
-            yield "k_norm", one if self.qk_norm == "head" else (self.kv_size,)
+            shared = self.qk_norm in ("head", "rotated")
+            yield "q_norm", (self.head_dim if shared else self.q_size,)
+            yield "k_norm", (self.head_dim if shared else self.kv_size,)
 
     def _mlp_shapes(self) -> dict[str, tuple[int, int, bool]]:
         """Return rows and columns of matrices by role, and whether each has a bias."""

@@ -10,7 +10,7 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource
 
 _LAYER = "model.layers.{layer}."
-_SOURCES = {
+SOURCES = {
     "attention_post_norm": TensorSource(_LAYER + "post_attention_layernorm.weight"),
     "mlp_post_norm": TensorSource(_LAYER + "post_feedforward_layernorm.weight"),
 }
@@ -25,5 +25,5 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         qk_norm="all",
         qkv_bias=biased,
         out_bias=biased,
-        sources=_SOURCES,
+        sources=SOURCES,
     )

@@ -61,6 +61,8 @@ class TensorSource:
         start: the first of its rows (columns where ``transposed``) that are this tensor's.
         group: rows that lie together; 0 is all of them.
         step: rows from the start of a group to the start of the next.
+        pairs: rows of a head whose neighbours are rotated together, where the canonical tensor has
+            the first of all pairs, then the second; 0 if they are stored so.
         transposed: stored as ``[in, out]``.
         plus: what is added to each number (Gemma stores norm weights less 1).
 
@@ -72,6 +74,7 @@ class TensorSource:
     start: int = 0
     group: int = 0
     step: int = 0
+    pairs: int = 0
     transposed: bool = False
     plus: float = 0.0
 
@@ -98,6 +101,10 @@ class TensorSource:
             group, offset = divmod(row, together)
             count = min(stop - start, together - offset)
             first = self.start + group * self.step + offset
+            if self.pairs:
+                head, place = divmod(row, self.pairs)
+                second, pair = divmod(place, self.pairs // 2)
+                first, count = self.start + head * self.pairs + 2 * pair + second, 1
             yield self._part(part), first, first + count
             start += count
 

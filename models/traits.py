@@ -22,8 +22,9 @@ Activation = Literal["silu", "gelu", "gelu_tanh"]
 
 # Norms of query and key before the rotation, of the model's kind and without bias. head: over
 # each head, one weight for all (Qwen3); heads: over each head, each with its own weight
-# (StableLM); all: over the channels of all heads at once (OLMo 2).
-QkNorm = Literal["", "head", "heads", "all"]
+# (StableLM); all: over the channels of all heads at once (OLMo 2). rotated: as head, but after the
+# rotation (Hunyuan).
+QkNorm = Literal["", "head", "heads", "all", "rotated"]
 
 
 @dataclass(frozen=True, slots=True)

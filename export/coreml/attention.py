@@ -80,8 +80,8 @@ class Attention:
         spec, b, rows = self._spec, self._parts.builder, self._rows
         packed = self._parts.linear(f"{out}.qkv", x, layer, ("q", "k", "v"), spec.qkv_bias)
         query, key, value = b.split(packed, spec.q_size, spec.kv_size, spec.kv_size)
-        query = self._placed(layer, self._heads(layer, query, "q_norm", spec.heads))
-        key = self._placed(layer, self._heads(layer, key, "k_norm", spec.kv_heads))
+        query = self._placed(layer, self._heads(layer, query, "q_norm", spec.heads), "q_norm")
+        key = self._placed(layer, self._heads(layer, key, "k_norm", spec.kv_heads), "k_norm")
         value = self._heads(layer, value, "", spec.kv_heads)
         keys, values = (
             self._kept(2 * layer + index, part) for index, part in enumerate((key, value))
@@ -108,8 +108,13 @@ class Attention:
         name = self._spec.name(role, layer)
         return name, read(self._parts.tensors, name)
 
-    def _placed(self, layer: int, x: Value) -> Value:
-        """Emit query or key ``[heads, n, head_dim]`` after its rotation."""
+    def _placed(self, layer: int, x: Value, role: str) -> Value:
+        """Emit query or key ``[heads, n, head_dim]`` after its rotation, and a norm after that."""
+        x = self._rotated(layer, x)
+        after = self._spec.qk_norm == "rotated"
+        return self._parts.normed(x, self._norm_weight(role, layer)) if after else x
+
+    def _rotated(self, layer: int, x: Value) -> Value:
         spec, b = self._spec, self._parts.builder
         rope = spec.ropes[layer]
         if rope is None:

@@ -124,6 +124,16 @@ _GEMMA3 = Architecture(
     attention=_gemma_scale(62),
     sections=(WIDTH_SCALE, windows(6, 10_000.0), caps("logit_cap")),
 )
+_OLMO2 = Architecture(
+    "olmo2",
+    placement="post",
+    qk_norms=("all",),
+    biases=QKV,
+    narrow=True,
+    windows=True,
+    layout=Layout(own_head=True),
+    sections=(windows(4),),
+)
 _QWEN2 = (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER)
 
 _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
@@ -184,19 +194,30 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             layout=Layout(own_head=True),
         ),
     ),
-    "olmo2": (
+    "olmo2": (_OLMO2,),
+    # Sliding layers keep the rotation's own base; llama.cpp knows OLMo 3 as OLMo 2 with windows.
+    "olmo3": (_OLMO2,),
+    # Its windows follow from its number of layers, so only the size without any is the same here.
+    "exaone4": (
         Architecture(
-            "olmo2",
+            "exaone4",
             placement="post",
-            qk_norms=("all",),
+            qk_norms=("head",),
             biases=QKV,
-            narrow=True,
-            windows=True,
-            layout=Layout(own_head=True),
-            sections=(windows(4),),
+            rope_factors=_FREQUENCIES,
         ),
     ),
+    "ernie4_5": (
+        Architecture(
+            "ernie4_5",
+            biases=QKV | {"o"},
+            interleaved=True,
+            rope_factors=_FREQUENCIES,
+        ),
+    ),
+    "hunyuan_v1_dense": (Architecture("hunyuan-dense", biases=QKV, qk_norms=("rotated",)),),
     "granite": (_GRANITE,),
+    "granitemoehybrid": (_GRANITE,),
     "minicpm": (
         Architecture(
             "minicpm",

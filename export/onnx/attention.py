@@ -101,6 +101,7 @@ class Attention:
         """Return whether the attention kernel does the rotation, as it can for most heads."""
         whole = self._spec.rotary_dim == self._spec.head_dim
         fits = whole and self._spec.head_dim % 16 == 0 and not self._short
+        fits = fits and self._spec.qk_norm != "rotated"
         return self._spec.ropes[layer] is not None and fits
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
@@ -116,8 +117,12 @@ class Attention:
         query, key, value = g.nodes(
             "Split", [packed, sizes], [f"{at}.q", f"{at}.k", f"{at}.v"], axis=-1
         )
-        query = self._placed(layer, self._normed(layer, query, "q_norm"), spec.heads)
-        key = self._placed(layer, self._normed(layer, key, "k_norm"), spec.kv_heads)
+        if spec.qk_norm == "rotated":
+            query = self._normed(layer, self._placed(layer, query, spec.heads), "q_norm")
+            key = self._normed(layer, self._placed(layer, key, spec.kv_heads), "k_norm")
+        else:
+            query = self._placed(layer, self._normed(layer, query, "q_norm"), spec.heads)
+            key = self._placed(layer, self._normed(layer, key, "k_norm"), spec.kv_heads)
         return query, key, value
 
     def _normed(self, layer: int, x: str, role: str) -> str:
@@ -130,7 +135,7 @@ class Attention:
             return parts.bare_norm(f"{x}.normed", x, weight)
         heads = spec.heads if role == "q_norm" else spec.kv_heads
         split = g.node("Reshape", [x, parts.dims(1, -1, heads, spec.head_dim)], f"{x}.heads")
-        if spec.qk_norm == "head":
+        if spec.qk_norm in ("head", "rotated"):
             normed = parts.bare_norm(f"{x}.norm", split, weight)
         else:
             even = parts.bare_norm(f"{x}.even", split, np.ones(spec.head_dim, np.float32))

@@ -36,8 +36,8 @@ class Attention:
         packed = self._parts.linear(f"{at}.qkv", x, layer, ("q", "k", "v"), spec.qkv_bias)
         sizes = (spec.q_size, spec.kv_size, spec.kv_size)
         query, key, value = self._split(packed, [f"{at}.{part}" for part in "qkv"], sizes, -1)
-        query = self._placed(layer, self._heads(layer, query, "q_norm", spec.heads))
-        key = self._placed(layer, self._heads(layer, key, "k_norm", spec.kv_heads))
+        query = self._placed(layer, self._heads(layer, query, "q_norm", spec.heads), "q_norm")
+        key = self._placed(layer, self._heads(layer, key, "k_norm", spec.kv_heads), "k_norm")
         value = self._heads(layer, value, "", spec.kv_heads)
         caches = (1, spec.kv_heads, self._parts.slots, spec.head_dim)
         past = [
@@ -68,8 +68,15 @@ class Attention:
             split = parts.bare_norm(f"{x}.normed", split, weight.reshape(shape))
         return g.node("Transpose", [split], f"{x}.heads", perm=[1, 0, 2])
 
-    def _placed(self, layer: int, x: str) -> str:
-        """Emit query or key ``[heads, n, head_dim]`` after its rotation."""
+    def _placed(self, layer: int, x: str, role: str) -> str:
+        """Emit query or key ``[heads, n, head_dim]`` after its rotation, and a norm after that."""
+        x, parts = self._rotated(layer, x), self._parts
+        if self._spec.qk_norm != "rotated":
+            return x
+        weight = read(parts.tensors, self._spec.name(role, layer))
+        return parts.bare_norm(f"{x}.normed", x, weight)
+
+    def _rotated(self, layer: int, x: str) -> str:
         spec, g = self._spec, self._graph
         rope = spec.ropes[layer]
         if rope is None:

@@ -77,6 +77,23 @@ QWEN3_MOE = {
     "norm_topk_prob": True,
 }
 OLMOE = {"model_type": "olmoe", "intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 3}
+GRANITE4 = {
+    **GRANITE,
+    "model_type": "granitemoehybrid",
+    "layer_types": ["attention", "attention"],
+    "num_local_experts": 0,
+    "shared_intermediate_size": 96,
+    "position_embedding_type": "rope",
+}
+EXAONE4 = {
+    "model_type": "exaone4",
+    "num_hidden_layers": 4,
+    "sliding_window": 7,
+    "sliding_window_pattern": 2,
+}
+OLMO3 = {"model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 7}
+ERNIE = {"model_type": "ernie4_5", "tie_word_embeddings": True}
+HUNYUAN = {"model_type": "hunyuan_v1_dense", "head_dim": 16}
 CASES = {
     "llama": {},
     "llama-biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
@@ -148,6 +165,26 @@ CASES = {
         "mlp_bias": True,
         "tie_word_embeddings": True,
     },
+    "granitemoehybrid": GRANITE4,
+    "granitemoehybrid-nope": {**GRANITE4, "position_embedding_type": "nope"},
+    "exaone4": {**EXAONE4, "tie_word_embeddings": True},
+    "exaone4-full": {
+        **EXAONE4,
+        "num_hidden_layers": 2,
+        "sliding_window": None,
+        "layer_types": ["full_attention", "full_attention"],
+    },
+    "olmo3": OLMO3,
+    "olmo3-yarn": {**OLMO3, "rope_scaling": YARN},
+    "ernie4_5": ERNIE,
+    "ernie4_5-biased": {**ERNIE, "use_bias": True, "head_dim": 32},
+    "hunyuan_v1_dense": HUNYUAN,
+    "hunyuan_v1_dense-alpha": {
+        **HUNYUAN,
+        "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0},
+        "tie_word_embeddings": True,
+    },
+    "hunyuan_v1_dense-biased": {**HUNYUAN, "attention_bias": True},
     "gpt2": {"model_type": "gpt2"},
     "gpt2-untied": {
         "model_type": "gpt2",

@@ -24,7 +24,11 @@ COARSE = dict.fromkeys(
 ) | dict.fromkeys(["gpt2", "gpt2-untied", "gpt_neox", "gpt_neox-sequential"], 5e-2)
 # What llama.cpp's architecture leaves out.
 REFUSED = {
+    "ernie4_5-biased": "bias of 'down'",
+    "exaone4": "window of 7",
     "gemma2-uncapped": "bias of 'o'",
+    "granitemoehybrid-nope": "layer 0 without rotation",
+    "hunyuan_v1_dense-biased": "bias of 'o'",
     "llama-gelu": "activation gelu",
     "olmo2-biased": "bias of 'o'",
     "phi3-window": "window of",
