@@ -15,9 +15,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""
     c = Config({"rope_theta": 500_000.0, "head_dim": 128, "tie_word_embeddings": True, **config})
     biased = c.flag("use_bias")
-    found = c.decoder(
-        norm=c.norm(default=1e-5), qkv_bias=biased, out_bias=biased, mlp_bias=biased
-    )
+    found = c.decoder(norm=c.norm(default=1e-5), qkv_bias=biased, out_bias=biased, mlp_bias=biased)
     turned = ("q", "k", "q_bias", "k_bias")
     sources = {role: TensorSource(CANONICAL[role], pairs=found.head_dim) for role in turned}
     return dataclasses.replace(found, sources=sources)

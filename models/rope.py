@@ -166,9 +166,10 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
     theta = scaling.get("rope_theta", config.get("rope_theta", default_theta))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     kind = "longrope" if kind == "su" else kind  # its name in the first folders
-    if kind not in _KINDS or "mscale" in scaling:
+    if kind not in _KINDS:
         known = ", ".join(sorted(_KINDS))
         raise UnsupportedArchitecture(f"rope scaling {kind!r}: expected one of {known}")
+    scaling = _without_mscale(scaling)
     numbers = {"rope_theta": theta, **scaling}
     if kind in _COMPLETED:
         numbers = _COMPLETED[kind](numbers, config)
@@ -186,6 +187,20 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
     kept = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
     theta = kept.pop("rope_theta")
     return Rope(theta, kind, kept, **factors)
+
+
+def _without_mscale(scaling: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return YaRN's numbers with the factor that two equal ``mscale`` stand for: 1."""
+    names = ("mscale", "mscale_all_dim")
+    both = [scaling.get(name) for name in names]
+    if both == [None, None]:
+        return scaling
+    if both[0] != both[1]:
+        raise UnsupportedArchitecture(
+            f"rope scaling with mscale {both[0]!r} and mscale_all_dim {both[1]!r}: expected equal"
+            " ones"
+        )
+    return {"attention_factor": 1.0} | {k: v for k, v in scaling.items() if k not in names}
 
 
 def _linear_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

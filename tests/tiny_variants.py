@@ -26,6 +26,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "qk_layernorm": True,
     },
     "olmo2": {"model_type": "olmo2"},
+    "hunyuan": {"model_type": "hunyuan_v1_dense"},
     "granite": {"model_type": "granite", "residual_multiplier": 0.4, "logits_scaling": 2.0},
     "qwen3_moe": {
         "model_type": "qwen3_moe",

@@ -139,6 +139,9 @@ _QWEN2 = (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER)
 _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
     "llama": (_LLAMA,),
     "mistral": (_LLAMA, _BY_LAYER),
+    # Within the original context, behind which its queries grow.
+    "ministral3": (_LLAMA,),
+    "mistral3": (_LLAMA, _BY_LAYER),
     "qwen2": _QWEN2,
     "mimo": _QWEN2,
     "qwen3": (Architecture("qwen3", biases=QKV, qk_norms=("head",)),),

@@ -13,7 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from transformers.modeling_utils import no_init_weights
+
+try:
+    from transformers.modeling_utils import no_init_weights
+except ImportError:  # transformers 5
+    from transformers.initialization import no_init_weights
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -90,6 +94,17 @@ EXAONE4 = {
     "num_hidden_layers": 4,
     "sliding_window": 7,
     "sliding_window_pattern": 2,
+}
+MINISTRAL3 = {
+    "rope_parameters": {
+        **YARN,
+        "rope_theta": 1e6,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1,
+    },
 }
 OLMO3 = {"model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 7}
 ERNIE = {"model_type": "ernie4_5", "tie_word_embeddings": True}
@@ -185,6 +200,12 @@ CASES = {
         "tie_word_embeddings": True,
     },
     "hunyuan_v1_dense-biased": {**HUNYUAN, "attention_bias": True},
+    # In transformers 5.
+    "ministral3": {"model_type": "ministral3", **MINISTRAL3},
+    "mistral3": {
+        "model_type": "mistral3",
+        "text_config": tiny_config(model_type="ministral3", **MINISTRAL3),
+    },
     "gpt2": {"model_type": "gpt2"},
     "gpt2-untied": {
         "model_type": "gpt2",
@@ -221,6 +242,8 @@ def in_transformers(config: dict[str, object]) -> dict[str, object]:
     """The configuration of the same decoder in transformers."""
     if config["model_type"] == "gemma3":
         return {**config["text_config"], "model_type": "gemma3_text"}
+    if config["model_type"] == "mistral3":
+        return {**config["text_config"], "model_type": "ministral3"}
     if config["model_type"] == "minicpm":
         # Transformers has no MiniCPM of its own; Granite multiplies at the same places.
         return {

@@ -29,6 +29,12 @@ def sizes(hidden, ffn, layers, heads, kv_heads, vocab_size, context):
     }
 
 
+GRANITE4 = {
+    "model_type": "granitemoehybrid",
+    "layer_types": ["attention"] * 2,
+    "num_local_experts": 0,
+    "shared_intermediate_size": 128,
+}
 LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 # What is not given is what the file leaves out too. Parameters as the model cards have them.
 PUBLISHED = {
@@ -101,6 +107,25 @@ PUBLISHED = {
         {"model_type": "gpt_neox", **sizes(512, 2048, 6, 8, None, 50304, 2048)},
         70_426_624,
     ),
+    "granite-4.0-micro": (
+        {"model_type": "granitemoehybrid", **sizes(2560, 8192, 40, 40, 8, 100352, 131072)}
+        | {"layer_types": ["attention"] * 40, "shared_intermediate_size": 8192}
+        | {"num_local_experts": 0, "position_embedding_type": "rope", "tie_word_embeddings": True},
+        3_402_836_480,
+    ),
+    "EXAONE-4.0-1.2B": (
+        {"model_type": "exaone4", **sizes(2048, 4096, 30, 32, 8, 102400, 65536)}
+        | {"head_dim": 64, "sliding_window": None, "tie_word_embeddings": True},
+        1_279_391_488,
+    ),
+    "Olmo-3-7B": (
+        {"model_type": "olmo3", **sizes(4096, 11008, 32, 32, 32, 100278, 65536)},
+        7_298_011_136,
+    ),
+    "ERNIE-4.5-0.3B": (
+        {"model_type": "ernie4_5", **sizes(1024, 3072, 18, 16, 2, 103424, 131072)},
+        360_748_032,
+    ),
     "MiniCPM-2B": (
         {"model_type": "minicpm", **sizes(2304, 5760, 40, 36, 36, 122753, 4096)},
         2_724_880_896,
@@ -164,6 +189,12 @@ def test_ropes_as_transformers_5_writes_them():
         ({"model_type": "gpt2", "add_cross_attention": True}, "cross_attention"),
         ({"model_type": "minicpm", "num_experts": 8}, "num_experts"),
         ({"model_type": "phi3", "lm_head_bias": True}, "lm_head_bias"),
+        ({**GRANITE4, "layer_types": ["attention", "mamba"]}, "layers of Mamba"),
+        ({**GRANITE4, "layer_types": None}, "layers of Mamba"),
+        ({**GRANITE4, "num_local_experts": 4}, "without experts"),
+        ({"model_type": "hunyuan_v1_dense", "rope_scaling": {"alpha": 9.0}}, "not dynamic"),
+        ({"model_type": "mistral3", "text_config": {"model_type": "x"}}, "text_config is a 'x'"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 0.7}}, "mscale 0.7"),
         ({"model_type": "qwen2", "layer_types": ["full_attention", "linear"]}, "layer_types"),
         ({"model_type": "minicpm", "sparse_config": {"block": 64}}, "sparse attention"),
         ({"model_type": "granite", "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
@@ -181,6 +212,7 @@ def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
     ("changes", "words"),
     [
         ({"model_type": "gemma3"}, "no text_config"),
+        ({"model_type": "mistral3"}, "no text_config"),
         ({"model_type": "gemma2", "attn_logit_softcapping": -1}, "attn_logit_softcapping is -1"),
         ({"model_type": "stablelm", "partial_rotary_factor": 1.5}, "expected at most 1"),
         ({"model_type": "stablelm", "partial_rotary_factor": 0.2}, "3 channels of a head"),
@@ -201,6 +233,7 @@ def test_fields_that_make_no_sense(changes, words):
 
 MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 FURTHER = {
+    "granitemoehybrid": GRANITE4,
     "gpt_neox": {"num_key_value_heads": None},
     "olmoe": MIXTURE,
     "qwen3_moe": MIXTURE,
@@ -211,8 +244,9 @@ FURTHER = {
 def checkpoint_of(kind):
     """Configuration, spec and stored tensors of a tiny decoder of that kind."""
     config = tiny_config(**{"model_type": kind, **FURTHER.get(kind, {})})
-    if kind == "gemma3":
-        config = {"model_type": kind, "text_config": {**config, "tie_word_embeddings": True}}
+    if kind in ("gemma3", "mistral3"):
+        text = {**config, "model_type": "ministral3" if kind == "mistral3" else kind}
+        config = {"model_type": kind, "text_config": {**text, "tie_word_embeddings": True}}
     spec = spec_for(config)
     return config, spec, random_stored(spec, 3)
 
