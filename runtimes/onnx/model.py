@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import process_time
@@ -32,6 +34,8 @@ from edgedec.runtimes.onnx.padding import (
     KIND,
     LARGE_BYTES,
     MIDDLE_BYTES,
+    MOST_COST,
+    MOST_COST_OF_LARGE,
     NO_PADDING,
     PROBE_SLOTS,
     USUAL_CONTEXT,
@@ -44,8 +48,10 @@ from edgedec.runtimes.onnx.padding import (
 from edgedec.runtimes.onnx.passes import Passes
 from edgedec.runtimes.onnx.session import OnnxSession
 
+_log = logging.getLogger("edgedec")
+
 MODEL_FILE = "model.onnx"
-_COST_TURNS = 32
+_COST_TURNS, _LEAST_COST_TURNS, _COST_S = 32, 4, 2.0
 
 
 class OnnxModel(OrtModel[Graph]):
@@ -106,8 +112,9 @@ class OnnxModel(OrtModel[Graph]):
             device: a device's name as ``edgedec devices`` lists it.
             batch_invariant: pad passes so that a row's bits do not depend on how many rows are
                 computed with it, for chains. None does so, where a padding achieves it, in graphs
-                exported for it and, on the CPU, for weights of ``LARGE_BYTES`` or more, and of
-                ``MIDDLE_BYTES`` or more if a lone row takes at most ``MOST_COST`` times as long;
+                exported for it and, on the CPU, for weights of ``MIDDLE_BYTES`` or more if a lone
+                row takes at most ``MOST_COST`` times as long, of ``LARGE_BYTES`` or more
+                ``MOST_COST_OF_LARGE`` times;
                 of a smaller model it claims invariance if no padding is needed.
                 For a draft model use False: only the target's logits decide the text.
             may_pad: False has None treat all models like the smallest; graphs
@@ -189,9 +196,22 @@ def _padding(
     asked = batch_invariant or (graph.own_rows and graph.facts.padding_asked)
     paddings = HERE.asked if asked else unasked
     known = known_outcomes(KIND, file, stored, threads, kernels)
-    timed = middle and not (asked or large)
-    cost = (lambda padding: _cost(graph, padding)) if timed else None
-    padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings), cost)
+    timed = (middle or (large and may_pad)) and not asked
+    most = MOST_COST_OF_LARGE if large else MOST_COST
+
+    def cost(padding: Padding) -> float:
+        found = _cost(graph, padding)
+        if found > most:
+            _log.warning(
+                "%s: drafts may change its text at near-ties; --batch-invariant rules that out, and"
+                " a token takes %.2f times as long",
+                file,
+                found,
+            )
+        return found
+
+    search = partial(_find_padding, graph, paddings)
+    padding = known_padding(known, paddings, search, cost if timed else None, most)
     return require(padding, file) if batch_invariant else padding
 
 
@@ -220,21 +240,24 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
 def _cost(graph: Graph, padding: Padding) -> float:
     """Return how many times as long a lone row takes with a padding, behind a text of usual length.
 
-    In processor time, which other programs disturb least, and the least of several.
+    In processor time, which other programs disturb least, and the least of several. The text is
+    any: a large model would read a real one for seconds.
     """
     if padding == NO_PADDING:
         return 1.0
     past = max(min(USUAL_CONTEXT, graph.facts.max_context) - 1 - padding.slack, 1)
-    *text, lone = (token % graph.facts.vocab_size for token in range(past + 1))
     cache = graph.new_cache(past + 1 + padding.slack)
     passes = Passes(graph, cache)
     least = {NO_PADDING: inf, padding: inf}
     try:
-        passes.run(text, 0, head=False)  # logits of them all may be larger than the model
-        for _ in range(_COST_TURNS):
+        cache.rows[...] = 0  # memory that was never written takes no time to read
+        end = process_time() + _COST_S
+        for turn in range(_COST_TURNS):
+            if turn >= _LEAST_COST_TURNS and process_time() > end:
+                break
             for way in least:
                 begun = process_time()
-                passes.run(way.pad([lone], past), past, head=True, rows=way.rows(1, past))
+                passes.run(way.pad([0], past), past, head=True, rows=way.rows(1, past))
                 least[way] = min(least[way], process_time() - begun)
     finally:
         passes.close()

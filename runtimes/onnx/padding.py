@@ -31,6 +31,8 @@ KIND = "paddings"
 # longer the text, the more it costs: measured for a model of 135M in int8, 1.0 times behind 128
 # tokens, 1.04 behind 256, 1.12 behind 512, 1.18 behind 768 and 1.22 behind 1,024.
 MOST_COST, USUAL_CONTEXT = 1.05, 256
+# Of a large model, whose drafts gain as much where they fill the padding.
+MOST_COST_OF_LARGE = 1.1
 _NONE, _DEAR = "nothing holds", f"costs too much behind {USUAL_CONTEXT} tokens"
 
 Rows = tuple[FloatArray, npt.NDArray[np.generic]]
@@ -126,8 +128,7 @@ class Paddings:
     Attributes:
         free: used without being asked for on a model of fewer bytes than ``LARGE_BYTES``, and
             where drafts seldom fill the padding (``LoadOptions.may_pad``).
-        usual: on a larger one, where a padded row takes about 1.1 times as long, and the draft that
-            fills the padding gains as much.
+        usual: on a larger one, where a padded row is found to take little longer.
         asked: where a text must not depend on its drafts: for ``batch_invariant``, and for graphs
             exported with it. Which of them suffices, and so what it costs, is up to the kernels.
 
@@ -218,17 +219,18 @@ def known_padding(
     paddings: Sequence[Padding],
     search: Callable[[], Padding | None],
     cost: Callable[[Padding], float] | None = None,
+    most: float = MOST_COST,
 ) -> Padding | None:
     """Return the first of these paddings that holds, searched for unless it is known.
 
-    With ``cost``, which says how many times as long a lone row takes, None if that is too much.
+    With ``cost``, which says how many times as long a lone row takes, None if it is over ``most``.
     """
 
     def name() -> str:
         found = search()
         if found is None:
             return _NONE
-        return _DEAR if cost is not None and cost(found) > MOST_COST else found.name
+        return _DEAR if cost is not None and cost(found) > most else found.name
 
     named = {padding.name: padding for padding in paddings}
     outcomes = [*named, _NONE] if cost is None else [*named, _NONE, _DEAR]

@@ -104,12 +104,18 @@ def test_its_graph_computes_what_the_other_does(weights: str, kv: str, tmp_path:
     assert one.parity == other.parity
 
 
+def large_and_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every target counts as a large one whose padding costs little."""
+    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
+    monkeypatch.setattr(onnx_model, "_cost", lambda graph, padding: 1.0)
+
+
 @pytest.mark.parametrize("sampling", kinds.in_full(reversed(SAMPLINGS)))
 def test_a_large_target_writes_plain_decodings_text_by_default(
     sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
-    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
+    large_and_cheap(monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what is known is not searched for
     plain, plan = text(DEMO / "bundle", "none", sampling)
     assert plan["batch_invariant"] is True
@@ -131,8 +137,7 @@ def test_a_claim_of_exactness_that_does_not_hold_is_noticed(
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every target counts as large, and what is known is not searched for."""
-    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
-    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
+    large_and_cheap(monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -228,8 +233,7 @@ def test_rules_open_a_large_target_differently_by_themselves(
 def test_a_tree_is_drafted_for_a_large_target_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
-    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
+    large_and_cheap(monkeypatch)
     _, plan = text(DEMO / "bundle", "tree", "greedy")
     assert plan["drafter"] == "tree"
     assert plan["batch_invariant"] is False
@@ -248,8 +252,7 @@ def test_a_bundle_that_was_not_exported_for_it_says_so() -> None:
 
 
 def test_the_whole_context_of_a_large_target_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
-    monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
+    large_and_cheap(monkeypatch)
     with Pipeline.open("demo", drafter="none", plan="none", max_context=8192) as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
         added = pipeline.target.padding.slack

@@ -120,10 +120,27 @@ def middling(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("cost", "pads"), [(1.0, True), (1.04, True), (1.06, False)])
+@pytest.mark.parametrize(
+    ("large", "cost", "pads"),
+    [
+        (False, 1.0, True),
+        (False, 1.04, True),
+        (False, 1.06, False),
+        (True, 1.09, True),
+        (True, 1.11, False),
+    ],
+)
 def test_what_costs_little_is_used_unasked(
-    middling: Path, searches: list[int], monkeypatch: pytest.MonkeyPatch, cost: float, pads: bool
+    middling: Path,
+    searches: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    large: bool,
+    cost: float,
+    pads: bool,
 ) -> None:
+    if large:
+        monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
     monkeypatch.setattr(onnx_model, "HERE", dataclasses.replace(HERE, usual=HERE.asked))
     monkeypatch.setattr(onnx_model, "_cost", lambda graph, padding: cost)
     for _ in range(2):
@@ -131,6 +148,9 @@ def test_what_costs_little_is_used_unasked(
         assert model.capabilities.batch_invariant == pads
         assert model.padding == (FOUND if pads else NO_PADDING)
     assert len(searches) == 1
+    said = [] if pads else [f"a token takes {cost:.2f} times as long"]
+    assert [line for one in caplog.messages for line in said if line in one] == said
+    assert len(caplog.messages) == len(said)
     # Who asks for it gets it at any cost; a draft, and who may not pad, do not.
     assert OnnxModel.load(middling, threads=1, batch_invariant=True).padding == FOUND
     assert not OnnxModel.load(middling, threads=1, batch_invariant=False).padding.slack
