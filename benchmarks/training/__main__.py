@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m benchmarks.training STEP``: questions, answers, states, head, draft."""
+"""``python -m benchmarks.training STEP``: questions, answers, states, head, draft, parallel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def arguments() -> argparse.Namespace:
         prog="python -m benchmarks.training", description="Train drafters for a published target."
     )
     parser.add_argument("step", choices=sorted(STEPS))
-    parser.add_argument("--target", type=Path, help="checkpoint's folder (states, head, draft)")
+    parser.add_argument("--target", type=Path, help="checkpoint's folder (all but the first two)")
     parser.add_argument("--gguf", type=Path, help="the same target as a GGUF file (answers)")
     parser.add_argument("--work", type=Path, default=Path("build/training"))
     parser.add_argument("--count", type=int, default=6000, help="questions (6000)")
@@ -81,10 +81,14 @@ def _draft(options: argparse.Namespace) -> None:
     _train(options, "draft")
 
 
+def _parallel(options: argparse.Namespace) -> None:
+    _train(options, "parallel")
+
+
 def _train(options: argparse.Namespace, which: str) -> None:
     from tokenizers import Tokenizer
 
-    from benchmarks.training import draft, head, states
+    from benchmarks.training import draft, head, parallel, states
 
     folder = _given(options.target, "--target")
     target = states.load_target(folder)
@@ -94,6 +98,8 @@ def _train(options: argparse.Namespace, which: str) -> None:
     if which == "head":
         taps = states.middle_taps(target.dims.layers)
         found: object = head.train_head(target, chats, kept, taps, options.work, options.tokens)
+    elif which == "parallel":
+        found = parallel.train_parallel(target, chats, kept, options.work, options.tokens)
     else:
         found = draft.train_draft(
             target, chats, kept, folder, options.work, layers=options.layers, tokens=options.tokens
@@ -107,6 +113,7 @@ STEPS = {
     "states": _states,
     "head": _head,
     "draft": _draft,
+    "parallel": _parallel,
 }
 
 
@@ -125,7 +132,7 @@ def _text(file: Path) -> str:
 def main() -> None:
     options = arguments()
     options.work.mkdir(parents=True, exist_ok=True)
-    if options.step in ("states", "head", "draft"):
+    if options.step in ("states", "head", "draft", "parallel"):
         import torch
 
         torch.set_num_threads(options.threads)

@@ -24,11 +24,17 @@ DECAY = 0.9
 
 
 def steps(
-    model: Decoder, mask: int, tokens: Tensor, kept: float = KEPT, least: float = LEAST
+    model: Decoder,
+    mask: int,
+    tokens: Tensor,
+    kept: float = KEPT,
+    least: float = LEAST,
+    rows: Tensor | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
     """Return for each step its anchors [n] and its logits [rows, n, vocab].
 
-    Step j stands at position anchor + j, which predicts token anchor + j + 1.
+    Step j stands at position anchor + j, which predicts token anchor + j + 1. ``rows`` are those of
+    the head where a part of the vocabulary is drafted.
     """
     length = tokens.shape[1]
     everywhere = torch.arange(length, device=tokens.device)
@@ -51,7 +57,7 @@ def steps(
                 mixed = attend_ahead(query, text, ahead, at)
             x = x + layer.self_attn.join(mixed)
             streams[step] = x + layer.mlp(layer.post_attention_layernorm(x))
-    head = model.model.embed_tokens.weight
+    head = model.model.embed_tokens.weight if rows is None else rows
     return [
         (at, F.linear(model.model.norm(x), head)) for at, x in zip(anchors, streams, strict=True)
     ]
