@@ -16,7 +16,7 @@ from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
 from edgedec.planning import decisions, remembered, streaming
 from edgedec.planning.contenders import Ran
-from edgedec.profiling import measuring, store
+from edgedec.profiling import measuring
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import identity
 from edgedec.records.place import Place
@@ -34,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, each_place_once: None
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
     monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
-    monkeypatch.setenv(store.FOLDER, str(tmp_path / "profiles"))
+    monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "profiles"))
 
 
 def speed(plan: Plan) -> float:

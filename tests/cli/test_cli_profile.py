@@ -29,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, each_place_once: None
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
     monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
-    monkeypatch.setenv(store.FOLDER, str(tmp_path / "profiles"))
+    monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "profiles"))
     return tmp_path / "profiles"
 
 

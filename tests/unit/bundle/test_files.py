@@ -49,7 +49,7 @@ def relist(root: Path, name: str) -> None:
 
 
 def target(root: Path) -> sources.Source:
-    return sources.find(root, None, lambda role, formats: formats[0]).target
+    return sources.Models.find(root).sources["target"][0]
 
 
 def one_line(call: Callable[[], object]) -> str:

@@ -11,7 +11,7 @@ from packed_logits import logits
 from small_disk import fill
 from tiny_models import write_tiny_model
 
-from edgedec._support import disk_cache
+from edgedec._support import kept
 from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
@@ -56,7 +56,7 @@ def folder(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def filled_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program fills the disk after the look at its room."""
-    monkeypatch.setattr(disk_cache, "_check_room", lambda *_: None)
+    monkeypatch.setattr(kept, "_check_room", lambda *_: None)
 
 
 LEFT = [0, 4096, 65536, 300_000, 700_000, 1_200_000]

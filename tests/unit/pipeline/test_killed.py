@@ -12,8 +12,7 @@ from killing import age, child, kill_when, partials
 from packed_logits import logits, model_logits
 from tiny_models import write_tiny_model
 
-from edgedec._support.disk_cache import DiskCache, entries
-from edgedec._support.stated import STATED
+from edgedec._support.kept import STATED, Folder, folders
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
 from edgedec.runtimes.onnx.model import OnnxModel
@@ -121,7 +120,7 @@ def killed(shelf: Path, source: str, folder: Path, moment: Callable[[Path], bool
             if process.returncode != 0:
                 raise
             for path in shelf.iterdir():
-                DiskCache(shelf.name).remove(path.name)
+                Folder(shelf.name, path.name).remove()
             continue
         (left,) = shelf.iterdir()
         return left
@@ -136,7 +135,7 @@ def test_while_weights_are_packed(
     shelf = tmp_path / "cache" / "packed"
     left = killed(shelf, PACKS, folder, moment)
     assert np.array_equal(logits(folder), expected)
-    assert [one.what for one in entries()] == [""]  # `edgedec cache` lists it
+    assert [one.kind for one in folders()] == ["leftover"]  # `edgedec cache` lists it
     age(shelf)
     assert prepare(folder).what == "packed"
     assert not left.exists()

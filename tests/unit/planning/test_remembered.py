@@ -1,12 +1,14 @@
 """Plans that a pipeline follows: the last one made here, a file, one within a memory limit."""
 
 import dataclasses
+import json
 import logging
 from pathlib import Path
 
 import pytest
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline
+from edgedec._support.fields import to_json
 from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
 from edgedec.planning import decisions, plan_files, remembered, streaming
@@ -114,6 +116,14 @@ def test_a_plan_that_holds_no_longer_is_said_once_and_forgotten(
     (record,) = caplog.records
     assert expected in record.message
     assert record.message.count("edgedec plan") == 1
+
+
+def test_a_plan_of_the_last_version_is_followed(decision, demo, cache: Path) -> None:
+    """It was kept as it is, without a hash."""
+    remembered.remember(decision, demo)
+    (file,) = cache.glob("*.plan.json")
+    file.write_text(json.dumps(to_json(decision)))
+    assert opened() == PLANNED
 
 
 def test_a_damaged_one_is_forgotten(decision, demo, cache: Path, caplog) -> None:

@@ -13,7 +13,7 @@ from gguf_files import Tensor, gguf_bytes
 from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 
 from edgedec._support import opened_before
-from edgedec._support.opened_before import cache_file
+from edgedec._support.kept import Record
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
@@ -27,7 +27,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return cache_file("gguf")
+    return Record("checks", "gguf").file
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_damaged_cache_is_made_anew(
     first_open(good)
     first_open(good)
     assert len(children) == 1
-    assert json.loads(cache.read_bytes())["format"] == 1
+    assert json.loads(cache.read_bytes())["content"]["format"] == 1
     assert [file.name for file in cache.parent.iterdir()] == [cache.name]
 
 

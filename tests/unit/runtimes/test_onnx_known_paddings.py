@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tiny_models import write_tiny_model
 
-from edgedec._support.opened_before import cache_file
+from edgedec._support.kept import Record
 from edgedec.hardware import outcomes
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.model import OnnxModel
@@ -107,7 +107,7 @@ def test_where_nothing_can_be_kept(
 
 def test_a_damaged_record_is_none(folder: Path, searches: list[int]) -> None:
     OnnxModel.load(folder, threads=1)
-    cache_file("paddings").write_text("[]")
+    Record("checks", "paddings").file.write_text("[]")
     OnnxModel.load(folder, threads=1)
     assert len(searches) == 2
 

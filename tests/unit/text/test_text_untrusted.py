@@ -16,7 +16,7 @@ from tokenizer_attacks import ATTACKS, backtracking, mapped, normalizing, replac
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from edgedec._support.opened_before import cache_file
+from edgedec._support.kept import Record
 from edgedec.errors import BundleError
 from edgedec.text import _tokenizer_child, tokenizer_check
 from edgedec.text.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ from edgedec.text.tokenizer_check import one_line_errors
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return cache_file("tokenizers")
+    return Record("checks", "tokenizers").file
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_tokenizer_is_tried_once(tmp_path: Path, asked: list[Any], cache: Path
     for _ in range(3):
         Tokenizer.load(tmp_path)
     assert len(asked) == 1
-    assert len(json.loads(cache.read_bytes())["opened"]) == 1
+    assert len(json.loads(cache.read_bytes())["content"]["opened"]) == 1
 
 
 def test_another_version_or_another_file_is_tried_again(
