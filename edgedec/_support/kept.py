@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support import amounts, user_folders
-from edgedec._support.atomic import PARTIAL, STALE_S, sync, write_json
+from edgedec._support.atomic import PARTIAL, STALE_S, remove_folder, sync, write_json
 from edgedec._support.fields import json_object, printable
 from edgedec._support.files import open_regular, sampled
 
@@ -222,7 +222,7 @@ class Folder:
     def remove(self) -> None:
         """Remove it, if that can be done. Processes that have mapped its files keep them."""
         with suppress(OSError):
-            _remove(self.path)
+            remove_folder(self.path)
 
     @contextmanager
     def writing(
@@ -272,7 +272,7 @@ class Folder:
             try:
                 _check_stated(self.path, self.key)
             except Unusable:
-                _remove(self.path)
+                remove_folder(self.path)
                 partial.rename(self.path)
             else:  # another process was quicker
                 shutil.rmtree(partial, ignore_errors=True)
@@ -364,18 +364,8 @@ def _bound(kept: Collection[Path]) -> None:
         if one.path in kept or one.kind == LEFTOVER:
             continue
         with suppress(OSError):
-            _remove(one.path)
+            remove_folder(one.path)
             total -= one.size_bytes
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder; it is renamed first, so that no process finds half of it."""
-    if path.name.startswith("."):
-        shutil.rmtree(path)
-        return
-    aside = path.with_name(f".edgedec-{secrets.token_hex(6)}")
-    path.rename(aside)
-    shutil.rmtree(aside)
 
 
 # -- everything ---------------------------------------------------------------------------------
@@ -423,7 +413,7 @@ def clear() -> list[Entry]:
     for one in found:
         with suppress(FileNotFoundError):  # another process was quicker
             if one.path.is_dir() and not one.path.is_symlink():
-                _remove(one.path)
+                remove_folder(one.path)
             else:
                 one.path.unlink()
     return found

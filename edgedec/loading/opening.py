@@ -7,9 +7,8 @@ drafter runs and wherever.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,8 +207,7 @@ class Configurations:
         self._in_force = requested is None
         self._made_on = printable(made_on)
         self._no_plan = no_plan
-        self._configurations: Iterator[Configuration] = iter(configurations)
-        self._name, self._options = next(self._configurations)
+        (self._name, self._options), *self._left = configurations
 
     def open(self) -> OpenPair:
         """Open the current configuration, or the next one if it fails and was not requested.
@@ -226,7 +224,7 @@ class Configurations:
                     raise
                 self._take_next(error)
             else:
-                opened.plan.update(self._plan_facts())
+                opened.facts.update(self._plan_facts())
                 return opened
 
     @property
@@ -251,19 +249,12 @@ class Configurations:
         with suppress(EdgedecError):
             opened.close()
         self.notes += opened.notes
-        if self.opens_again and not self._left():
+        if self.opens_again and not self._left:
             return self._connected_again(error)
         self._take_next(error)
         # A generation has begun, so any configuration that continues it is acceptable.
         self._requested = None
         return self.open()
-
-    def _left(self) -> bool:
-        """Return whether there is another configuration, which stays the next one."""
-        following = next(self._configurations, None)
-        if following is not None:
-            self._configurations = itertools.chain([following], self._configurations)
-        return following is not None
 
     def _connected_again(self, error: EdgedecError) -> OpenPair:
         """Open the same configuration, on servers that may have been started again."""
@@ -275,10 +266,9 @@ class Configurations:
         return again
 
     def _take_next(self, error: EdgedecError) -> None:
-        following = next(self._configurations, None)
-        if following is None:
+        if not self._left:
             raise error
-        failed, (self._name, self._options) = self._name, following
+        failed, (self._name, self._options) = self._name, self._left.pop(0)
         self._note(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
 
     def _note(self, text: str) -> None:

@@ -247,7 +247,7 @@ def test_it_does_not_replace_one_from_a_quiet_machine(
 ) -> None:
     def stored() -> float:
         (file,) = (tmp_path / "profiles").glob("*.plan.json")
-        return json.loads(file.read_text())["busy"]
+        return json.loads(file.read_text())["content"]["busy"]
 
     for busy, expected in ((0.5, 0.5), (0.6, 0.6), (0.0, 0.0), (0.7, 0.0), (0.05, 0.05)):
         measured(busy)
@@ -267,7 +267,7 @@ def test_a_plan_that_is_no_longer_valid_is_replaced(
     file.write_text("{}")
     measured(0.5)
     assert "not stored" not in run("plan", "demo", *SHORT).stderr
-    assert json.loads(file.read_text())["busy"] == 0.5
+    assert json.loads(file.read_text())["content"]["busy"] == 0.5
 
 
 def test_passes_that_were_interrupted_are_named(

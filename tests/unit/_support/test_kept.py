@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,10 +125,28 @@ def test_what_a_killed_process_left_is_removed_later(cache: Path) -> None:
     assert not left.exists()
 
 
-def test_a_damaged_one_gives_way() -> None:
-    (write("a") / "file").write_bytes(b"else")
+def relink(folder: Path) -> None:
+    (folder / "file").rename(folder.parent / "elsewhere")
+    (folder / "file").symlink_to(folder.parent / "nothing")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "file").write_bytes(b"else"),  # of the same length
+        lambda folder: (folder / "file").write_bytes(b"dat"),
+        lambda folder: (folder / "file").unlink(),
+        lambda folder: (folder / STATED).write_text("{"),
+        lambda folder: (folder / STATED).unlink(),
+        relink,
+    ],
+)
+def test_a_damaged_one_gives_way(damage: Callable[[Path], object]) -> None:
+    damage(write("a"))
     with pytest.raises(Unusable):
         of("a").find()
+    assert of("a").usable() is None
+    assert not of("a").path.exists()
     write("a", b"new")
     found = of("a").find()
     assert found is not None
@@ -254,3 +273,47 @@ def test_any_other_number_in_it_is_noticed(home: Path) -> None:
             RECORD.read()
     RECORD.file.write_text(whole)
     assert RECORD.read() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"\xff\x00" * 50, b"[]", b"[" * 100_000, b'{"content": 3}', b'{"content": {}}'],
+)
+def test_a_damaged_record_cannot_be_used_and_is_replaced(home: Path, data: bytes) -> None:
+    home.mkdir(parents=True)
+    RECORD.file.write_bytes(data)
+    with pytest.raises(Unusable, match="is damaged"):
+        RECORD.read()
+    assert RECORD.write(CONTENT)
+    assert RECORD.read() == CONTENT
+    assert [path.name for path in home.iterdir()] == ["opened-gguf.json"]
+
+
+def test_an_oversized_record_is_not_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RECORD.write(CONTENT)
+    monkeypatch.setattr(kept, "MAX_RECORD_BYTES", 50)
+    with pytest.raises(Unusable, match="larger than"):
+        RECORD.read()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_fifo_in_place_of_a_record_is_not_waited_for(home: Path) -> None:
+    home.mkdir(parents=True)
+    os.mkfifo(RECORD.file)
+    with pytest.raises(Unusable, match="not a regular file"):
+        RECORD.read()
+
+
+def test_where_nothing_can_be_kept_nothing_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.parent.mkdir()
+    home.write_text("no folder")
+    assert not RECORD.write(CONTENT)
+    assert RECORD.read() is None
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", _no_home)
+    assert not RECORD.write(CONTENT)
+    assert RECORD.read() is None
+
+
+def _no_home() -> Path:
+    raise RuntimeError("no home")

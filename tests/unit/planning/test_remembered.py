@@ -126,15 +126,6 @@ def test_a_plan_of_the_last_version_is_followed(decision, demo, cache: Path) -> 
     assert opened() == PLANNED
 
 
-def test_a_damaged_one_is_forgotten(decision, demo, cache: Path, caplog) -> None:
-    remembered.remember(decision, demo)
-    (file,) = cache.glob("*.plan.json")
-    file.write_bytes(file.read_bytes()[:100])
-    assert opened()["drafter"] == "hybrid"
-    assert not file.exists()
-    assert len(caplog.records) == 1
-
-
 def test_a_file_is_followed_and_one_of_another_machine_refused(
     decision, demo, tmp_path: Path
 ) -> None:

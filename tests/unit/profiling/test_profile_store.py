@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from edgedec._support import kept
 from edgedec._support.fields import to_json
 from edgedec._support.kept import Record
 from edgedec.profiling import store
@@ -52,14 +51,6 @@ def test_what_was_written_is_read() -> None:
     assert store.read(IDENTITY).profile == profile()
 
 
-def test_nothing_but_the_file_is_left(folder: Path) -> None:
-    store.write(IDENTITY, profile("first"))
-    store.write(IDENTITY, profile("second"))
-    (file,) = folder.iterdir()
-    assert file == RECORD.file
-    assert store.read(IDENTITY).profile == profile("second")
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -96,34 +87,14 @@ def test_a_part_of_a_machine_does_not_take_the_whole_ones_place(folder: Path) ->
     assert "cores 1 is new" in store.read(part).reason
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\xff\x00" * 50, b"[" * 100_000, b"[]", b"{}", None],
-    ids=["empty", "binary", "deep", "a list", "nothing in it", "truncated"],
-)
-def test_a_damaged_profile_is_none_and_is_replaced(content: bytes | None) -> None:
+def test_a_damaged_profile_is_none_and_is_replaced() -> None:
     store.write(IDENTITY, profile())
-    whole = RECORD.file.read_bytes()
-    RECORD.file.write_bytes(whole[:-40] if content is None else content)
-    found = store.read(IDENTITY)
-    assert found.profile is None
-    assert found.reason
-    assert "\n" not in found.reason
-    store.write(IDENTITY, profile())
-    assert store.read(IDENTITY).profile == profile()
-
-
-def test_a_record_of_something_else_is_damaged() -> None:
+    RECORD.file.write_bytes(RECORD.file.read_bytes()[:-40])
+    assert "damaged" in store.read(IDENTITY).reason
     RECORD.write(to_json(profile()) | {"measured": 3})
     assert "damaged" in store.read(IDENTITY).reason
-    RECORD.write(to_json(profile()))  # the control
+    store.write(IDENTITY, profile())  # the control
     assert store.read(IDENTITY).profile == profile()
-
-
-def test_an_oversized_profile_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    store.write(IDENTITY, profile())
-    monkeypatch.setattr(kept, "MAX_RECORD_BYTES", 200)
-    assert "larger than" in store.read(IDENTITY).reason
 
 
 def test_one_of_another_schema_is_measured_again() -> None:
@@ -140,23 +111,6 @@ def test_a_folder_that_cannot_be_written_costs_time_only(
     folder.write_text("a file")
     assert not store.write(IDENTITY, profile())
     assert store.read(IDENTITY).profile is None
-    monkeypatch.delenv("EDGEDEC_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", _no_home)
-    assert not store.write(IDENTITY, profile())
-    assert store.read(IDENTITY).profile is None
-
-
-def _no_home() -> Path:
-    raise RuntimeError("no home")
-
-
-def test_a_profile_that_cannot_be_told_leaves_the_old_one(folder: Path) -> None:
-    store.write(IDENTITY, profile())
-    with pytest.raises(ValueError):
-        store.write(IDENTITY, dataclasses.replace(profile(), draft_overhead_s=float("nan")))
-    assert store.read(IDENTITY).profile == profile()
-    assert len(list(folder.iterdir())) == 1
 
 
 def _write(number: int) -> None:

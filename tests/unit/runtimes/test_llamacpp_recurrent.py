@@ -24,7 +24,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_recurrent_target_decodes_plainly(tmp_path: Path) -> None:
     target = write_tiny_gguf(tmp_path / "target.gguf", "mamba")
     parts = assemble(Models.find(target), OpenOptions())
-    assert parts.plan["drafter"] == "none"
+    assert parts.facts["drafter"] == "none"
     parts.close()
     with pytest.raises(InputError, match="recurrent"):
         assemble(Models.find(target), OpenOptions(drafter="lookup"))
@@ -37,5 +37,5 @@ def test_a_recurrent_draft_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="tiny-mamba is recurrent"):
             assemble(Models.find(target, draft), OpenOptions(drafter=name, draft=draft))
     parts = assemble(Models.find(target), OpenOptions())
-    assert parts.plan["drafter"] == "text"
+    assert parts.facts["drafter"] == "text"
     parts.close()
