@@ -182,7 +182,7 @@ def _has_plan(path: str | Path, options: OpenOptions) -> bool:
     from edgedec.loading.sources import Models
     from edgedec.planning import remembered
 
-    if options.planned() or not remembered.any_there():
+    if options.planned():
         return False
     return remembered.recall(Models.find(path, options.draft)) is not None
 

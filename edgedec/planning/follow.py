@@ -41,14 +41,19 @@ def plan_to_follow(models: Models, options: OpenOptions) -> Decision | NoPlan:
     if plan == "none":
         return NoPlan("--plan none")
     if plan == "auto" and not limited and chosen:
-        return NoPlan(f"{chosen} given", None if options.is_placed() else _last(models))
+        return NoPlan(f"{chosen} given", None if options.is_placed() else remembered.recall(models))
     if chosen:
         other = "add --plan none to keep to --memory without one" if limited else "leave --plan out"
         raise InputError(f"a plan decides {chosen}: leave it out, or {other}")
     if limited:
         return _within(models, options)
-    decision = _last(models) if plan == "auto" else _stored(models, options)
-    if decision is None:
+    if plan != "auto":
+        from edgedec.planning import plan_files
+
+        decision = plan_files.load(Path(plan), models)
+    elif (last := remembered.recall(models)) is not None:
+        decision = last
+    else:
         return NoPlan("none was made for these models here")
     _check_context(decision, options)
     return decision
@@ -64,16 +69,6 @@ def _chosen(options: OpenOptions) -> str:
         own = [registry.flag(name, None, draft=True) for name in options.given_for_draft]
         flags[flags.index(_NAMED["draft_load"])] = ", ".join(own)
     return ", ".join(flags)
-
-
-def _last(models: Models) -> Decision | None:
-    return remembered.recall(models) if remembered.any_there() else None
-
-
-def _stored(models: Models, options: OpenOptions) -> Decision:
-    from edgedec.planning import plan_files
-
-    return plan_files.load(Path(options.plan), models)
 
 
 def _within(models: Models, options: OpenOptions) -> Decision | NoPlan:

@@ -23,11 +23,6 @@ def _record(of: Identity, limited: bool = False) -> Record:
     return Record(PLAN, key_of(of) + (".limited" if limited else ""))
 
 
-def any_there() -> bool:
-    """Return whether any plan is stored; a cheap check."""
-    return any_record(PLAN)
-
-
 def remember(decision: Decision, of: Identity, *, limited: bool = False) -> bool:
     """Store a decision in place of an earlier one; False if nothing can be stored.
 
@@ -89,6 +84,8 @@ def recall(
         BundleError: a file cannot be read.
 
     """
+    if not any_record(PLAN):  # a cheap check
+        return None
     now = now or identity(models)
     record = _record(now, limited)
     try:

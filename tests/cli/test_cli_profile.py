@@ -113,7 +113,9 @@ def test_a_damaged_profile_is_measured_again(
     file.write_bytes(file.read_bytes()[:1000])
     again = measured(run, bundle, *ONE)
     assert any("is damaged: it is not JSON: measuring again" in line for line in caplog.messages)
-    assert json.loads(file.read_text("utf-8"))["content"]["draft_overhead_s"] == again.draft_overhead_s
+    assert (
+        json.loads(file.read_text("utf-8"))["content"]["draft_overhead_s"] == again.draft_overhead_s
+    )
 
 
 @pytest.fixture(scope="module")

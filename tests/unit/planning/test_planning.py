@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -50,17 +49,6 @@ def one_line(caught: pytest.ExceptionInfo[PlanError]) -> str:
 def test_a_decision_comes_back_as_it_was(stored):
     assert plan_files.read(stored) == DECISION
     plan_files.check(plan_files.read(stored), HERE, "it")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="files have no such modes there")
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
-def test_a_plan_has_the_mode_of_any_new_file(tmp_path, mask, mode):
-    before = os.umask(mask)
-    try:
-        plan_files.save(DECISION, tmp_path / "plan.json")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == mode
 
 
 def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch):

@@ -57,11 +57,9 @@ PLANNED = {"drafter": "model", "draft_length": 2, "max_context": 300}
 
 
 def test_a_plan_that_was_made_is_followed_until_told_otherwise(decision, demo) -> None:
-    assert not remembered.any_there()
     usual = opened()
     assert usual["drafter"] == "hybrid"
     assert remembered.remember(decision, demo)
-    assert remembered.any_there()
     assert opened() == PLANNED
     assert opened(plan="none") == usual
     # Whoever chooses for himself is not overruled.
