@@ -460,20 +460,19 @@ def _measure(path: Path) -> tuple[int, float]:
 
 
 def _record_entries() -> Iterator[Entry]:
-    try:
-        above = {Record(kind, "").file.parent: None for kind in (PROFILE, CHECKS)}
-        paths = [path for folder in above if folder.is_dir() for path in sorted(folder.iterdir())]
-    except OSError:  # no home, or not a folder that can be read
-        return
-    for path in paths:
-        kind = next((k for k, pattern in _NAMES.items() if pattern.fullmatch(path.name)), None)
+    found: dict[Path, None] = {}
+    for kind in (PROFILE, CHECKS):
+        with suppress(OSError):  # no home, or no such folder
+            found |= dict.fromkeys(sorted(Record(kind, "").file.parent.iterdir()))
+    for path in found:
+        of = next((k for k, pattern in _NAMES.items() if pattern.fullmatch(path.name)), None)
         with suppress(OSError):  # another process has just removed it
             facts = path.lstat()
-            if kind is None or not stat.S_ISREG(facts.st_mode):
+            if of is None or not stat.S_ISREG(facts.st_mode):
                 continue
-            what = _what(kind, path)
+            what = _what(of, path)
             if what is not None:
-                yield Entry(kind, path, facts.st_size, facts.st_mtime, printable(what))
+                yield Entry(of, path, facts.st_size, facts.st_mtime, printable(what))
 
 
 def _what(kind: str, path: Path) -> str | None:
