@@ -15,7 +15,7 @@ from edgedec.profiling import prompts, store
 from edgedec.profiling.children import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites, streams_weights
-from edgedec.profiling.prompts import CalibrationPrompt
+from edgedec.profiling.prompts import Text
 from edgedec.profiling.rounds import encoded, rounds
 from edgedec.profiling.store import identity
 from edgedec.records.place import Place
@@ -42,7 +42,7 @@ class ProfileOptions:
     """
 
     wanted: Wanted = field(default_factory=Wanted)
-    prompts: tuple[CalibrationPrompt, ...] | None = None
+    prompts: tuple[Text, ...] | None = None
     prompts_name: str | None = None
     temperature: float = 0.0
     refresh: bool = False

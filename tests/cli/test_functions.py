@@ -247,7 +247,7 @@ class TestPlan:
         honest = decisions.plan
 
         def kept(*args: Any, options: Any, **named: Any) -> Decision:
-            asked.append((options.prompts_name, [one.text for one in options.prompts]))
+            asked.append((options.prompts_name, list(options.prompts)))
             return honest(*args, options=options, **named)
 
         monkeypatch.setattr(decisions, "plan", kept)
