@@ -31,7 +31,8 @@ from edgedec.records.workload import Workload
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from edgedec.profiling.prompts import CalibrationPrompt
+    from edgedec.profiling.places import Wanted
+    from edgedec.profiling.prompts import Text
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.plan import Decision
 
@@ -227,6 +228,7 @@ def plan(
     from edgedec.library.locate import path_of
     from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files, remembered
+    from edgedec.profiling.places import Wanted
     from edgedec.profiling.store import identity
     from edgedec.records.place import trusting
 
@@ -235,7 +237,7 @@ def plan(
     memory, out = given["memory"], given["out"]
     given_draft = None if draft is None else path_of(draft, progress=progress)
     models = Models.find(path_of(target, progress=progress), given_draft)
-    measure = _measured(given)
+    measure = profile_options(given["prompts"], Wanted(rpc=given["rpc"]), refresh=given["refresh"])
     with trusting(given["rpc_trust"]):
         found = decisions.plan(
             models, workload, memory=memory, options=measure, on_progress=progress
@@ -263,35 +265,24 @@ def _planned(options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _measured(given: Mapping[str, Any]) -> ProfileOptions:
-    """Return what options of ``plan`` say about measuring."""
-    from edgedec.profiling.places import Wanted
+def profile_options(
+    prompts: str | Path | Sequence[Text] | None, wanted: Wanted, *, refresh: bool = False
+) -> ProfileOptions:
+    """Return what to measure; ``prompts`` are texts, or the path of a file of them.
+
+    Raises:
+        InputError: no prompts, or empty ones.
+
+    """
+    from edgedec.batch.jobs import read_jobs
     from edgedec.profiling.run import ProfileOptions
 
-    prompts, name = _prompts(given["prompts"])
-    return ProfileOptions(
-        Wanted(rpc=given["rpc"]), prompts=prompts, prompts_name=name, refresh=given["refresh"]
-    )
-
-
-def _prompts(given: Any) -> tuple[tuple[CalibrationPrompt, ...] | None, str | None]:
-    """Return the texts to measure on and their name; None for those that come with edgedec."""
-    from edgedec.batch.jobs import read_jobs
-    from edgedec.profiling.prompts import CalibrationPrompt
-
-    if given is None:
-        return None, None
-    if isinstance(given, (str, Path)):
-        jobs = [(job.id, job.prompt) for job in read_jobs(Path(given))]
-        name = Path(given).name
-    else:
-        jobs, name = [(str(number), text) for number, text in enumerate(given, 1)], "prompts"
-    if not jobs or not all(prompt for _, prompt in jobs):
-        raise InputError("prompts: expected texts that are not empty")
-    return tuple(_calibration(CalibrationPrompt, *job) for job in jobs), name
-
-
-def _calibration(
-    kind: type[CalibrationPrompt], name: str, prompt: str | Sequence[Mapping[str, Any]]
-) -> CalibrationPrompt:
-    return kind(name, prompt) if isinstance(prompt, str) else kind(name, "", tuple(prompt))
+    if prompts is None:
+        return ProfileOptions(wanted, refresh=refresh)
+    name, expected = "prompts", "prompts: expected texts that are not empty"
+    if isinstance(prompts, (str, Path)):
+        name, expected = Path(prompts).name, f"{prompts}: expected lines with non-empty prompts"
+        prompts = [job.prompt for job in read_jobs(Path(prompts))]
+    if not prompts or not all(prompts):
+        raise InputError(expected)
+    return ProfileOptions(wanted, tuple(prompts), name, refresh=refresh)

@@ -20,19 +20,19 @@ def main(task: Mapping[str, Any]) -> Any:
     crash_at = int(task["draft_model"])
     turns: dict[Plan, int] = {}
 
-    def engine(self: Any, plan: Plan, stack: object) -> tuple[Any, Any]:
+    def opened(self: Any, plan: Plan) -> Any:
         turns[plan] = turns.get(plan, 0) + 1
         if plan.draft_length == 7 and turns[plan] > crash_at:
             sys.stderr.write("the driver gave up\n")
             sys.stderr.flush()
             os.kill(os.getpid(), signal.SIGSEGV)
-        return SimpleNamespace(plan=plan), None
+        return SimpleNamespace(plan=plan, close=lambda: None)
 
-    def decode(self: Any, engine: Any, *more: object) -> Any:
-        seconds = 0.02 if engine.plan.plain else 0.01
+    def decode(self: Any, opened: Any, *more: object) -> Any:
+        seconds = 0.02 if opened.plan.plain else 0.01
         return SimpleNamespace(calm_tpot_s=lambda: seconds, emitted=10, target_passes=5, rounds=[])
 
-    _trial_child._Stage._engine = engine  # type: ignore[method-assign]
+    _trial_child._Stage._open = opened  # type: ignore[method-assign]
     _trial_child._Stage._decode = decode  # type: ignore[method-assign]
     return _trial_child.main({**task, "draft_model": None})
 

@@ -88,7 +88,7 @@ def _curves(bundle: str | Path, common: OpenOptions) -> Iterator[dict[str, Any]]
 
 def _predictions(bundle: str | Path, draft: Path | None) -> Iterator[dict[str, Any]]:
     """Yield the predictions and the choice of these models' last `edgedec plan`, if any."""
-    decision = remembered.recall(bundle, draft)
+    decision = remembered.recall(Models.find(bundle, draft))
     if decision is None:
         return
     chosen = decision.chosen

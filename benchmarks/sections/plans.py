@@ -19,7 +19,6 @@ from edgedec.loading.sources import Models
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning import decisions
 from edgedec.profiling import trial
-from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.run import ProfileOptions
 from edgedec.profiling.trial import TrialJob
 from edgedec.records.plan import Candidate, Decision, Trial
@@ -99,7 +98,7 @@ def _options(texts: Sequence[tuple[str, str]]) -> ProfileOptions:
     This bench examines the cost of plans on a given text. The spread between texts is measured
     elsewhere; with few texts it dominates the error.
     """
-    prompts = tuple(CalibrationPrompt(name, text) for name, text in texts)
+    prompts = tuple(text for _, text in texts)
     return ProfileOptions(prompts=prompts, refresh=True)
 
 

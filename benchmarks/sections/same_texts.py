@@ -20,7 +20,7 @@ from edgedec.bundle.manifest import MANIFEST
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
-from edgedec.loading.sources import find
+from edgedec.loading.sources import Models
 from edgedec.pipeline import GenerateOptions, Prompt
 from edgedec.verify.same_texts import Texts, verify
 
@@ -68,7 +68,7 @@ def _models(suite: Suite) -> Iterator[tuple[str, Path]]:
 
 
 def _prompts(suite: Suite, path: Path) -> list[tuple[str, Prompt]]:
-    tokenizer = find(path, None, lambda role, formats: formats[0]).target.read_tokenizer()
+    tokenizer = Models.find(path).sources["target"][0].read_tokenizer()
     try:
         found = texts.categories(suite.prompts, tokenizer, suite.file, _LONGEST)
     except texts.NoTexts as reason:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,6 +61,15 @@ def write_json(file: Path, raw: Any, *, indent: int | None = None) -> None:
     data = json.dumps(raw, indent=indent, allow_nan=False).encode()
     with replacing(file) as stream:
         stream.write(data)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder; it is renamed first, so that no process finds half of it."""
+    if not path.name.startswith("."):
+        aside = path.with_name(f".edgedec-{secrets.token_hex(6)}")
+        path.rename(aside)
+        path = aside
+    shutil.rmtree(path)
 
 
 def sync(path: Path) -> None:

@@ -1,8 +1,7 @@
 """Remembers, between runs, files that a library opened safely in a child process.
 
-One small JSON file for each kind in the user's cache folder. It is trusted for nothing but "these
-bytes opened with this version"; where it is missing, damaged or cannot be written, files are
-checked again.
+There is one record for each kind. It is trusted for nothing but "these bytes opened with this
+version"; where it is missing, damaged or cannot be written, files are checked again.
 """
 
 from __future__ import annotations
@@ -10,22 +9,14 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from edgedec._support import user_folders
-from edgedec._support.fields import json_object
 from edgedec._support.files import open_regular, sha256_of_stream
+from edgedec._support.kept import CHECKS, Record, Unusable
 
-FORMAT = 1
-MAX_ENTRIES = 512
-MAX_BYTES = 1 << 20
-
-
-def cache_file(kind: str) -> Path:
-    """Return the file of a kind's records."""
-    return user_folders.folder() / f"opened-{kind}.json"
+_FORMAT = 1
+_MAX_ENTRIES = 512
 
 
 class OpenedBefore:
@@ -38,9 +29,9 @@ class OpenedBefore:
     """
 
     def __init__(self, kind: str, version: str) -> None:
-        self._kind = kind
+        self._record = Record(CHECKS, kind)
         self._version = version
-        self._digests, self._opened = _load(kind)
+        self._digests, self._opened = _load(self._record)
         self._changed = False
 
     def digest(self, files: Sequence[Path]) -> str:
@@ -79,25 +70,24 @@ class OpenedBefore:
         """Write new entries atomically, merged with another process's, or not at all."""
         if not self._changed:
             return
-        digests, opened = _load(self._kind)
+        digests, opened = _load(self._record)
         merged = {
-            "format": FORMAT,
+            "format": _FORMAT,
             "digests": _newest({**digests, **self._digests}),
             "opened": _newest({**opened, **self._opened}),
         }
-        with suppress(OSError):  # without a cache files are checked again, nothing else
-            user_folders.keep(cache_file(self._kind), merged)
+        # Without a cache files are checked again, nothing else.
+        self._record.write(merged, f"checks of {self._record.key}, which need not be repeated")
 
 
-def _load(kind: str) -> tuple[dict[str, str], dict[str, str]]:
+def _load(record: Record) -> tuple[dict[str, str], dict[str, str]]:
     try:
-        with open_regular(cache_file(kind)) as stream:
-            parsed = json_object(stream.read(MAX_BYTES))
-    except OSError:
-        parsed = None
-    if parsed is None or parsed.get("format") != FORMAT:
+        found = record.read()
+    except Unusable:
+        found = None
+    if found is None or found.get("format") != _FORMAT:
         return {}, {}
-    return _texts(parsed.get("digests")), _texts(parsed.get("opened"))
+    return _texts(found.get("digests")), _texts(found.get("opened"))
 
 
 def _texts(value: Any) -> dict[str, str]:
@@ -106,7 +96,7 @@ def _texts(value: Any) -> dict[str, str]:
 
 
 def _newest(entries: dict[str, str]) -> dict[str, str]:
-    return dict(list(entries.items())[-MAX_ENTRIES:])
+    return dict(list(entries.items())[-_MAX_ENTRIES:])
 
 
 def _identity(file: Path) -> str:

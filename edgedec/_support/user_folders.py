@@ -10,9 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from edgedec._support.atomic import write_json
 from edgedec.errors import InputError
 
 _NAME = "edgedec"
@@ -69,13 +67,3 @@ def folder() -> Path:
     except RuntimeError as error:
         raise OSError(str(error)) from None
     return above / "edgedec"
-
-
-def keep(file: Path, raw: Any) -> bool:
-    """Write JSON to a file in the cache, atomically; False if that fails."""
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(file, raw)
-    except OSError:
-        return False
-    return True

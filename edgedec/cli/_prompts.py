@@ -11,7 +11,6 @@ from edgedec.cli import _values
 
 if TYPE_CHECKING:
     from edgedec.pipeline import Prompt
-    from edgedec.profiling.prompts import CalibrationPrompt
 
 option = click.option(
     "--prompts",
@@ -20,25 +19,6 @@ option = click.option(
     help='Prompts like your own to measure on: lines such as {"prompt": "Hello"}, as `edgedec '
     "generate --prompts` reads them; default: a few that come with edgedec.",
 )
-
-
-def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
-    """Return the texts and conversations of a prompts file; None without one."""
-    if path is None:
-        return None
-    from edgedec.batch.jobs import read_jobs
-    from edgedec.errors import InputError
-    from edgedec.profiling.prompts import CalibrationPrompt
-
-    jobs = read_jobs(path)
-    if not all(job.prompt for job in jobs):
-        raise InputError(f"{path}: expected lines with non-empty prompts")
-    return tuple(
-        CalibrationPrompt(job.id, job.prompt)
-        if isinstance(job.prompt, str)
-        else CalibrationPrompt(job.id, "", tuple(job.prompt))
-        for job in jobs
-    )
 
 
 def named(path: Path | None, count: int) -> list[tuple[str, Prompt]]:

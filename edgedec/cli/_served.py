@@ -179,11 +179,12 @@ def _opened(path: str | Path, options: OpenOptions) -> Pipeline:
 
 def _has_plan(path: str | Path, options: OpenOptions) -> bool:
     """Return whether a plan was made of a model, and no option decides what it does."""
+    from edgedec.loading.sources import Models
     from edgedec.planning import remembered
 
-    if options.planned() or not remembered.any_there():
+    if options.planned():
         return False
-    return remembered.recall(path, options.draft) is not None
+    return remembered.recall(Models.find(path, options.draft)) is not None
 
 
 def planning(model: str, draft: Any) -> str:

@@ -25,27 +25,30 @@ def command(clear: bool, as_json: bool) -> None:
     edgedec cache
     edgedec cache --clear
     """  # fmt: skip
-    from edgedec.cli import _output
-    from edgedec.planning import user_cache
+    from datetime import datetime
 
-    found = user_cache.clear() if clear else user_cache.kept()
+    from edgedec._support import kept
+    from edgedec.cli import _output
+
+    found = kept.clear() if clear else kept.entries()
+    written = [datetime.fromtimestamp(one.used) for one in found]
     if as_json:
         listed = [
             {
                 "kind": one.kind,
                 "path": str(one.path),
                 "size_bytes": one.size_bytes,
-                "written": one.written.isoformat(timespec="seconds"),
+                "written": when.isoformat(timespec="seconds"),
                 "what": one.what,
             }
-            for one in found
+            for one, when in zip(found, written, strict=True)
         ]
         _output.print_json({"cleared": clear, "files": listed})
         return
     if found:
         _output.table(
-            (one.kind, f"{one.written:%Y-%m-%d}, {_output.size(one.size_bytes)}: {one.what}")
-            for one in found
+            (one.kind, f"{when:%Y-%m-%d}, {_output.size(one.size_bytes)}: {one.what}")
+            for one, when in zip(found, written, strict=True)
         )
     total = _output.size(sum(one.size_bytes for one in found))
     files = f"{len(found)} file{'' if len(found) == 1 else 's'}, {total}"

@@ -124,16 +124,11 @@ def _decided(
     models: Models, workload: Workload, prompts: Path | None, chosen: dict[str, Any], first: str
 ) -> Decision:
     """Measure, with a line of progress, and decide; ``first`` is said before the first step."""
+    from edgedec.functions import profile_options
     from edgedec.planning import decisions
     from edgedec.profiling.places import Wanted
-    from edgedec.profiling.run import ProfileOptions
 
-    options = ProfileOptions(
-        wanted=Wanted(rpc=chosen["rpc"]),
-        prompts=_prompts.read(prompts),
-        prompts_name=None if prompts is None else prompts.name,
-        refresh=chosen["refresh"],
-    )
+    options = profile_options(prompts, Wanted(rpc=chosen["rpc"]), refresh=chosen["refresh"])
     unsaid = iter([first] if first else [])
     with _progress.steps() as on_progress:
 

@@ -93,16 +93,12 @@ def command(
     """  # fmt: skip
     from edgedec._support.fields import to_json
     from edgedec.cli import _output
+    from edgedec.functions import profile_options
     from edgedec.loading.sources import Models
     from edgedec.profiling.places import Wanted
-    from edgedec.profiling.run import ProfileOptions, profile
+    from edgedec.profiling.run import profile
 
-    options = ProfileOptions(
-        wanted=Wanted(**wanted),
-        prompts=_prompts.read(prompts),
-        prompts_name=None if prompts is None else prompts.name,
-        refresh=refresh,
-    )
+    options = profile_options(prompts, Wanted(**wanted), refresh=refresh)
     target = _library.path(bundle)
     models = Models.find(target, _library.draft_path(draft_model, target))
     with _progress.steps() as on_progress:

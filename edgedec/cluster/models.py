@@ -12,9 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgedec._support import amounts
-from edgedec._support.disk_cache import DiskCache, NoRoom
+from edgedec._support.kept import Folder, NoRoom
 from edgedec._support.model_path import DEMO, is_gguf
-from edgedec._support.stated import Unusable
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST, sha256_of
 from edgedec.errors import BundleError, InputError
@@ -74,11 +73,7 @@ def find(model: Description) -> str | None:
     """Return the path of a model with these hashes on this node; None if it must be sent."""
     if _is_there(model):
         return str(model["word"])
-    try:
-        kept = _cache().find(_key(model))
-    except Unusable:
-        _cache().remove(_key(model))
-        return None
+    kept = _kept(model).usable()
     return None if kept is None or not _matches(kept, model) else _opened(kept, model)
 
 
@@ -104,11 +99,9 @@ def receive(
     if model["files"].keys() != sent.keys():
         raise BundleError(f"{model['word']}: other files were sent than described")
     what = f"{Path(model['word']).name}, sent by a run of --ray"
-    keep = [_key(one) for one in others]
+    kept, keep = _kept(model), [_kept(one).key for one in others]
     try:
-        with _cache().writing(
-            _key(model), what, model["bytes"], required=True, keep=keep
-        ) as folder:
+        with kept.writing(what, model["bytes"], required=True, keep=keep) as folder:
             for name, parts in sent.items():
                 file = folder / _inside(name)
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -121,19 +114,15 @@ def receive(
         raise InputError(f"no room for the model: {error.strerror}") from None
     except OSError as error:
         raise InputError(f"the model cannot be kept here: {error.strerror}") from None
-    kept = _cache().find(_key(model))
-    assert kept is not None
-    return _opened(kept, model)
+    found = kept.find()
+    assert found is not None
+    return _opened(found, model)
 
 
-def _cache() -> DiskCache:
-    return DiskCache("sent")
-
-
-def _key(model: Description) -> str:
-    """Return a name of these files, whatever the folder is called."""
+def _kept(model: Description) -> Folder:
+    """Return the place of these files, whatever their folder is called elsewhere."""
     lines = "".join(f"{digest} {name}\n" for name, digest in sorted(model["files"].items()))
-    return hashlib.sha256(lines.encode()).hexdigest()[:32]
+    return Folder("sent", hashlib.sha256(lines.encode()).hexdigest()[:32])
 
 
 def _folder(word: str, main: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from edgedec._support.disk_cache import DiskCache
+from edgedec._support.kept import Folder
 from edgedec.errors import InputError
 from edgedec.generation.result import Generation
 from edgedec.generation.stream import Stream
@@ -21,7 +21,7 @@ def turn() -> Iterator[None]:
     """Wait until no other worker of this user opens a model on this node, and keep them waiting."""
     from filelock import FileLock
 
-    folder = DiskCache("sent").folder
+    folder = Folder("sent", "").path
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(folder / "turn.lock")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from edgedec._support import disk_cache, installation
+from edgedec._support import installation, kept
 from edgedec._support.amounts import size
 from edgedec._version import __version__
 from edgedec.decoding import drafting
@@ -181,7 +181,7 @@ def demo() -> dict[str, Any]:
 def kept_bytes() -> dict[str, int]:
     """Return the bytes of large files in the user's cache, by kind: see ``edgedec cache``."""
     found: dict[str, int] = {}
-    for one in disk_cache.entries():
+    for one in kept.folders():
         found[one.kind] = found.get(one.kind, 0) + one.size_bytes
     return found
 

@@ -8,14 +8,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgedec._support.atomic import write_json
-from edgedec._support.fields import from_json, json_object, one_line, to_json
-from edgedec._support.files import open_regular
+from edgedec._support.fields import from_json, one_line, to_json
+from edgedec._support.kept import Unusable, read_object
 from edgedec.errors import BundleError, InputError
 
 RECORD = "model.json"
 BUNDLE, GGUF = "bundle", "gguf"
 _SCHEMA = 1
-_MAX_BYTES = 1 << 20
 PLAIN, CALIBRATED = "none", "self"
 AUTO = "auto"
 WEIGHTS = (AUTO, "int4", "int8", "fp16", "fp32")
@@ -161,12 +160,11 @@ def write(folder: Path, record: Record) -> None:
 def read(library: Path, folder: Path) -> Model | None:
     """Return the model of a folder; None if it is damaged, or of another version of edgedec."""
     try:
-        with open_regular(folder / RECORD) as stream:
-            raw = json_object(stream.read(_MAX_BYTES))
-        if raw is None or raw.pop("schema", None) != _SCHEMA:
+        raw = read_object(folder / RECORD)
+        if raw.pop("schema", None) != _SCHEMA:
             return None
         record = from_json(Record, raw, str(folder / RECORD), BundleError)
-    except (OSError, BundleError):
+    except (OSError, Unusable, BundleError):
         return None
     path = _inside(library, record.path)
     if path is None or not path.exists():

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgedec._support import user_folders
-from edgedec._support.atomic import sync
+from edgedec._support.atomic import remove_folder, sync
 from edgedec._support.model_path import hub_name
 from edgedec.bundle.manifest import listed_files
 from edgedec.errors import InputError
@@ -160,14 +160,14 @@ class Library:
         sync(staging)
         target = self._models / id
         if target.exists():  # damaged, or the caller would have used it
-            _remove(target)
+            remove_folder(target)
         staging.rename(target)
         sync(self._models)
         made = self.get(id)
         assert made is not None, f"{target} was published and cannot be read"
         for other in self.models():
             if other.id != id and _replaces(record, other.record):
-                _remove(self._models / other.id)
+                self._remove(other.id)
         self._drop_unshared()
         return made
 
@@ -192,10 +192,14 @@ class Library:
 
     def remove(self, model: Model) -> None:
         """Remove a model and what was fetched for it; what another one needs stays."""
-        _remove(self._models / model.id)
+        self._remove(model.id)
         self._drop_unshared()
         if model.record.origin.revision is not None:
             self._drop_fetched({one.record.origin.where for one in self.models()})
+
+    def _remove(self, id: str) -> None:
+        with suppress(FileNotFoundError):  # another process was quicker
+            remove_folder(self._models / id)
 
     def clean(self) -> None:
         """Remove files that no model needs to run.
@@ -214,7 +218,7 @@ class Library:
         """Remove everything except models that other processes are making or fetching."""
         for name in _names(self._models):
             if _ID.fullmatch(name):
-                _remove(self._models / name)
+                self._remove(name)
         self.clean()
 
     def _drop_unfinished(self) -> None:
@@ -284,11 +288,3 @@ def _link(source: Path, file: Path) -> None:
         os.replace(beside, file)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _remove(folder: Path) -> None:
-    """Rename a folder, then remove it, so that no process finds half of it."""
-    aside = folder.with_name(f".removed-{secrets.token_hex(6)}")
-    with suppress(FileNotFoundError):  # another process was quicker
-        folder.rename(aside)
-        shutil.rmtree(aside)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from edgedec._support.fields import one_line
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
+from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.prefill import TURN
 from edgedec.decoding.session import HeadModel, HeadSession, Model, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
-from edgedec.hardware.clock import WallClock
+from edgedec.hardware.clock import Clock, WallClock
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
@@ -27,9 +28,10 @@ from edgedec.loading.in_use import FilesInUse
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sessions import Meter, open_sessions
-from edgedec.loading.sources import Pair, Source, find
+from edgedec.loading.sources import Models, Pair, Source
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context
+from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place, remote_device
 from edgedec.records.plan import SEQUENTIAL, Plan
 from edgedec.runtimes import registry
@@ -39,40 +41,66 @@ from edgedec.text.vocabulary_map import translate
 _log = logging.getLogger("edgedec")
 # Share of the target's tokens below which a draft is a poor one.
 _FEW_IN_COMMON = 0.5
+T = TypeVar("T")
 
-__all__ = ["OpenOptions", "OpenPair", "assemble", "find_pair"]
+__all__ = ["OpenOptions", "OpenPair", "assemble", "find_pair", "pair_of"]
 
 
-def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) -> OpenPair:
+class Loader:
+    """Loads what a pair needs, and closes it with the pair; a trial's lets pairs share it.
+
+    Attributes:
+        clock: of the engine.
+
+    """
+
+    clock: Clock = WallClock()
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """Return what ``make`` returns, or returned before for an equal key."""
+        return make()
+
+    def load(self, source: Source, options: LoadOptions, for_draft: Sequence[str] = ()) -> Model:
+        """Load a model."""
+        return source.load(options, for_draft)
+
+    def close(self, model: Model) -> None:
+        """Close a model that was loaded."""
+        model.close()
+
+    def policy(self, plan: Plan) -> DraftPolicy | None:
+        """Return the policy to decode with; None measures the pass times that it needs."""
+        return None
+
+
+def assemble(models: Models, options: OpenOptions, loader: Loader | None = None) -> OpenPair:
     """Load the models and build the engine; a step that fails closes what was opened before.
-
-    Args:
-        pair: what ``find_pair`` returned for the others; None finds it.
 
     Raises:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
     """
+    loader = loader or Loader()
     rule = acceptance.rule(options.accept or "coupling")
-    pair = pair or find_pair(where, options)
+    pair = pair_of(models, options)
     _prepare(pair, options)
     drafter = drafter_name(pair, options)
     meter = Meter(counting=options.memory is not None)
     with ExitStack() as stack:
         in_use = _in_use(pair, stack)
-        tokenizer = pair.target.read_tokenizer()
+        tokenizer = loader.once(("tokenizer", pair.target.path), pair.target.read_tokenizer)
         meter.mark("tokenizer")
-        target = pair.target.load(options.of_target(drafter, rule))
-        stack.callback(target.close)
+        target = loader.load(pair.target, options.of_target(drafter, rule))
+        stack.callback(loader.close, target)
         options = _within(options, pair.target, target)
         _check_turns(target, options)
         _show_states(pair, target, drafter)
         drafter, left_out = drafter_for(pair, target, drafter, options)
         meter.mark("target")
-        draft = _load_draft(pair, target, drafter, options, stack)
-        head = _load_head(pair, target, drafter, options, stack)
+        draft = _load_draft(pair, target, drafter, options, loader, stack)
+        head = _load_head(pair, target, drafter, options, loader, stack)
         helper = head or draft
         meter.mark("draft")
-        translation = _translation(pair, tokenizer, target, draft)
+        translation = _translation(pair, tokenizer, target, draft, loader)
         meter.mark("tokenizer")
         plan = _plan(pair, drafter, options)
         opened = open_sessions(target, helper, plan, options, meter, stack)
@@ -81,7 +109,9 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         more = [_another(helper, opened.draft, stack) for _ in range(1, options.parallel)]
         meter.skip()  # counted with the draft's costs
         every = [_with_session(parts, head, session) for session in (opened.draft, *more)]
-        engine = build_engine(plan, opened.target, every[0], WallClock(), rule=rule)
+        engine = build_engine(
+            plan, opened.target, every[0], loader.clock, policy=loader.policy(plan), rule=rule
+        )
         stack.callback(engine.drafter.close)
         if not target.capabilities.phases:
             engine.pool.limit = options.caches
@@ -114,12 +144,17 @@ def _prepare(pair: Pair, options: OpenOptions) -> None:
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:
-    """Find the models that ``assemble`` would load.
+    """Find the models that ``Pipeline.open`` would load with these options.
 
     Raises:
         BundleError, InputError.
     """
-    return find(where, options.draft, lambda *there: _format(options, *there))
+    return pair_of(Models.find(where, options.draft), options)
+
+
+def pair_of(models: Models, options: OpenOptions) -> Pair:
+    """Return the models in the formats that the options select."""
+    return models.pair(partial(_format, options))
 
 
 def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
@@ -225,7 +260,12 @@ def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
 
 
 def _load_draft(
-    pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
+    pair: Pair,
+    target: Model,
+    drafter: str,
+    options: OpenOptions,
+    loader: Loader,
+    stack: ExitStack,
 ) -> Model | None:
     """Load the draft model if the drafter needs one."""
     if not drafting.info(drafter).needs_model:
@@ -235,11 +275,11 @@ def _load_draft(
             f"--drafter {drafter} needs a draft model and {pair.where} has none: "
             "give one with --draft FILE.gguf, or try --drafter lookup"
         )
-    load = partial(pair.draft.load, options.of_draft(), options.given_for_draft)
+    load = partial(loader.load, pair.draft, options.of_draft(), options.given_for_draft)
     # An overlapped draft model may be computing when its memory is needed.
     unloads = options.memory is not None and options.schedule == SEQUENTIAL
     draft: Model = UnloadableModel(load) if unloads else load()
-    stack.callback(draft.close)
+    stack.callback(loader.close, draft)
     check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
@@ -254,15 +294,20 @@ def _show_states(pair: Pair, target: Model, drafter: str) -> None:
 
 
 def _load_head(
-    pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
+    pair: Pair,
+    target: Model,
+    drafter: str,
+    options: OpenOptions,
+    loader: Loader,
+    stack: ExitStack,
 ) -> HeadModel | None:
     """Load the target's head if the drafter needs it."""
     if not drafting.info(drafter).needs_head:
         return None
     from edgedec.loading.heads import load_head
 
-    head = load_head(pair, target, options)
-    stack.callback(head.close)
+    head = load_head(pair, target, options, loader.load)
+    stack.callback(loader.close, head)
     return head
 
 
@@ -276,19 +321,24 @@ def _check_sizes(target: Model, draft: Model) -> None:
 
 
 def _translation(
-    pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model | None
+    pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model | None, loader: Loader
 ) -> Translation | None:
     """Return the translation between the vocabularies; None if they are known to be equal."""
-    if pair.draft is None or draft is None:
+    source = pair.draft
+    if source is None or draft is None:
         return None
     columns = target.info.vocab_size, draft.info.vocab_size
     if pair.shared_tokenizer and columns[0] == columns[1]:
         return None
-    found = translate(
-        tokenizer, pair.draft.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
-    )
-    _note_few_in_common(found.facts)
-    return found
+
+    def made() -> Translation:
+        found = translate(
+            tokenizer, source.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
+        )
+        _note_few_in_common(found.facts)
+        return found
+
+    return loader.once(("translation", pair.target.path, source.path), made)
 
 
 def _note_few_in_common(facts: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from edgedec._support.amounts import megabytes
@@ -15,7 +16,9 @@ from edgedec.loading.sources import Pair, Source
 from edgedec.loading.unloading import UnloadableHead
 from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES
 from edgedec.memory.grant import granting, with_spare
+from edgedec.records.load import LoadOptions
 
+Load = Callable[[Source, LoadOptions], Model]
 # The least context for which a head is loaded, in tokens.
 _SHORT = 512
 # What a loaded head takes, with its passes and the states that wait, for each byte of its weights
@@ -30,8 +33,12 @@ def show_states(pair: Pair, target: Model) -> None:
         target.show(head.taps)
 
 
-def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
+def load_head(pair: Pair, target: Model, options: OpenOptions, load: Load) -> HeadModel:
     """Load the head of the bundle for its loaded target; under ``memory`` it can be unloaded.
+
+    Args:
+        pair, target, options: as they are opened.
+        load: loads a source.
 
     Raises:
         InputError: there is none, or an option excludes it.
@@ -39,8 +46,8 @@ def load_head(pair: Pair, target: Model, options: OpenOptions) -> HeadModel:
 
     """
     source = _source(pair, target)
-    load = partial(_load, source, target, options)
-    return load() if options.memory is None else UnloadableHead(load)
+    checked = partial(_load, source, target, options, load)
+    return checked() if options.memory is None else UnloadableHead(checked)
 
 
 def _source(pair: Pair, target: Model) -> Source:
@@ -65,8 +72,8 @@ def _source(pair: Pair, target: Model) -> Source:
     return pair.head
 
 
-def _load(source: Source, target: Model, options: OpenOptions) -> HeadModel:
-    head = source.load(options.load)
+def _load(source: Source, target: Model, options: OpenOptions, load: Load) -> HeadModel:
+    head = load(source, options.load)
     assert isinstance(head, HeadModel), "its role is a head's"
     columns = head.info.vocab_size, target.info.vocab_size
     if columns[0] != columns[1]:

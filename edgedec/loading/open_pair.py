@@ -26,7 +26,7 @@ class OpenPair:
 
     Attributes:
         pair: the files that were loaded.
-        plan: facts for reports, as ``--json`` prints them.
+        facts: how texts are decoded, as ``--json`` prints it under ``plan``.
         stack: closes sessions and models.
         parallel_engines: engines that take turns with ``engine``.
         contexts: most tokens of each engine's last request, by the engine's ``id``.
@@ -41,7 +41,7 @@ class OpenPair:
     target: Model
     engine: Engine
     tokenizer: Tokenizer
-    plan: dict[str, Any]
+    facts: dict[str, Any]
     stack: ExitStack
     bound: str
     guard: MemoryGuard | None = None

@@ -7,9 +7,8 @@ drafter runs and wherever.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from edgedec.errors import BundleError, EdgedecError, PassFailed, RuntimeUnavail
 from edgedec.loading import build
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
-from edgedec.loading.sources import Pair
+from edgedec.loading.sources import Models, Pair
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 from edgedec.runtimes import registry
@@ -44,35 +43,35 @@ class NoPlan:
     left: Decision | None = None
 
 
-# Returns the plan to follow for a bundle and options, or why there is none.
-Planner = Callable[[str | Path, OpenOptions], Decision | NoPlan]
+# Returns the plan to follow for models and options, or why there is none.
+Planner = Callable[[Models, OpenOptions], Decision | NoPlan]
 
 
 def configurations(bundle: str | Path, options: OpenOptions, planner: Planner) -> Configurations:
     """Return the ways to open a bundle: those of its plan, or ``options`` if there is none.
 
     Raises:
-        InputError, BundleError, PlanError, MemoryBudgetError: see ``planner`` and ``find_pair``.
+        InputError, BundleError, PlanError, MemoryBudgetError: see ``planner`` and ``Models.find``.
 
     """
-    found = planner(bundle, options)
+    models = Models.find(bundle, options.draft)
+    found = planner(models, options)
     if isinstance(found, NoPlan):
-        return _without_plan(bundle, options, found)
+        return _without_plan(models, options, found)
     planned = planned_configurations(found, options)
     if not planned:
         reason = "--batch-invariant takes chains, and the plan drafts trees"
-        return _without_plan(bundle, options, NoPlan(reason, found))
-    return Configurations(bundle, planned, made_on=found.texts)
+        return _without_plan(models, options, NoPlan(reason, found))
+    return Configurations(models, planned, made_on=found.texts)
 
 
-def _without_plan(bundle: str | Path, options: OpenOptions, why: NoPlan) -> Configurations:
+def _without_plan(models: Models, options: OpenOptions, why: NoPlan) -> Configurations:
     """Return the requested configuration, on the fastest device for the target, and fallbacks."""
     ways = unplanned_configurations(options)
-    pair = build.find_pair(bundle, options)
-    quickest = on_quickest(pair, options, why.left)
+    quickest = on_quickest(build.pair_of(models, options), options, why.left)
     if quickest is not options:
         ways.insert(0, (f"the target on {quickest.load.device}", quickest))
-    return Configurations(bundle, ways, requested=options, no_plan=why.reason, pair=pair)
+    return Configurations(models, ways, requested=options, no_plan=why.reason)
 
 
 def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
@@ -181,12 +180,11 @@ class Configurations:
     """Opens the first configuration that works; when one fails, it goes on with the next.
 
     Args:
-        bundle: as ``Pipeline.open`` takes it.
+        models: the pair.
         configurations: in order of preference.
         requested: options given by the user, which must load; None if a planner chose them.
         made_on: the texts that the plan was made on, by name.
         no_plan: why there is no plan, in a few words.
-        pair: the models of the first configuration, if they have been found.
 
     Attributes:
         notes: why earlier configurations failed, one line each; each was also logged once, as a
@@ -196,23 +194,20 @@ class Configurations:
 
     def __init__(
         self,
-        bundle: str | Path,
+        models: Models,
         configurations: Sequence[Configuration],
         *,
         requested: OpenOptions | None = None,
         made_on: str = "",
         no_plan: str = "",
-        pair: Pair | None = None,
     ) -> None:
         self.notes: list[str] = []
-        self._bundle = bundle
+        self._models = models
         self._requested = requested
         self._in_force = requested is None
         self._made_on = printable(made_on)
         self._no_plan = no_plan
-        self._pair = pair
-        self._configurations: Iterator[Configuration] = iter(configurations)
-        self._name, self._options = next(self._configurations)
+        (self._name, self._options), *self._left = configurations
 
     def open(self) -> OpenPair:
         """Open the current configuration, or the next one if it fails and was not requested.
@@ -222,15 +217,14 @@ class Configurations:
 
         """
         while True:
-            pair, self._pair = self._pair, None
             try:
-                opened = build.assemble(self._bundle, self._options, pair)
+                opened = build.assemble(self._models, self._options)
             except FAILURES as error:
                 if self._options is self._requested:
                     raise
                 self._take_next(error)
             else:
-                opened.plan.update(self._plan_facts())
+                opened.facts.update(self._plan_facts())
                 return opened
 
     @property
@@ -255,19 +249,12 @@ class Configurations:
         with suppress(EdgedecError):
             opened.close()
         self.notes += opened.notes
-        if self.opens_again and not self._left():
+        if self.opens_again and not self._left:
             return self._connected_again(error)
         self._take_next(error)
         # A generation has begun, so any configuration that continues it is acceptable.
         self._requested = None
         return self.open()
-
-    def _left(self) -> bool:
-        """Return whether there is another configuration, which stays the next one."""
-        following = next(self._configurations, None)
-        if following is not None:
-            self._configurations = itertools.chain([following], self._configurations)
-        return following is not None
 
     def _connected_again(self, error: EdgedecError) -> OpenPair:
         """Open the same configuration, on servers that may have been started again."""
@@ -279,10 +266,9 @@ class Configurations:
         return again
 
     def _take_next(self, error: EdgedecError) -> None:
-        following = next(self._configurations, None)
-        if following is None:
+        if not self._left:
             raise error
-        failed, (self._name, self._options) = self._name, following
+        failed, (self._name, self._options) = self._name, self._left.pop(0)
         self._note(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
 
     def _note(self, text: str) -> None:

@@ -45,6 +45,7 @@ class Source:
         architecture: as its files name it; "" if they do not.
         parameters: numbers in the model; None if it is not known.
         weights: how they are stored, such as ``int4`` or ``Q4_K_M``.
+        tokenizer_hash: a hash of its tokenizer; "" if it is not known.
 
     """
 
@@ -62,6 +63,7 @@ class Source:
     architecture: str = ""
     parameters: int | None = None
     weights: str = ""
+    tokenizer_hash: str = ""
 
     def hashes(self) -> dict[str, str]:
         """Return sha256 by file; reads every byte."""
@@ -102,38 +104,6 @@ class Pair:
     head: Source | None = None
 
 
-def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
-    """Find the models that these paths name.
-
-    Args:
-        target: a bundle's folder, ``demo``, or a GGUF file.
-        draft: a GGUF file, or a bundle whose target drafts; None is the draft that the
-            target's bundle holds, if any.
-        choose: picks one of the formats that a role's files come in.
-
-    Raises:
-        BundleError: no such model, or it is damaged.
-        InputError: there is no such format.
-
-    """
-    bundle, source, own_draft = _open(target, "target", choose)
-    role = None if bundle is None else bundle.draft
-    if draft is not None:
-        drafts, own_draft, _ = _open(draft, "draft", choose)
-        role = None if drafts is None else drafts.target
-    shared = (
-        bundle is not None
-        and role is not None
-        and role.tokenizer_hash == bundle.target.tokenizer_hash
-    )
-    head = None if bundle is None else bundle.head
-    if bundle is None or head is None:
-        return Pair(str(target), source, own_draft, bundle, shared)
-    own = _head_format(head, source)
-    reads = None if own is None else _of_role(bundle, head, own)
-    return Pair(str(target), source, own_draft, bundle, shared, reads)
-
-
 def _head_format(head: Role, target: Source) -> str | None:
     """Return the format in which a head runs beside a target, or None if it cannot.
 
@@ -154,12 +124,16 @@ class Models:
         target, draft: as the user named them; the draft is None for the one that the target's
             bundle holds, if any.
         sources: by role, the model in every format.
+        bundle: that holds the target, or None.
+        formats: by role, those to choose from; without an entry that is all of its sources'.
 
     """
 
     target: str
     draft: str | None
     sources: Mapping[str, Sequence[Source]]
+    bundle: Bundle | None = None
+    formats: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def find(cls, target: str | Path, draft: str | Path | None = None) -> Models:
@@ -167,73 +141,73 @@ class Models:
 
         Args:
             target: a bundle's folder, ``demo``, or a GGUF file.
-            draft: as ``find`` takes it.
+            draft: a GGUF file, or a bundle whose target drafts; None is the draft that the target's
+                bundle holds, if any.
 
         Raises:
             BundleError: no such model, or it is damaged.
 
         """
-        draft = None if draft is None else Path(draft)
-        named = None if draft is None else str(draft)
-        return cls(str(target), named, _every_format(target, draft))
+        bundle, found, formats = _every_format(target)
+        if draft is not None:
+            _, others, of_draft = _every_format(draft)
+            # Who gives a draft wants that one, and no head.
+            drafts = [replace(source, role="draft") for source in others["target"]]
+            found = {"target": found["target"], "draft": drafts}
+            formats = {"target": formats["target"], "draft": of_draft["target"]}
+        return cls(str(target), None if draft is None else str(draft), found, bundle, formats)
+
+    def pair(self, choose: Choose) -> Pair:
+        """Return each model in one format.
+
+        Args:
+            choose: picks one of the formats that a role's files come in.
+
+        Raises:
+            BundleError, InputError: there is no such format.
+
+        """
+        target = self._in_format("target", choose)
+        draft = self._in_format("draft", choose) if "draft" in self.sources else None
+        same = draft is not None and target.tokenizer_hash == draft.tokenizer_hash != ""
+        head, bundle = None, self.bundle
+        if bundle is not None and bundle.head is not None:
+            own = _head_format(bundle.head, target)
+            head = None if own is None else _of_role(bundle, bundle.head, own)
+        return Pair(self.target, target, draft, bundle, same, head)
+
+    def _in_format(self, role: str, choose: Choose) -> Source:
+        found = {source.format: source for source in self.sources[role]}
+        format = choose(role, tuple(self.formats.get(role, found)))
+        if format not in found and is_gguf(next(iter(found.values())).path):
+            raise InputError(
+                f"{self.target if role == 'target' else self.draft} is a GGUF file, --format"
+                f" {format} is for bundles: leave it out, or --format onnx makes one of it"
+            )
+        if format not in found:
+            raise InputError(
+                f"the bundle has no {role} in the format {format!r}, only {', '.join(found)}"
+            )
+        return found[format]
 
 
-def _every_format(target: str | Path, draft: Path | None) -> dict[str, list[Source]]:
-    """Return, by role, one source for each format that a model comes in.
-
-    Args:
-        target, draft: as ``find`` takes them.
-
-    Raises:
-        BundleError: no such model, or it is damaged.
-
-    """
-    found = {"target": _variants(target, "target")["target"]}
-    own = None if is_gguf(target) else _variants(target, "draft").get("draft")
-    drafts = own if draft is None else _variants(draft, "draft")["target"]
-    if drafts is not None:
-        found["draft"] = [replace(source, role="draft") for source in drafts]
-    # Who gives a draft wants that one.
-    head = None if draft is not None or is_gguf(target) else _bundle(target).head
-    if head is not None:
-        found["head"] = [_of_role(_bundle(target), head, format) for format in head.variants]
-    return found
-
-
-def _variants(path: str | Path, role: str) -> dict[str, list[Source]]:
-    """Return the models of a file or bundle by role, one source per format."""
+def _every_format(
+    path: str | Path,
+) -> tuple[Bundle | None, dict[str, list[Source]], dict[str, Sequence[str]]]:
+    """Return the bundle at a path, its models in every format by role, and formats by role."""
     if is_gguf(path):
-        return {"target": [_gguf(Path(path), role)]}
-    bundle = _bundle(path)
-    return {
-        one.role: [_of_role(bundle, one, format) for format in one.variants] for one in bundle.roles
-    }
-
-
-def _bundle(path: str | Path) -> Bundle:
+        return None, {"target": [_gguf(Path(path), "target")]}, {"target": ("gguf",)}
     if Path(path).is_file():
         raise InputError(
             part_of_model(Path(path)) or f"{path}: expected a bundle's folder or a {GGUF} file"
         )
-    return Bundle.open(path)
-
-
-def _open(
-    path: str | Path, role: str, choose: Choose
-) -> tuple[Bundle | None, Source, Source | None]:
-    if is_gguf(path):
-        format = choose(role, ("gguf",))
-        if format != "gguf":
-            raise InputError(
-                f"{path} is a GGUF file, --format {format} is for bundles: leave it out, or"
-                " --format onnx makes one of it"
-            )
-        return None, _gguf(Path(path), role), None
-    bundle = _bundle(path)
-    target = _of_role(bundle, bundle.target, choose(role, bundle.formats))
-    if bundle.draft is None:
-        return bundle, target, None
-    return bundle, target, _of_role(bundle, bundle.draft, choose("draft", bundle.formats))
+    bundle = Bundle.open(path)
+    every = {
+        role.role: [_of_role(bundle, role, format) for format in role.variants]
+        for role in (*bundle.roles, bundle.head)
+        if role is not None
+    }
+    return bundle, every, dict.fromkeys(every, bundle.formats)
 
 
 def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
@@ -271,6 +245,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         architecture=role.architecture,
         parameters=role.dims.get("parameters"),
         weights=variant.weights,
+        tokenizer_hash=role.tokenizer_hash,
     )
 
 

@@ -119,7 +119,7 @@ class Decoder(Shown):
     def _use(self, parts: OpenPair) -> None:
         self.pair = parts.pair
         self.tokenizer: Tokenizer = parts.tokenizer
-        self.plan = parts.plan
+        self.plan = parts.facts
         self.target = parts.target
         self._parts = parts
         self._grammars: Grammars | None = None

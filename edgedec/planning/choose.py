@@ -218,11 +218,10 @@ class _Planner:
             peak = self.memory.bytes_of(plan, self.memory.needed)
             nothing = Prediction(0.0, 0.0, peak, 0.0)
             return WeighedCandidate(Candidate(plan, nothing, family.refused), self.memory.needed)
-        estimates = {plan: self.forecast.estimate(plan) for plan in family.plans}
-        fit = self.memory.fit({plan: found.rate for plan, found in estimates.items()})
+        fit = self.memory.fit({plan: self.forecast.estimate(plan).rate for plan in family.plans})
         prediction = dataclasses.replace(self.forecast.predict(fit.plan), peak_bytes=fit.peak_bytes)
         candidate = Candidate(fit.plan, prediction, fit.refused)
-        return WeighedCandidate(candidate, fit.context, estimates[fit.plan])
+        return WeighedCandidate(candidate, fit.context)
 
     def with_trial(self, usable: list[WeighedCandidate], run: Run) -> list[WeighedCandidate]:
         """Run the best plans; return all, with their measured speeds. One that fails is refused.

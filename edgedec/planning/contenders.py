@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from edgedec.planning.estimate import Estimate
 from edgedec.records.plan import Candidate, Plan, Trial
 
 # Plans that run once; those that go on are ``planning.running.FINALISTS``.
@@ -41,13 +40,11 @@ class WeighedCandidate:
     Attributes:
         candidate: as the decision lists it.
         context: its context length in tokens.
-        estimate: its average round by formula; None if it is refused.
 
     """
 
     candidate: Candidate
     context: int
-    estimate: Estimate | None = None
 
     @property
     def plan(self) -> Plan:

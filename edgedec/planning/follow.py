@@ -26,7 +26,7 @@ _AS_GOOD = 0.8
 _NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores"}
 
 
-def plan_to_follow(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
+def plan_to_follow(models: Models, options: OpenOptions) -> Decision | NoPlan:
     """Return a plan: stored, from a file, or made to stream a large target; or why there is none.
 
     Raises:
@@ -41,14 +41,19 @@ def plan_to_follow(bundle: str | Path, options: OpenOptions) -> Decision | NoPla
     if plan == "none":
         return NoPlan("--plan none")
     if plan == "auto" and not limited and chosen:
-        return NoPlan(f"{chosen} given", None if options.is_placed() else _last(bundle, options))
+        return NoPlan(f"{chosen} given", None if options.is_placed() else remembered.recall(models))
     if chosen:
         other = "add --plan none to keep to --memory without one" if limited else "leave --plan out"
         raise InputError(f"a plan decides {chosen}: leave it out, or {other}")
     if limited:
-        return _within(bundle, options)
-    decision = _last(bundle, options) if plan == "auto" else _stored(bundle, options)
-    if decision is None:
+        return _within(models, options)
+    if plan != "auto":
+        from edgedec.planning import plan_files
+
+        decision = plan_files.load(Path(plan), models)
+    elif (last := remembered.recall(models)) is not None:
+        decision = last
+    else:
         return NoPlan("none was made for these models here")
     _check_context(decision, options)
     return decision
@@ -66,17 +71,7 @@ def _chosen(options: OpenOptions) -> str:
     return ", ".join(flags)
 
 
-def _last(bundle: str | Path, options: OpenOptions) -> Decision | None:
-    return remembered.recall(bundle, options.draft) if remembered.any_there() else None
-
-
-def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
-    from edgedec.planning import plan_files
-
-    return plan_files.load(Path(options.plan), Models.find(bundle, options.draft))
-
-
-def _within(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
+def _within(models: Models, options: OpenOptions) -> Decision | NoPlan:
     """Return a stored plan that fits in memory, or make one if the weights do not fit whole.
 
     A limit by itself costs no measurement. Weights that do not fit are read from the disk in every
@@ -87,12 +82,9 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
 
     assert options.memory is not None
     memory = granting(options.memory)()
-    models = Models.find(bundle, options.draft)
     decisions.check_memory(memory, models)
     now = identity(models)
-    stored = (
-        remembered.recall(bundle, options.draft, now, limited=limited) for limited in (False, True)
-    )
+    stored = (remembered.recall(models, now, limited=limited) for limited in (False, True))
     fitting = (one for one in stored if one and _fits(one, memory, options.max_context))
     decision = next(fitting, None)
     if decision is None and streaming.to_begin_with(models.sources, memory) is None:

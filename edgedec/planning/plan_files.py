@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from edgedec._support.atomic import write_json
 from edgedec._support.fields import from_json, printable, to_json
+from edgedec._support.kept import Unusable, read_object
 from edgedec.decoding import drafting
 from edgedec.errors import PlanError, RuntimeUnavailable
 from edgedec.hardware import machine
@@ -18,8 +20,6 @@ from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SCHEDULES, SCHEMA, Decision, Plan
 from edgedec.records.workload import LEAST_CONTEXT
 
-_MOST_BYTES = 8 << 20
-_ANEW = "make one with `edgedec plan --out FILE`"
 # Upper bounds of numbers in a plan file.
 _MOST_THREADS, _MOST_CORES, _MOST_DRAFTED, _MOST_CONTEXT = 1024, 4096, 999, 1 << 31
 _MOST_BYTES_HELD = 1 << 60
@@ -65,84 +65,70 @@ def load(path: Path, models: Models) -> Decision:
         PlanError: no such file, or it is damaged or for another version, machine or bundle.
 
     """
-    decision = read(path)
-    check(decision, identity(models), path)
+    try:
+        decision = read(path)
+        check(decision, identity(models), f"plan {path}")
+    except PlanError as error:
+        raise PlanError(f"{error}: make one with `edgedec plan --out FILE`") from None
     return decision
 
 
-def read(path: Path, *, advice: str = _ANEW) -> Decision:
+def read(path: Path) -> Decision:
     """Read a stored decision, whatever bundle and machine it is for.
-
-    Args:
-        path: the file.
-        advice: what to do if it cannot be used, for the end of the message; may be empty.
 
     Raises:
         PlanError: no such file, or it is damaged or written by another version.
 
     """
     try:
-        return _read(path)
-    except PlanError as error:
-        raise _refusal(str(error), advice) from None
-
-
-def _refusal(why: str, advice: str) -> PlanError:
-    """Return the error in one line, without control characters that the file may contain."""
-    return PlanError(printable(f"{why}: {advice}" if advice else why))
-
-
-def _read(path: Path) -> Decision:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
+        raw = read_object(path)
+    except Unusable as error:
+        raise PlanError(printable(f"plan {path} {error}")) from None
     except OSError as error:
-        raise PlanError(f"plan {path} cannot be read ({error.strerror or error})") from None
-    if len(data) > _MOST_BYTES:
-        raise PlanError(f"plan {path} is larger than {_MOST_BYTES >> 20} MiB")
-    try:
-        raw = json.loads(data)
-    except (ValueError, RecursionError):
-        raise PlanError(f"plan {path} is damaged: it is not JSON") from None
-    found = raw.get("schema") if isinstance(raw, dict) else None
+        raise PlanError(printable(f"plan {path} cannot be read ({error.strerror})")) from None
+    return decision_of(raw, f"plan {path}")
+
+
+def decision_of(raw: Mapping[str, Any], where: str) -> Decision:
+    """Return the decision that ``to_json`` was given; ``where`` names it in messages.
+
+    Raises:
+        PlanError: it is damaged or written by another version.
+
+    """
+    where, found = printable(where), raw.get("schema")
     if found != SCHEMA:
-        raise PlanError(f"plan {path}: expected a plan of version {SCHEMA}, found {found!r:.40}")
+        raise PlanError(f"{where}: expected a plan of version {SCHEMA}, found {found!r:.40}")
     try:
-        decision = from_json(Decision, raw, f"plan {path}", PlanError)
+        decision = from_json(Decision, raw, where, PlanError)
     except RecursionError:
-        raise PlanError(f"plan {path} is damaged") from None
+        raise PlanError(f"{where} is damaged") from None
     wrong = ""
     if not LEAST_CONTEXT <= decision.max_context <= _MOST_CONTEXT:
         wrong = f"max_context is {decision.max_context!r:.20}"
     for one in (decision.chosen.plan, *decision.fallbacks):
         wrong = wrong or _wrong_plan(one)
     if wrong:
-        raise PlanError(f"plan {path} is damaged: {wrong}")
+        raise PlanError(printable(f"{where} is damaged: {wrong}"))
     return decision
 
 
-def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW) -> None:
+def check(decision: Decision, now: Identity, where: str) -> None:
     """Refuse a decision that was made for another machine or bundle.
 
-    Args:
-        decision: as read.
-        now: this machine and bundle.
-        path: the file that it was read from.
-        advice: as for ``read``.
-
     Raises:
-        PlanError: names the difference.
+        PlanError: names the difference, in one line.
 
     """
-    differs = machine.difference(decision.machine, now.machine)
+    differs, why = machine.difference(decision.machine, now.machine), ""
     if differs:
-        raise _refusal(f"plan {path} is for another machine: {differs[:_LONGEST_TEXT]}", advice)
-    if decision.bundle != now.bundle:
-        raise _refusal(
-            f"plan {path} is for other models: expected hash {now.bundle[:12]}, found"
-            f" {decision.bundle[:12]!r}",
-            advice,
+        why = f"is for another machine: {differs[:_LONGEST_TEXT]}"
+    elif decision.bundle != now.bundle:
+        why = (
+            f"is for other models: expected hash {now.bundle[:12]}, found {decision.bundle[:12]!r}"
         )
+    if why:
+        raise PlanError(printable(f"{where} {why}"))
 
 
 def _wrong_plan(plan: Plan) -> str:

@@ -9,7 +9,6 @@ from edgedec._support.amounts import size, speed
 from edgedec._support.fields import printable
 from edgedec.hardware.contention import BUSY
 from edgedec.planning.contenders import WeighedCandidate
-from edgedec.planning.estimate import Estimate
 from edgedec.planning.memory_fit import MemoryFit
 from edgedec.records.plan import OVERLAPPED, Trial
 from edgedec.records.profile import Profile
@@ -72,16 +71,8 @@ def _speculative(findings: Findings) -> Iterator[str]:
         f"{_decodes(chosen)}, {_against(chosen, plain)} the {speed(plain.rate)} of"
         f" {plain.plan.label}{_spread(chosen.candidate.measured, findings.profile.texts)}."
     )
-    estimate = chosen.estimate
-    if estimate is not None:
-        measured = chosen.candidate.measured or chosen.candidate.prediction
-        yield (
-            f"A round gives {measured.block_efficiency:.2f} tokens, and by formula"
-            f" about {_share(estimate.target_s, estimate)} of its time goes to the target's pass,"
-            f" {_share(estimate.draft_s, estimate)} to drafting and"
-            f" {_share(estimate.overhead_s, estimate)} to the loop:"
-            f" {_limit(estimate)} limits the speed."
-        )
+    measured = chosen.candidate.measured or chosen.candidate.prediction
+    yield f"A round gives {measured.block_efficiency:.2f} tokens."
 
 
 def _spread(trial: Trial | None, texts: str) -> str:
@@ -97,19 +88,6 @@ def _on(trial: Trial | None, texts: str) -> str:
     if trial is None:
         return ""
     return f" on {len(trial.texts)} of the {texts or 'texts'}"
-
-
-def _share(seconds: float, estimate: Estimate) -> str:
-    return f"{seconds / estimate.seconds:.0%}"
-
-
-def _limit(estimate: Estimate) -> str:
-    parts = {
-        "the target": estimate.target_s,
-        "the draft": estimate.draft_s,
-        "the loop around the models": estimate.overhead_s,
-    }
-    return max(parts, key=lambda name: parts[name])
 
 
 def _plain(findings: Findings) -> Iterator[str]:
@@ -139,9 +117,6 @@ def _overlap(findings: Findings) -> Iterator[str]:
     options = [o for o in findings.drafting if o.plan.schedule == OVERLAPPED]
     chosen = findings.chosen
     if not options:
-        targets, drafts = findings.profile.of("target"), findings.profile.of("draft")
-        if drafts and not any(t.place.apart_from(d.place) for t in targets for d in drafts):
-            yield "Overlap is not used: no two places are apart, so both models share one."
         return
     if chosen.plan.schedule == OVERLAPPED:
         sequential = next((o for o in findings.drafting if o.plan.schedule != OVERLAPPED), None)

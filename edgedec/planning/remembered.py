@@ -5,26 +5,22 @@ One was made by ``edgedec plan``, the other to open the bundle within a memory l
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from pathlib import Path
+from contextlib import suppress
 
+from edgedec._support.fields import to_json
+from edgedec._support.kept import PLAN, Record, Unusable, any_record
 from edgedec.errors import PlanError
 from edgedec.hardware.machine import difference
-from edgedec.profiling import store
-from edgedec.profiling.store import Identity
+from edgedec.loading.sources import Models
+from edgedec.profiling.store import Identity, identity, key_of
 from edgedec.records.plan import Decision
 
 _log = logging.getLogger("edgedec")
-_SUFFIX, _LIMITED = ".plan.json", ".limited.plan.json"
 
 
-def any_there() -> bool:
-    """Return whether any plan is stored; a cheap check."""
-    try:
-        return any(store.folder().glob(f"*{_SUFFIX}"))
-    except OSError:
-        return False
+def _record(of: Identity, limited: bool = False) -> Record:
+    return Record(PLAN, key_of(of) + (".limited" if limited else ""))
 
 
 def remember(decision: Decision, of: Identity, *, limited: bool = False) -> bool:
@@ -36,15 +32,8 @@ def remember(decision: Decision, of: Identity, *, limited: bool = False) -> bool
         limited: it was made for a memory limit given when the bundle was opened.
 
     """
-    from edgedec.planning import plan_files
-
-    try:
-        file = _file(of, limited)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        plan_files.save(decision, file)
-    except (OSError, PlanError):
-        return False
-    return True
+    what = f"{decision.models}: {decision.chosen.plan.label}, made on {decision.texts}"
+    return _record(of, limited).write(to_json(decision), what)
 
 
 def keep(decision: Decision, of: Identity) -> str:
@@ -55,85 +44,75 @@ def keep(decision: Decision, of: Identity) -> str:
     """
     if decision.untried:
         return "no plan that drafts could be measured"
-    if decision.disturbed and _has_quiet(of):
-        return (
-            f"the machine was busy ({decision.disturbed}), and the plan stored before was measured"
-            " while it was quiet"
-        )
+    if decision.disturbed:
+        stored = None
+        with suppress(PlanError):
+            stored = _stored(_record(of), of)
+        if stored is not None and not stored.disturbed:
+            return (
+                f"the machine was busy ({decision.disturbed}), and the plan stored before was"
+                " measured while it was quiet"
+            )
     remember(decision, of)
     return ""
-
-
-def _has_quiet(of: Identity) -> bool:
-    """Return whether a valid plan is stored that was measured on a quiet machine."""
-    from edgedec.planning import plan_files
-
-    try:
-        file = _file(of)
-        stored = plan_files.read(file, advice="")
-        plan_files.check(stored, of, file, advice="")
-    except (OSError, PlanError):
-        return False
-    return not stored.disturbed
 
 
 def is_kept(of: Identity) -> bool:
     """Return whether a plan for these models is stored here, valid or stale."""
     try:
-        return _file(of).is_file()
+        return _record(of).file.is_file()
     except OSError:
         return False
 
 
 def forget(of: Identity) -> bool:
     """Delete the stored plans; False if there are none."""
-    found = False
-    for limited in (False, True):
-        with contextlib.suppress(FileNotFoundError):
-            _file(of, limited).unlink()
-            found = True
-    return found
+    return sum(_record(of, limited).remove() for limited in (False, True)) > 0
 
 
 def recall(
-    target: str | Path, draft: Path | None, now: Identity | None = None, *, limited: bool = False
+    models: Models, now: Identity | None = None, *, limited: bool = False
 ) -> Decision | None:
     """Return the stored decision if it is still valid; otherwise log a warning, once.
 
     Args:
-        target: the bundle or file, for messages.
-        draft: the user's own draft model.
-        now: the identity of both; None computes it.
+        models: the pair.
+        now: its identity; None computes it.
         limited: see ``remember``.
 
     Raises:
-        BundleError: no such bundle, or it is damaged.
+        BundleError: a file cannot be read.
 
     """
-    from edgedec.loading.sources import Models
-    from edgedec.planning import plan_files
-    from edgedec.profiling.store import identity
-
-    now = identity(Models.find(target, draft)) if now is None else now
-    try:
-        file = _file(now, limited)
-        if not file.is_file():
-            return None
-    except OSError:
+    if not any_record(PLAN):  # a cheap check
         return None
+    now = now or identity(models)
+    record = _record(now, limited)
     try:
-        decision = plan_files.read(file, advice="")
-        plan_files.check(decision, now, file, advice="")
-        changed = difference(decision.versions, now.versions)
+        decision = _stored(record, now)
+        changed = decision and difference(decision.versions, now.versions)
         if changed:
             raise PlanError(f"runtimes changed since it was made: {changed}")
     except PlanError as error:
-        _log.warning("the plan of %s is not used (%s): make one with `edgedec plan`", target, error)
-        with contextlib.suppress(OSError):
-            file.unlink()
+        _log.warning(
+            "the plan of %s is not used (%s): make one with `edgedec plan`", models.target, error
+        )
+        with suppress(OSError):
+            record.remove()
         return None
     return decision
 
 
-def _file(of: Identity, limited: bool = False) -> Path:
-    return store.file_of(of).with_suffix(_LIMITED if limited else _SUFFIX)
+def _stored(record: Record, now: Identity) -> Decision | None:
+    """Return the decision of a record, which is for this machine and these models; None if none."""
+    from edgedec.planning import plan_files
+
+    try:
+        raw = record.read()
+    except Unusable as error:
+        raise PlanError(f"plan {record.file} {error}") from None
+    if raw is None:
+        return None
+    decision = plan_files.decision_of(raw, f"plan {record.file}")
+    plan_files.check(decision, now, f"plan {record.file}")
+    return decision

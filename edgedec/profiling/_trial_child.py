@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from edgedec._support import _sandbox_child
 from edgedec._support.fields import from_json, one_line, to_json
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, RoundRecord
 from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.session import HeadModel, Model
+from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import NoText, StopRule
-from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.hardware.clock import Clock, WallClock
-from edgedec.loading.engine import build_engine
+from edgedec.loading.build import Loader, OpenPair, assemble
+from edgedec.loading.opening import placed
+from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Models, Source
-from edgedec.profiling.children import DRAFT, HEAD, TARGET
 from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, limit_s, results, whole
-from edgedec.records.place import Place
+from edgedec.records.load import LoadOptions
 from edgedec.records.plan import Plan
 from edgedec.records.rounds import DrafterRounds, Drafts, SurvivalEstimate
-from edgedec.text.vocabulary_map import translate
 
+T = TypeVar("T")
 _PAUSED = 2.0
 
 
@@ -127,13 +124,12 @@ _ENDS = 0.75
 def main(task: Mapping[str, Any]) -> Any:
     """Run a ``TrialJob`` and return an ``Outcome``."""
     job = from_json(TrialJob, task, "job", ProfileError)
-    models = Models.find(job.bundle, job.draft_model)
-    return to_json(decode(job, models.sources, WallClock()))
+    return to_json(decode(job, Models.find(job.bundle, job.draft_model), WallClock()))
 
 
-def decode(job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock) -> Outcome:
+def decode(job: TrialJob, models: Models, clock: Clock) -> Outcome:
     """Decode every text with every plan in turns; see ``TrialJob``."""
-    stage = _Stage(job, sources, clock)
+    stage = _Stage(job, models, clock)
     started = clock.now()
     turns: list[Turn] = []
     going = list(range(len(job.plans)))
@@ -175,12 +171,51 @@ def _going_on(job: TrialJob, turns: Sequence[Turn]) -> list[int]:
     return sorted([plain, *others[: job.finalists - 1]])
 
 
-@dataclass(slots=True)
-class _Engines:
-    """The engines of one repetition, by their plans' numbers; the stack closes their sessions."""
+class _Shared(Loader):
+    """Loads each model, tokenizer and translation once, for all plans that use it."""
 
-    stack: ExitStack
-    by_plan: dict[int, tuple[Engine, Model]] = field(default_factory=dict)
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._found: dict[tuple[Any, ...], Any] = {}
+        self._stack = ExitStack()
+        # Policies that have measured passes and learned nothing yet, by what determines those.
+        self._policies: dict[tuple[object, ...], DraftPolicy] = {}
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        if key not in self._found:
+            self._found[key] = make()
+        found: T = self._found[key]
+        return found
+
+    def load(self, source: Source, options: LoadOptions, for_draft: Sequence[str] = ()) -> Model:
+        key = source.role, source.path, source.format, options
+        return self.once(key, lambda: self._loaded(source, options, for_draft))
+
+    def _loaded(self, source: Source, options: LoadOptions, for_draft: Sequence[str]) -> Model:
+        model = super().load(source, options, for_draft)
+        self._stack.callback(model.close)
+        return model
+
+    def close(self, model: Model) -> None:
+        """Keep it for the other plans."""
+
+    def policy(self, plan: Plan) -> DraftPolicy | None:
+        return copy.deepcopy(self._policies.get(_costs(plan)))
+
+    def measured(self, plan: Plan, policy: DraftPolicy) -> None:
+        """Keep what the policy of a new engine has measured."""
+        self._policies.setdefault(_costs(plan), copy.deepcopy(policy))
+
+    def close_all(self) -> None:
+        """Close all models."""
+        self._stack.close()
+        self._found.clear()
+
+
+def _costs(plan: Plan) -> tuple[object, ...]:
+    """Return what determines the pass times by which a plan drafts."""
+    branches = drafting.info(plan.drafter).needs_branches
+    return plan.target, branches, plan.draft, plan.draft_length, plan.depth, plan.plain
 
 
 class _Stage:
@@ -193,42 +228,36 @@ class _Stage:
 
     """
 
-    def __init__(
-        self, job: TrialJob, sources: Mapping[str, Sequence[Source]], clock: Clock
-    ) -> None:
+    def __init__(self, job: TrialJob, models: Models, clock: Clock) -> None:
         self.failed = dict(job.failed)
         self.texts: dict[int, list[Recorded]] = defaultdict(list)
         self.late: Began | None = None
-        self._job, self._sources, self._clock = job, sources, clock
+        self._job, self._models, self._clock = job, models, clock
         self._ends_s = clock.now() + _ENDS * limit_s(job)
-        self._models: dict[tuple[str, Place, bool | None], Model] = {}
-        # Policies that have measured passes and learned nothing yet, by what determines those.
-        self._policies: dict[tuple[object, ...], DraftPolicy] = {}
-        self._translations: dict[tuple[str, str], Translation | None] = {}
+        self._shared = _Shared(clock)
         self._capacity = max(map(len, job.prompts)) + job.new_tokens + _SLACK
-        self._stack = ExitStack()
 
     def repeat(self, plans: Sequence[int], repetition: int) -> Iterator[Turn]:
         """Decode all texts once with every plan that has not failed, until the time is up."""
         texts = range(len(self._job.prompts))
         if self._job.together:
             with ExitStack() as stack:
-                engines = _Engines(stack)
+                opened: dict[int, OpenPair] = {}
                 for text in texts:
                     # Every other text runs in reverse: no plan always follows the same one.
                     for plan in plans if (text + repetition) % 2 == 0 else plans[::-1]:
-                        yield from self._turn(Began(plan, text, repetition), engines)
+                        yield from self._turn(Began(plan, text, repetition), opened, stack)
             return
         for plan in plans:
             try:
                 with ExitStack() as stack:
-                    engines = _Engines(stack)
+                    opened = {}
                     for text in texts:
-                        yield from self._turn(Began(plan, text, repetition), engines)
+                        yield from self._turn(Began(plan, text, repetition), opened, stack)
             finally:
                 self.close()
 
-    def _turn(self, turn: Began, engines: _Engines) -> Iterator[Turn]:
+    def _turn(self, turn: Began, opened: dict[int, OpenPair], stack: ExitStack) -> Iterator[Turn]:
         """Decode one text with one plan, unless that plan failed or the time is up."""
         plan, failed = turn.plan, str(turn.plan) in self.failed
         if failed or self.late is not None or not self._any_plain():
@@ -239,10 +268,11 @@ class _Stage:
         _sandbox_child.report(to_json(turn))
         prompt = self._job.prompts[turn.text]
         try:
-            if plan not in engines.by_plan:
-                engines.by_plan[plan] = self._engine(self._job.plans[plan], engines.stack)
-                self._decode(*engines.by_plan[plan], prompt, _WARM)
-            found = self._decode(*engines.by_plan[plan], prompt, self._job.new_tokens)
+            if plan not in opened:
+                opened[plan] = self._open(self._job.plans[plan])
+                stack.callback(opened[plan].close)
+                self._decode(opened[plan], prompt, _WARM)
+            found = self._decode(opened[plan], prompt, self._job.new_tokens)
         except EdgedecError as error:
             self.failed[str(plan)] = one_line(str(error))
             _sandbox_child.report({"failed": self.failed})
@@ -262,52 +292,16 @@ class _Stage:
 
     def close(self) -> None:
         """Close all models."""
-        self._stack.close()
-        self._models.clear()
+        self._shared.close_all()
 
-    def _engine(self, plan: Plan, stack: ExitStack) -> tuple[Engine, Model]:
-        """Return a new engine over new sessions, which the stack closes, and its target."""
-        info = drafting.info(plan.drafter)
-        target = self._model(TARGET, plan.target, False if info.needs_branches else None)
-        session = target.open(min(self._capacity, target.info.max_context))
-        stack.callback(session.close)
-        draft = own = translation = mask = None
-        if plan.draft is not None:
-            mask = self._source(DRAFT, plan.draft).mask
-            draft = self._model(DRAFT, plan.draft, False)
-            # A text may have more tokens in another vocabulary.
-            own = draft.open(min(2 * self._capacity, draft.info.max_context))
-            stack.callback(own.close)
-            translation = self._translation(plan, target, draft)
-        parts = DrafterParts(
-            target.info.vocab_size,
-            own,
-            branches=target.capabilities.drafted_branches,
-            translation=translation,
-            draft_branches=draft.capabilities.branches if draft else None,
-            mask=mask,
-        )
-        if info.needs_head:
-            parts = self._with_head(parts, plan, session.capacity, stack)
-        # Plans that run the same models draft by the same pass times, which are measured once.
-        costs = (
-            plan.target,
-            info.needs_branches,
-            plan.draft,
-            plan.draft_length,
-            plan.depth,
-            plan.plain,
-        )
-        known = copy.deepcopy(self._policies.get(costs))
-        engine = build_engine(plan, session, parts, self._clock, policy=known)
-        stack.callback(engine.drafter.close)
-        self._policies.setdefault(costs, copy.deepcopy(engine.policy))
-        return engine, target
+    def _open(self, plan: Plan) -> OpenPair:
+        """Open new sessions for a plan, as ``Pipeline.open`` does, over models that are shared."""
+        opened = assemble(self._models, placed(OpenOptions(), plan, self._capacity), self._shared)
+        self._shared.measured(plan, opened.engine.policy)
+        return opened
 
-    def _decode(
-        self, engine: Engine, target: Model, prompt: Sequence[int], new_tokens: int
-    ) -> Recorded:
-        info = target.info
+    def _decode(self, opened: OpenPair, prompt: Sequence[int], new_tokens: int) -> Recorded:
+        info, engine = opened.target.info, opened.engine
         params = SamplingParams(temperature=self._job.temperature, seed=_SEED)
         sampler = Sampler(params, info.vocab_size, prompt, coupled=engine.rule.coupled)
         limit = min(new_tokens, engine.room(prompt))
@@ -316,42 +310,6 @@ class _Stage:
         for _ in engine.run(Request(prompt, sampler, stop), metrics):
             pass
         return metrics
-
-    def _model(self, role: str, place: Place, batch_invariant: bool | None) -> Model:
-        """Return a loaded model; plans at one place share it."""
-        key = role, place, batch_invariant
-        if key not in self._models:
-            options = place.load_options(batch_invariant=batch_invariant)
-            self._models[key] = self._source(role, place).load(options)
-            self._stack.callback(self._models[key].close)
-        return self._models[key]
-
-    def _with_head(
-        self, parts: DrafterParts, plan: Plan, capacity: int, stack: ExitStack
-    ) -> DrafterParts:
-        """Return the parts with the target's head and a session of it."""
-        head = self._model(HEAD, plan.target, None)
-        assert isinstance(head, HeadModel), "its role is a head's"
-        own = head.open(min(capacity, head.info.max_context))
-        stack.callback(own.close)
-        return replace(parts, head=head, head_session=own)
-
-    def _source(self, role: str, place: Place) -> Source:
-        return next(one for one in self._sources[role] if one.format == place.format)
-
-    def _translation(self, plan: Plan, target: Model, draft: Model) -> Translation | None:
-        """Return the translation between the vocabularies; None if they are identical."""
-        assert plan.draft is not None
-        key = plan.target.format, plan.draft.format
-        if key not in self._translations:
-            found = translate(
-                self._source(TARGET, plan.target).read_tokenizer(),
-                self._source(DRAFT, plan.draft).read_tokenizer(),
-                target_columns=target.info.vocab_size,
-                draft_columns=draft.info.vocab_size,
-            )
-            self._translations[key] = None if found.untouched else found
-        return self._translations[key]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from edgedec.text.tokenizer import Tokenizer
 
 BUILT_IN = "built-in"
 _ALL, _OF_DEMO = 1 << 20, 6
-# Most texts recorded: more add little information and take longer to decode.
-MOST = 24
+# A text to continue, or a conversation to answer.
+Text = str | Sequence[Mapping[str, Any]]
 
 _PYTHON = '''\
 import math
@@ -58,64 +57,32 @@ A checklist for the first day of a hiking trip:
 4."""
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationPrompt:
-    """A prompt to continue.
-
-    Attributes:
-        name: its name.
-        text: plain text; empty if there are messages.
-        messages: a conversation, which the model's chat template renders.
-
-    """
-
-    name: str
-    text: str
-    messages: tuple[Mapping[str, Any], ...] = ()
-
-    def encode(self, tokenizer: Tokenizer) -> list[int]:
-        """Return the prompt's tokens.
-
-        Raises:
-            InputError: there are messages, and the model has no chat template or it refuses them.
-
-        """
-        if self.messages:
-            return tokenizer.encode_chat(self.messages)
-        return tokenizer.encode(self.text)
-
-
-CODE = (CalibrationPrompt("function", _PYTHON), CalibrationPrompt("class", _PYTHON_CLASS))
-TEXTS = (*CODE, CalibrationPrompt("prose", _PROSE), CalibrationPrompt("list", _LIST))
+TEXTS = (_PYTHON, _PYTHON_CLASS, _PROSE, _LIST)
 # Text on which passes are timed and compared: prose and code, in more than one script.
 SAMPLE = (
     f"{_PROSE} would ever be finished.\n\n{_PYTHON}\n{_LIST} Größe, café, 東京.\n{_PYTHON_CLASS}"
 )
 
 
-def of_bundle(bundle: str | Path) -> tuple[CalibrationPrompt, ...]:
-    """Return the prompts for a user who gives none; the demo pair has its own kind of text."""
+def of_bundle(bundle: str | Path) -> tuple[Text, ...]:
+    """Return the texts for a user who gives none; the demo pair has its own kind of text."""
     if str(bundle) == "demo" or Path(bundle).resolve() == BUNDLE.resolve():
         # The last ones, since benchmarks measure on the first ones.
         with suppress(InputError):
-            return tuple(
-                CalibrationPrompt(p.name, p.text) for p in heldout_prompts(_ALL)[-_OF_DEMO:]
-            )
+            return tuple(prompt.text for prompt in heldout_prompts(_ALL)[-_OF_DEMO:])
     return TEXTS
 
 
-def some(prompts: Sequence[CalibrationPrompt]) -> list[CalibrationPrompt]:
-    """Return at most ``MOST``, evenly spaced, since a file's first lines may be of one kind."""
-    if len(prompts) <= MOST:
-        return list(prompts)
-    return [prompts[index * len(prompts) // MOST] for index in range(MOST)]
+def encode(text: Text, tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens of a text, or of a conversation that the model's chat template renders.
+
+    Raises:
+        InputError: the model has no chat template, or it refuses the messages.
+
+    """
+    return tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode_chat(text)
 
 
-def digest(prompts: Sequence[CalibrationPrompt]) -> str:
+def digest(texts: Sequence[Text]) -> str:
     """Return a hash of the texts."""
-    found = hashlib.sha256()
-    for prompt in prompts:
-        found.update(f"{len(prompt.text)} {prompt.text}".encode("utf-8", "surrogatepass"))
-        if prompt.messages:
-            found.update(json.dumps(prompt.messages).encode())
-    return found.hexdigest()[:16]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]

@@ -10,7 +10,7 @@ from edgedec.errors import ProfileError
 from edgedec.loading.sources import Models, Source
 from edgedec.profiling import trial
 from edgedec.profiling.children import DRAFT, HEAD, TARGET
-from edgedec.profiling.prompts import CalibrationPrompt
+from edgedec.profiling.prompts import Text, encode
 from edgedec.profiling.together import fits_together
 from edgedec.profiling.trial import TrialJob
 from edgedec.records.plan import Plan
@@ -113,9 +113,7 @@ def quickest(measured: Sequence[Measured], role: str) -> Measured | None:
     return min(usable, key=lambda m: (m.place.cores is not None, m.seconds(1, 0)), default=None)
 
 
-def encoded(
-    sources: Mapping[str, Sequence[Source]], texts: Sequence[CalibrationPrompt]
-) -> list[list[int]]:
+def encoded(sources: Mapping[str, Sequence[Source]], texts: Sequence[Text]) -> list[list[int]]:
     """Return the last tokens of each text; texts without tokens are left out.
 
     Raises:
@@ -124,7 +122,7 @@ def encoded(
 
     """
     tokenizer = sources[TARGET][0].read_tokenizer()
-    found = [tokens for text in texts if (tokens := text.encode(tokenizer)[-_PROMPT_TOKENS:])]
+    found = [tokens for text in texts if (tokens := encode(text, tokenizer)[-_PROMPT_TOKENS:])]
     if not found:
         raise ProfileError(
             "no calibration text has a token: expected one at least that is not empty: give"

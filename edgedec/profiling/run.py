@@ -15,7 +15,7 @@ from edgedec.profiling import prompts, store
 from edgedec.profiling.children import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites, streams_weights
-from edgedec.profiling.prompts import CalibrationPrompt
+from edgedec.profiling.prompts import Text
 from edgedec.profiling.rounds import encoded, rounds
 from edgedec.profiling.store import identity
 from edgedec.records.place import Place
@@ -42,7 +42,7 @@ class ProfileOptions:
     """
 
     wanted: Wanted = field(default_factory=Wanted)
-    prompts: tuple[CalibrationPrompt, ...] | None = None
+    prompts: tuple[Text, ...] | None = None
     prompts_name: str | None = None
     temperature: float = 0.0
     refresh: bool = False
@@ -92,7 +92,7 @@ def profile(
                 return _with_rounds(stored.profile, models, options, on_progress)
         if reason:
             _log.warning("%s: measuring again", reason)
-    made = _measure(_Task(now, models, found, left_out, options), on_progress)
+    made = _measure(now, models, found, left_out, options, on_progress)
     store.write(now, made)
     return made
 
@@ -135,17 +135,6 @@ def measure_target(
 def keep(models: Models, made: Profile) -> None:
     """Store a profile again after a place was added to it."""
     store.write(identity(models), made)
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A profile to be measured."""
-
-    identity: store.Identity
-    models: Models
-    sites: Sequence[Site]
-    left_out: Sequence[str]
-    options: ProfileOptions
 
 
 def _check(found: Sequence[Site]) -> None:
@@ -207,10 +196,17 @@ def _rounds(made: Profile, models: Models, options: ProfileOptions) -> Profile:
     )
 
 
-def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
-    task.options.texts(task.models)  # refuses bad prompts before measuring for a minute
-    measuring = Measuring(task.models.sources, task.sites, thorough=task.options.wanted.thorough)
-    steps = len(task.sites) + 1
+def _measure(
+    now: store.Identity,
+    models: Models,
+    found: Sequence[Site],
+    left_out: Sequence[str],
+    options: ProfileOptions,
+    on_progress: OnProgress | None,
+) -> Profile:
+    options.texts(models)  # refuses bad prompts before measuring for a minute
+    measuring = Measuring(models.sources, found, thorough=options.wanted.thorough)
+    steps = len(found) + 1
 
     def tell(what: str, done: int) -> None:
         if on_progress is not None:
@@ -222,14 +218,14 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
     tell("drafters on the texts", steps - 1)
     made = Profile(
         schema=SCHEMA,
-        machine=dict(task.identity.machine),
-        bundle=task.identity.bundle,
-        versions=dict(task.identity.versions),
+        machine=dict(now.machine),
+        bundle=now.bundle,
+        versions=dict(now.versions),
         measured=tuple(measured),
-        thorough=task.options.wanted.thorough,
-        notes=tuple(task.left_out),
+        thorough=options.wanted.thorough,
+        notes=tuple(left_out),
     )
-    made = _rounds(made, task.models, task.options)
+    made = _rounds(made, models, options)
     tell("done", steps)
     return replace(made, busy=by_others(before, usage()))
 

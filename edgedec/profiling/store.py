@@ -1,21 +1,16 @@
-"""Stores profiles between runs, one file per pair and machine, and detects stale ones.
-
-A file is validated before any of it is used; a damaged profile is measured again.
-"""
+"""Stores profiles between runs, one per pair and machine, and detects stale ones."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedec._support import user_folders
 from edgedec._support.fields import from_json, to_json
 from edgedec._support.files import open_regular
+from edgedec._support.kept import PROFILE, Record, Unusable
 from edgedec._support.model_path import is_gguf
 from edgedec.errors import BundleError, ProfileError
 from edgedec.hardware.machine import difference, machine_facts, package_versions
@@ -24,9 +19,6 @@ from edgedec.runtimes import registry
 
 if TYPE_CHECKING:
     from edgedec.records.profile import Profile
-
-FOLDER = "EDGEDEC_CACHE"
-MAX_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,70 +52,31 @@ class Found:
     reason: str = ""
 
 
-def folder() -> Path:
-    """Return ``$EDGEDEC_CACHE``, or ``profiles`` in edgedec's part of the user's cache folder.
-
-    Raises:
-        OSError: this user has no home directory, as in some containers.
-
-    """
-    own = os.environ.get(FOLDER, "")
-    return Path(own) if own else user_folders.folder() / "profiles"
-
-
-def file_of(identity: Identity) -> Path:
-    """Return the file of a pair's profile for the machine as this process sees it.
-
-    Raises:
-        OSError: see ``folder``.
-
-    """
+def key_of(identity: Identity) -> str:
+    """Return the key of a pair's records for the machine as this process sees it."""
     # Home directories are shared, and containers share a machine: a profile measured with other
     # cores or memory has a file of its own.
     facts = "\n".join(f"{name}: {fact}" for name, fact in sorted(identity.machine.items()))
     key = f"{facts}\n{identity.where}"
-    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-    return folder() / f"{digest[:32]}.json"
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def read(identity: Identity) -> Found:
     """Read the stored profile, if it is still valid; never raises."""
-    try:
-        found = read_file(file_of(identity))
-    except OSError as error:
-        return Found(None, f"the stored profile cannot be read ({error.strerror or error})")
-    if found.profile is None:
-        return found
-    reason = stale(found.profile, identity)
-    return Found(None, reason) if reason else found
-
-
-def read_file(file: Path) -> Found:
-    """Read a stored profile, whatever pair it is for; never raises."""
-    from edgedec.records import soundness  # opening a model needs none of a profile's records
-    from edgedec.records.profile import SCHEMA, Profile
+    from edgedec.records.profile import SCHEMA, Profile  # which opening a model does not need
 
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return Found(None)
-    except OSError as error:
-        return Found(None, f"the stored profile cannot be read ({error.strerror or error})")
-    if len(data) > MAX_BYTES:
-        return Found(None, f"the stored profile is larger than {MAX_BYTES >> 20} MiB")
-    try:
-        raw = json.loads(data)
-    except (ValueError, RecursionError):
-        return Found(None, "the stored profile is damaged")
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        return Found(None, "the stored profile was written by another version of edgedec")
-    try:
+        raw = Record(PROFILE, key_of(identity)).read()
+        if raw is None:
+            return Found(None)
+        if raw.get("schema") != SCHEMA:
+            raise Unusable("was written by another version of edgedec")
         profile = from_json(Profile, raw, "profile", ProfileError)
-        soundness.check(profile)
-    except (ProfileError, RecursionError):
-        return Found(None, "the stored profile is damaged")
-    return Found(profile)
+    except (Unusable, ProfileError) as error:
+        why = error if isinstance(error, Unusable) else "is damaged"
+        return Found(None, f"the stored profile {why}")
+    reason = stale(profile, identity)
+    return Found(None, reason) if reason else Found(profile)
 
 
 def stale(profile: Profile, identity: Identity) -> str:
@@ -141,11 +94,9 @@ def stale(profile: Profile, identity: Identity) -> str:
 
 def write(identity: Identity, profile: Profile) -> bool:
     """Store a profile atomically; False if that fails, which only costs time later."""
-    try:
-        file = file_of(identity)
-    except OSError:
-        return False
-    return user_folders.keep(file, to_json(profile))
+    places = len({one.place for one in profile.measured})
+    what = f"{profile.models} at {places} places, {profile.texts}"
+    return Record(PROFILE, key_of(identity)).write(to_json(profile), what)
 
 
 # -- identity of a pair: cheap hashes of its files ----------------------------------------------

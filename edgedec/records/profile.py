@@ -9,7 +9,7 @@ from edgedec.errors import ProfileError
 from edgedec.records.place import Place
 from edgedec.records.rounds import DrafterRounds
 
-SCHEMA = 5
+SCHEMA = 6
 
 
 @dataclass(frozen=True, slots=True)

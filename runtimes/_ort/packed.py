@@ -24,9 +24,8 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from edgedec._support.disk_cache import DiskCache, NoRoom
 from edgedec._support.fields import one_line
-from edgedec._support.stated import Unusable
+from edgedec._support.kept import Folder, NoRoom, Unusable, any_folder
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.machine import cpu_fields, cpu_name
@@ -68,17 +67,14 @@ def open_kept(
     """
     if device not in (None, PROCESSOR) or not set(providers) <= {CPU}:
         return None
-    cache = DiskCache(KIND)
+    kept = None
     try:
-        prefix = _prefix(file, stored)
-        if not cache.any(prefix):
-            return None
-        key = prefix + _digest(file, stored)
-        found = cache.find(key)
+        kept = _kept(file, stored)
+        found = None if kept is None else kept.find()
         return None if found is None else open_packed(found, threads)
     except (OSError, Unusable, SessionFailed) as error:
-        if not isinstance(error, OSError):
-            cache.remove(key)
+        if kept is not None and not isinstance(error, OSError):
+            kept.remove()
         reason = one_line(str(error))
         _log.warning(f"{file}: its packed weights are not used ({reason}): loading without them")
         return None
@@ -100,11 +96,8 @@ def open_packed(folder: Path, threads: int) -> ort.InferenceSession:
 def kept_bytes(file: Path) -> int | None:
     """Return the size of a graph's packed form on the disk; None if there is none."""
     try:
-        stored = read_model_file(file)
-        prefix, cache = _prefix(file, stored), DiskCache(KIND)
-        if not cache.any(prefix):
-            return None
-        found = cache.find(prefix + _digest(file, stored))
+        kept = _kept(file, read_model_file(file))
+        found = None if kept is None else kept.find()
     except (OSError, Unusable):
         return None
     return None if found is None else sum(part.stat().st_size for part in found.iterdir())
@@ -126,23 +119,15 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
     stored = read_model_file(file)
     if stored.weight_bytes < LEAST_BYTES:
         return Prepared(f"not worth packing: below {LEAST_BYTES / 1e6:.0f} MB", 0, 0.0)
-    cache = DiskCache(KIND)
     try:
-        key = _prefix(file, stored) + _digest(file, stored)
-        try:
-            found = cache.find(key)
-        except Unusable:
-            cache.remove(key)
-            found = None
+        kept = Folder(KIND, _prefix(file, stored) + _digest(file, stored))
+        found, what = kept.usable(), "packed before"
         if found is None:
             expected = int(_GROWTH * stored.weight_bytes)
-            with cache.writing(key, f"{file.parent.name} of {file.parent.parent}", expected) as new:
+            with kept.writing(f"{file.parent.name} of {file.parent.parent}", expected) as new:
                 pack(str(file), new / GRAPH, new / WEIGHTS)
                 check(new)
-            found = cache.folder / key
-            what = "packed"
-        else:
-            what = "packed before"
+            found, what = kept.path, "packed"
         size = sum(part.stat().st_size for part in found.iterdir())
     except SessionFailed as error:
         raise RuntimeUnavailable(
@@ -156,6 +141,12 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
             f" ({error.strerror or error}): it loads as before"
         ) from error
     return Prepared(what, size, time.perf_counter() - begin)
+
+
+def _kept(file: Path, stored: ModelFile) -> Folder | None:
+    """Return the folder of a graph's packed form; None if there surely is none."""
+    prefix = _prefix(file, stored)
+    return Folder(KIND, prefix + _digest(file, stored)) if any_folder(KIND, prefix) else None
 
 
 def _prefix(file: Path, stored: ModelFile) -> str:

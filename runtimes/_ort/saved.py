@@ -15,6 +15,7 @@ from edgedec._support.opened_before import OpenedBefore
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.decoding import snapshot
 from edgedec.errors import SnapshotError
+from edgedec.hardware.outcomes import KnownOutcomes
 
 Rows = npt.NDArray[Any]
 
@@ -53,6 +54,21 @@ def content_digest(file: Path, stored: ModelFile, kind: str, version: str) -> st
     found = known.digest([file, *(file.parent / name for name in locations(stored))])
     known.save()
     return found
+
+
+def known_outcomes(
+    kind: str, file: Path, stored: ModelFile, threads: int, kernels: str | None
+) -> KnownOutcomes:
+    """Return the stored outcomes for one graph.
+
+    Args:
+        kind, threads, kernels: see ``KnownOutcomes``.
+        file: the graph's file.
+        stored: its contents from ``read_model_file``.
+
+    """
+    files = [file, *(file.parent / name for name in locations(stored))]
+    return KnownOutcomes(kind, files, lambda: fingerprint(file, stored), threads, kernels)
 
 
 def locations(stored: ModelFile) -> list[str]:

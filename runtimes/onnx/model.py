@@ -26,9 +26,9 @@ from edgedec.runtimes._ort.opening import (
     open_inference,
 )
 from edgedec.runtimes._ort.packed import open_kept
+from edgedec.runtimes._ort.saved import known_outcomes
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
-from edgedec.runtimes.onnx.known import known_outcomes
 from edgedec.runtimes.onnx.padding import (
     HERE,
     KIND,

@@ -24,7 +24,7 @@ from edgedec.export import ExportOptions, ExportReport
 from edgedec.library import Form
 from edgedec.loading.sources import Models
 from edgedec.planning import decisions, remembered
-from edgedec.profiling import measuring, store
+from edgedec.profiling import measuring
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import identity
 from edgedec.records.plan import Decision
@@ -183,7 +183,7 @@ class TestPlan:
         monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
         monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
         monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
-        monkeypatch.setenv(store.FOLDER, str(tmp_path / "profiles"))
+        monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "profiles"))
 
     @pytest.fixture
     def known(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ class TestPlan:
         honest = decisions.plan
 
         def kept(*args: Any, options: Any, **named: Any) -> Decision:
-            asked.append((options.prompts_name, [one.text for one in options.prompts]))
+            asked.append((options.prompts_name, list(options.prompts)))
             return honest(*args, options=options, **named)
 
         monkeypatch.setattr(decisions, "plan", kept)

@@ -12,7 +12,7 @@ from serving import TEMPLATE
 from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.export import ExportOptions
-from edgedec.profiling import measuring, store
+from edgedec.profiling import measuring
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 WORDS = {
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
     monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
-    monkeypatch.setenv(store.FOLDER, str(tmp_path / "profiles"))
+    monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "profiles"))
     monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
     return tmp_path
 

@@ -15,8 +15,7 @@ from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.hardware.machine import memory
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.opening import default_threads, model_file
-from edgedec.runtimes._ort.saved import fingerprint
-from edgedec.runtimes.onnx.known import known_outcomes
+from edgedec.runtimes._ort.saved import fingerprint, known_outcomes
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
 from edgedec.runtimes.onnx.openvino.importing import model_class
 from edgedec.runtimes.onnx.openvino.places import DEVICE, version

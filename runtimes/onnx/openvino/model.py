@@ -13,9 +13,8 @@ from edgedec.decoding.session import OnChunk
 from edgedec.decoding.tree import FloatArray
 from edgedec.hardware.resident import drop_pages
 from edgedec.runtimes._ort.opening import default_threads, model_file
-from edgedec.runtimes._ort.saved import locations
+from edgedec.runtimes._ort.saved import known_outcomes, locations
 from edgedec.runtimes.onnx.graph import GraphFacts
-from edgedec.runtimes.onnx.known import known_outcomes
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
 from edgedec.runtimes.onnx.openvino.cache import STEP
 from edgedec.runtimes.onnx.openvino.opening import LEAST_ROWS, WIDEST, OpenVinoGraph, open_graph

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from edgedec._support.disk_cache import DiskCache
 from edgedec._support.fields import one_line
-from edgedec._support.stated import Unusable
+from edgedec._support.kept import Folder
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.bundle.protobuf import message
 from edgedec.errors import BundleError, RuntimeUnavailable
@@ -52,13 +51,8 @@ def prepared(file: Path) -> list[BlockFiles]:
 
     """
     try:
-        cache, key = DiskCache(KIND), _key(file)
-        try:
-            where = cache.find(key)
-        except Unusable:
-            cache.remove(key)
-            where = None
-        return _files(_write(file, cache, key) if where is None else where)
+        kept = Folder(KIND, _key(file))
+        return _files(kept.usable() or _write(file, kept))
     except OSError as error:
         raise RuntimeUnavailable(
             f"{file}: its blocks cannot be kept in the cache ({error.strerror or error}): streaming"
@@ -86,16 +80,16 @@ def _block(where: Path, at: int) -> BlockFiles:
     return BlockFiles(where / f"{at}.onnx", where / f"{at}.data")
 
 
-def _write(file: Path, cache: DiskCache, key: str) -> Path:
+def _write(file: Path, kept: Folder) -> Path:
     graph = CutGraph(file.read_bytes(), str(file))
     types: dict[str, bytes] = {}
     expected = int(_GROWTH * read_model_file(file).weight_bytes)
     what = f"{file.parent.name} of {file.parent.parent}"
     # The model cannot be loaded without them, so only free disk space limits their size.
-    with cache.writing(key, what, expected, required=True) as partial:
+    with kept.writing(what, expected, required=True) as partial:
         for at, block in enumerate(graph.blocks):
             types |= _pack(graph.serialised(block, types), _block(partial, at), file)
-    return cache.folder / key
+    return kept.path
 
 
 def _pack(model: bytes, files: BlockFiles, source: Path) -> dict[str, bytes]:

@@ -1,24 +1,10 @@
 """A file is the old one or the new one, whole, whatever happens while it is written."""
 
 import os
-import stat
 
 import pytest
 
-from edgedec._support import user_folders
 from edgedec._support.atomic import replacing, write_json
-
-
-@pytest.mark.skipif(os.name == "nt", reason="files have no such modes there")
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
-def test_its_mode_is_that_of_any_new_file(tmp_path, mask, mode):
-    before = os.umask(mask)
-    try:
-        assert user_folders.keep(tmp_path / "new" / "file.json", {"a": 1})
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "new" / "file.json").stat().st_mode) == mode
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])

@@ -13,6 +13,7 @@ import pytest
 
 from edgedec._support import files, opened_before
 from edgedec._support.files import open_inside, open_regular
+from edgedec._support.kept import Record
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.bundle.onnx_file import read_model_file
@@ -49,7 +50,7 @@ def relist(root: Path, name: str) -> None:
 
 
 def target(root: Path) -> sources.Source:
-    return sources.find(root, None, lambda role, formats: formats[0]).target
+    return sources.Models.find(root).sources["target"][0]
 
 
 def one_line(call: Callable[[], object]) -> str:
@@ -173,6 +174,22 @@ def test_external_data_that_is_not_listed(bundle: Path) -> None:
 
 def test_the_bundle_that_ships_lists_all_that_is_in_it() -> None:
     assert Bundle.open("demo", verify=True).unlisted == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "known"),
+    [
+        ({"format": 1, "digests": {}, "opened": {"d": "1"}}, True),
+        ({"format": 99, "digests": {}, "opened": {"d": "1"}}, False),
+        ({"format": 1, "digests": 3, "opened": {"d": 1}}, False),
+    ],
+)
+def test_a_record_of_checks_in_another_form_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: dict[str, object], known: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Record("checks", "gguf").write(raw)
+    assert opened_before.OpenedBefore("gguf", "1").opened("d") == known
 
 
 def test_a_file_written_to_while_it_is_hashed(

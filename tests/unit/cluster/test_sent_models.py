@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import small_disk
 
-from edgedec._support import disk_cache
+from edgedec._support import kept as user_cache
 from edgedec.bundle import Bundle
 from edgedec.cluster import models
 from edgedec.errors import BundleError, InputError
@@ -64,7 +64,7 @@ def test_a_draft_does_not_take_the_place_of_its_target(
     draft = Path(shutil.copytree(bundle, tmp_path / "draft"))
     (draft / "manifest.json").write_bytes((draft / "manifest.json").read_bytes() + b"\n")
     target, parts = sent(bundle)
-    monkeypatch.setattr(disk_cache, "MAX_BYTES", target["bytes"] * 3 // 2)
+    monkeypatch.setattr(user_cache, "MAX_BYTES", target["bytes"] * 3 // 2)
     models.receive(target, parts, as_is)
     other, parts = sent(draft)
     models.receive(other, parts, as_is, [target, other] if kept else [])

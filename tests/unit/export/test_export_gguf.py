@@ -30,7 +30,7 @@ from edgedec.export.gguf import child
 from edgedec.export.gguf.metadata import sampling_keys
 from edgedec.generation.own_sampling import sampling_of
 from edgedec.gguf.sampling import stated_sampling
-from edgedec.loading.sources import find
+from edgedec.loading.sources import Models
 from edgedec.models.registry import spec_for
 
 gguf = pytest.importorskip("gguf")
@@ -173,8 +173,8 @@ def test_a_bundle_and_its_file_ask_for_the_same_sampling(target, out):
     generation = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
     (target / "generation_config.json").write_text(json.dumps(generation))
     export(target, out, parity=False)
-    bundle = find(out, None, lambda role, formats: formats[0]).target
-    file = find(out / "target" / "model.gguf", None, lambda role, formats: formats[0]).target
+    bundle = Models.find(out).sources["target"][0]
+    file = Models.find(out / "target" / "model.gguf").sources["target"][0]
     assert bundle.generation == generation
     assert sampling_of(file.generation) == sampling_of(bundle.generation) is not None
 

@@ -13,6 +13,7 @@ from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.opening import Configurations, placed, unplanned_configurations
+from edgedec.loading.sources import Models
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -120,7 +121,7 @@ def test_an_abandoned_text_after_a_failure_leaves_the_pipeline_usable(expected, 
 def test_a_planned_place_that_cannot_be_loaded_gives_way(caplog):
     gone = OPEN.changed(providers=("NoSuchProvider",))
     ways = [("a plan", gone), ("the next plan", OPEN.changed(drafter="lookup"))]
-    pipeline = Pipeline(Configurations("demo", ways))
+    pipeline = Pipeline(Configurations(Models.find("demo"), ways))
     with pipeline:
         assert pipeline.plan["drafter"] == "lookup"
         assert "NoSuchProvider" in pipeline.notes[0]
@@ -135,7 +136,7 @@ def test_what_the_user_asked_for_does_not_give_way():
 def test_a_mistake_is_no_failure_of_a_place():
     ways = [("a", OPEN.changed(drafter="nonsense")), ("b", OPEN)]
     with pytest.raises(InputError, match="nonsense"):
-        Pipeline(Configurations("demo", ways))
+        Pipeline(Configurations(Models.find("demo"), ways))
 
 
 def test_a_plan_puts_models_in_their_places():
@@ -158,7 +159,9 @@ def test_a_plan_puts_models_in_their_places():
 
 def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
     plan = Plan(Place("onnx", threads=1), Place("onnx", threads=1), "model", draft_length=2)
-    with Pipeline(Configurations("demo", [("a plan", placed(OPEN, plan, 256))])) as pipeline:
+    with Pipeline(
+        Configurations(Models.find("demo"), [("a plan", placed(OPEN, plan, 256))])
+    ) as pipeline:
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
         assert pipeline.plan["draft_length"] == 2
 

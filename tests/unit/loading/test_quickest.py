@@ -131,7 +131,6 @@ def test_where_a_plan_is_not_followed_its_kernels_are(
     other = "onnxruntime" if found else DEVICE
     monkeypatch.setattr(choice, "_faster", lambda *_: other)
     plan = SimpleNamespace(plan=Plan(Place("onnx", device)))
-    monkeypatch.setattr(remembered, "any_there", lambda: True)
     monkeypatch.setattr(remembered, "recall", lambda *_: SimpleNamespace(chosen=plan))
     with opened(draft_length=3) as pipeline:
         assert pipeline.generate(PROMPT, OPTIONS).plan["device"] == found

@@ -11,13 +11,11 @@ from packed_logits import logits
 from small_disk import fill
 from tiny_models import write_tiny_model
 
-from edgedec._support import disk_cache
-from edgedec.errors import EdgedecError, RuntimeUnavailable
+from edgedec._support import kept
+from edgedec.errors import RuntimeUnavailable
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
 from edgedec.runtimes.onnx.preparing import prepare
-from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
-from edgedec.runtimes.onnx.streaming.opening import block_sizes
 
 SIZES = {"hidden_size": 256, "intermediate_size": 1024, "max_position_embeddings": 2048}
 
@@ -56,7 +54,7 @@ def folder(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def filled_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program fills the disk after the look at its room."""
-    monkeypatch.setattr(disk_cache, "_check_room", lambda *_: None)
+    monkeypatch.setattr(kept, "_check_room", lambda *_: None)
 
 
 LEFT = [0, 4096, 65536, 300_000, 700_000, 1_200_000]
@@ -76,17 +74,3 @@ def test_weights_are_packed_whole_or_not_at_all(disk: Path, folder: Path, leave:
     filling.unlink()
     assert prepare(folder).what == "packed"
     assert np.array_equal(logits(folder), expected)
-
-
-@pytest.mark.usefixtures("filled_meanwhile")
-@pytest.mark.parametrize("leave", LEFT)
-def test_blocks_are_written_whole_or_not_at_all(disk: Path, folder: Path, leave: int) -> None:
-    filling = fill(disk, leave)
-    with pytest.raises(EdgedecError) as refused:
-        block_sizes(folder / "model.onnx")
-    assert "\n" not in str(refused.value)
-    cache = disk / "cache" / "blocks"
-    assert not cache.exists() or not [*cache.iterdir()]
-    filling.unlink()
-    memory = int(0.7 * sum(block_sizes(folder / "model.onnx")))
-    StreamedOnnxModel.stream(folder, memory, threads=1, batch_invariant=False).close()

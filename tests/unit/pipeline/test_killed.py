@@ -9,17 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from killing import age, child, kill_when, partials
-from packed_logits import logits, model_logits
+from packed_logits import logits
 from tiny_models import write_tiny_model
 
-from edgedec._support.disk_cache import DiskCache, entries
-from edgedec._support.stated import STATED
+from edgedec._support.kept import STATED, Folder, folders
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
-from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.preparing import prepare
-from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
-from edgedec.runtimes.onnx.streaming.opening import block_sizes
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
 
@@ -80,13 +76,6 @@ packed.LEAST_BYTES = 1
 prepare(Path(sys.argv[1]))
 """
 
-CUTS = """
-import sys
-from pathlib import Path
-from edgedec.runtimes.onnx.streaming.prepared import prepared
-prepared(Path(sys.argv[1]) / "model.onnx")
-"""
-
 
 def begun(partial: Path) -> bool:
     return True
@@ -121,7 +110,7 @@ def killed(shelf: Path, source: str, folder: Path, moment: Callable[[Path], bool
             if process.returncode != 0:
                 raise
             for path in shelf.iterdir():
-                DiskCache(shelf.name).remove(path.name)
+                Folder(shelf.name, path.name).remove()
             continue
         (left,) = shelf.iterdir()
         return left
@@ -136,23 +125,8 @@ def test_while_weights_are_packed(
     shelf = tmp_path / "cache" / "packed"
     left = killed(shelf, PACKS, folder, moment)
     assert np.array_equal(logits(folder), expected)
-    assert [one.what for one in entries()] == [""]  # `edgedec cache` lists it
+    assert [one.kind for one in folders()] == ["leftover"]  # `edgedec cache` lists it
     age(shelf)
     assert prepare(folder).what == "packed"
     assert not left.exists()
     assert np.array_equal(logits(folder), expected)
-
-
-@MOMENTS
-def test_while_blocks_are_written(
-    folder: Path, tmp_path: Path, moment: Callable[[Path], bool]
-) -> None:
-    shelf = tmp_path / "cache" / "blocks"
-    left = killed(shelf, CUTS, folder, moment)
-    age(shelf)
-    memory = int(0.7 * sum(block_sizes(folder / "model.onnx")))
-    streamed = StreamedOnnxModel.stream(folder, memory, threads=1, batch_invariant=False)
-    resident = OnnxModel.load(folder, threads=1, batch_invariant=False)
-    assert np.array_equal(model_logits(streamed), model_logits(resident))
-    assert not left.exists()
-    assert len([*shelf.iterdir()]) == 1

@@ -38,7 +38,7 @@ def test_it_drafts_where_that_pays_and_says_how_much():
     gain = decision.chosen.prediction.tokens_per_second / fastest(decision, drafter="none")
     assert gain > 1.3
     said(decision, decision.chosen.plan.label, "is predicted", f"{gain:.2f} times")
-    said(decision, "A round gives", "limits the speed")
+    said(decision, "A round gives", "tokens.")
     assert decision.max_context == 4096
 
 

@@ -63,7 +63,6 @@ def test_contention_counts():
 def test_places_that_share_cores_cannot_overlap():
     decision = decide(PAIR, WORK)
     assert not of(decision, schedule=OVERLAPPED)
-    said(decision, "Overlap is not used: no two places are apart")
 
 
 def test_the_fastest_place_is_taken():

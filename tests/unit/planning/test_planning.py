@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -49,18 +48,7 @@ def one_line(caught: pytest.ExceptionInfo[PlanError]) -> str:
 
 def test_a_decision_comes_back_as_it_was(stored):
     assert plan_files.read(stored) == DECISION
-    plan_files.check(plan_files.read(stored), HERE, stored)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="files have no such modes there")
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
-def test_a_plan_has_the_mode_of_any_new_file(tmp_path, mask, mode):
-    before = os.umask(mask)
-    try:
-        plan_files.save(DECISION, tmp_path / "plan.json")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == mode
+    plan_files.check(plan_files.read(stored), HERE, "it")
 
 
 def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch):
@@ -82,21 +70,21 @@ def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch
 def test_another_machine_is_named_with_its_difference(stored):
     there = dataclasses.replace(HERE, machine={"cpu": "another processor"})
     with pytest.raises(PlanError, match="for another machine") as caught:
-        plan_files.check(DECISION, there, stored)
+        plan_files.check(DECISION, there, "it")
     assert "cpu was a processor, is another processor" in one_line(caught)
 
 
-def test_a_message_says_nothing_to_the_terminal_and_leaves_advice_to_others(stored):
+def test_a_message_says_nothing_to_the_terminal_and_what_to_do(stored):
     odd = dataclasses.replace(DECISION, machine={"cpu\x1b[2J\n": "\x1b[31m\n" * 1000})
     with pytest.raises(PlanError, match="for another machine") as caught:
-        plan_files.check(odd, HERE, stored)
+        plan_files.check(odd, HERE, "it")
+    one_line(caught)
+    stored.unlink()
+    with pytest.raises(PlanError, match="cannot be read") as caught:
+        plan_files.load(stored, Models.find("demo"))
     assert one_line(caught).endswith("make one with `edgedec plan --out FILE`")
-    with pytest.raises(PlanError, match="for another machine") as caught:
-        plan_files.check(odd, HERE, stored, advice="")
-    assert "make one" not in one_line(caught)
-    stored.write_text("{")
-    with pytest.raises(PlanError, match=r"not JSON$"):
-        plan_files.read(stored, advice="")
+    with pytest.raises(PlanError, match="cannot be read"):
+        plan_files.read(stored.parent)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -121,7 +109,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path, kind):
 def test_other_models_are_refused(stored):
     there = dataclasses.replace(HERE, bundle="another bundle")
     with pytest.raises(PlanError, match="for other models") as caught:
-        plan_files.check(DECISION, there, stored)
+        plan_files.check(DECISION, there, "it")
     one_line(caught)
 
 
@@ -146,8 +134,8 @@ def changed(path: str, value: object) -> str:
     [
         ("", "not JSON"),
         ("{", "not JSON"),
-        ("[" * 100_000, "damaged|not JSON"),
-        ("[]", "expected a plan of version 3"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a JSON object"),
         ("{}", "expected a plan of version 3, found None"),
         (changed("schema", 1), "expected a plan of version 3, found 1"),
         (changed("chosen.plan.drafter", "magic"), "no drafter 'magic'"),
@@ -189,18 +177,11 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, text, match):
     one_line(caught)
 
 
-def test_a_missing_file_says_how_to_make_one(tmp_path):
-    with pytest.raises(PlanError, match="edgedec plan --out FILE"):
-        plan_files.read(tmp_path / "none.json")
-    with pytest.raises(PlanError, match="cannot be read"):
-        plan_files.read(tmp_path)
-
-
 def test_a_huge_file_is_not_read(tmp_path):
     path = tmp_path / "plan.json"
     with path.open("wb") as stream:
-        stream.truncate(9 << 20)
-    with pytest.raises(PlanError, match="larger than 8 MiB"):
+        stream.truncate(33 << 20)
+    with pytest.raises(PlanError, match="larger than 32 MiB"):
         plan_files.read(path)
 
 

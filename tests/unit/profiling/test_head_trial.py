@@ -61,7 +61,7 @@ def recorded(models: Models) -> Outcome:
     texts = ("def read_lines(path):", "class Reader:\n    def __init__(self, path):")
     prompts = tuple(tuple(tokenizer.encode(text)) for text in texts)
     job = TrialJob(models.target, None, PLANS, prompts, 40, finalists=3)
-    return _trial_child.decode(job, models.sources, WallClock())
+    return _trial_child.decode(job, models, WallClock())
 
 
 def test_chains_are_recorded_from_true_states(

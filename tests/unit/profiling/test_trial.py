@@ -10,7 +10,8 @@ import pytest
 
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import PassFailed, ProfileError
-from edgedec.loading.sources import Source
+from edgedec.loading import build
+from edgedec.loading.sources import Models, Source
 from edgedec.profiling import _trial_child, trial
 from edgedec.profiling.trial import TrialJob, Turn, results
 from edgedec.records.place import Place
@@ -44,14 +45,12 @@ class World:
         self.closed: list[Place] = []
         self.draft = FakeModel(VOCAB, seed=1, context=3, sharpness=3.0, like=(TARGET, like))
         monkeypatch.setattr(registry, "load", self._load)
-        tokenizer = SimpleNamespace()
-        monkeypatch.setattr(
-            _trial_child, "translate", lambda *args, **more: SimpleNamespace(untouched=True)
-        )
-        self.sources = {
-            role: [Source(role, "onnx", Path(role), {}, lambda: tokenizer, lambda: None)]
+        same = SimpleNamespace(untouched=True, facts={})
+        monkeypatch.setattr(build, "translate", lambda *args, **more: same)
+        self.models = Models("x", None, {
+            role: [Source(role, "onnx", Path(role), {}, SimpleNamespace, lambda: None)]
             for role in ("target", "draft")
-        }
+        })  # fmt: skip
 
     def _load(self, format: str, path: Path, options: Any, for_draft: Any = ()) -> PacedModel:
         place = Place(format, threads=options.threads)
@@ -65,7 +64,7 @@ class World:
     def run(self, *plans: Plan, **changes: Any) -> trial.Outcome:
         chosen = {"new_tokens": 24, **changes}
         job = TrialJob("x", None, plans, chosen.pop("prompts", PROMPTS), **chosen)
-        return _trial_child.decode(job, self.sources, self.clock)
+        return _trial_child.decode(job, self.models, self.clock)
 
 
 @pytest.fixture
@@ -109,13 +108,13 @@ def test_pass_times_are_measured_once_for_plans_that_draft_by_the_same(
 ) -> None:
     """Not for plain decoding, nor where another model or length drafts."""
     given: list[tuple[Plan, bool]] = []
-    build = _trial_child.build_engine
+    real = build.build_engine
 
     def noting(plan: Plan, *rest: Any, policy: Any, **more: Any) -> Any:
         given.append((plan, policy is not None))
-        return build(plan, *rest, policy=policy, **more)
+        return real(plan, *rest, policy=policy, **more)
 
-    monkeypatch.setattr(_trial_child, "build_engine", noting)
+    monkeypatch.setattr(build, "build_engine", noting)
     lookup, recycling = (Plan(QUICK, None, name, None) for name in ("lookup", "recycling"))
     world.run(PLAIN, lookup, AUTO, recycling, CHAIN, SLOWER, fewest=1, most=1)
     assert dict(given) == {

@@ -1,6 +1,5 @@
 """A file nobody opened yet is opened in a child first: it may crash, this process does not."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from gguf_files import Tensor, gguf_bytes
 from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 
 from edgedec._support import opened_before
-from edgedec._support.opened_before import cache_file
+from edgedec._support.kept import Record
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
@@ -27,7 +26,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return cache_file("gguf")
+    return Record("checks", "gguf").file
 
 
 @pytest.fixture
@@ -101,19 +100,6 @@ def test_a_name_that_is_no_utf8(good: Path, children: list[Path]) -> None:
     model.close()
 
 
-def test_a_user_without_a_home(
-    good: Path, children: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", no_home)
-    first_open(good)
-    first_open(good)
-    assert len(children) == 2  # nothing is remembered
-
-
 def test_without_a_folder_for_temporary_files(
     good: Path, children: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,30 +122,6 @@ def test_other_bytes_or_another_version_are_opened_again(
     first_open(good)
     first_open(good)
     assert len(children) == 3
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"[]",
-        b'{"format": 99}',
-        b'{"format": 1, "digests": 3, "opened": {"a": 7}}',
-        b"[" * 100_000,
-    ],
-)
-def test_a_damaged_cache_is_made_anew(
-    good: Path, children: list[Path], cache: Path, content: bytes
-) -> None:
-    cache.parent.mkdir(parents=True)
-    cache.write_bytes(content)
-    first_open(good)
-    first_open(good)
-    assert len(children) == 1
-    assert json.loads(cache.read_bytes())["format"] == 1
-    assert [file.name for file in cache.parent.iterdir()] == [cache.name]
 
 
 def test_without_a_cache_it_works_every_time(

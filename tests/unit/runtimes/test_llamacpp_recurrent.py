@@ -13,6 +13,7 @@ from tiny_gguf import write_tiny_gguf
 
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions, assemble
+from edgedec.loading.sources import Models
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +23,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_recurrent_target_decodes_plainly(tmp_path: Path) -> None:
     target = write_tiny_gguf(tmp_path / "target.gguf", "mamba")
-    parts = assemble(target, OpenOptions())
-    assert parts.plan["drafter"] == "none"
+    parts = assemble(Models.find(target), OpenOptions())
+    assert parts.facts["drafter"] == "none"
     parts.close()
     with pytest.raises(InputError, match="recurrent"):
-        assemble(target, OpenOptions(drafter="lookup"))
+        assemble(Models.find(target), OpenOptions(drafter="lookup"))
 
 
 def test_a_recurrent_draft_is_refused(tmp_path: Path) -> None:
@@ -34,7 +35,7 @@ def test_a_recurrent_draft_is_refused(tmp_path: Path) -> None:
     draft = write_tiny_gguf(tmp_path / "draft.gguf", "mamba")
     for name in ("auto", "model"):
         with pytest.raises(InputError, match="tiny-mamba is recurrent"):
-            assemble(target, OpenOptions(drafter=name, draft=draft))
-    parts = assemble(target, OpenOptions())
-    assert parts.plan["drafter"] == "text"
+            assemble(Models.find(target, draft), OpenOptions(drafter=name, draft=draft))
+    parts = assemble(Models.find(target), OpenOptions())
+    assert parts.facts["drafter"] == "text"
     parts.close()

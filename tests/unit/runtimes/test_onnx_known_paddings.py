@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from tiny_models import write_tiny_model
 
-from edgedec._support.opened_before import cache_file
 from edgedec.hardware import outcomes
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.model import OnnxModel
@@ -94,22 +93,6 @@ def test_other_threads_kernels_and_questions(
     monkeypatch.setattr(onnx_model.ort, "__version__", "9.9")
     OnnxModel.load(folder, threads=1)
     assert len(searches) == 5
-
-
-def test_where_nothing_can_be_kept(
-    folder: Path, searches: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "file").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "file"))
-    assert OnnxModel.load(folder, threads=1).padding == OnnxModel.load(folder, threads=1).padding
-    assert len(searches) == 2
-
-
-def test_a_damaged_record_is_none(folder: Path, searches: list[int]) -> None:
-    OnnxModel.load(folder, threads=1)
-    cache_file("paddings").write_text("[]")
-    OnnxModel.load(folder, threads=1)
-    assert len(searches) == 2
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tiny_models import write_tiny_model
 
-from edgedec._support.stated import STATED
+from edgedec._support.kept import STATED
 from edgedec.bundle.protobuf import message
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import (

@@ -15,8 +15,8 @@ import pytest
 from packed_logits import logits
 from tiny_models import write_tiny_model
 
-from edgedec._support import disk_cache, stated
-from edgedec._support.stated import STATED
+from edgedec._support import kept
+from edgedec._support.kept import STATED
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort import packed
 from edgedec.runtimes.onnx import preparing
@@ -145,26 +145,11 @@ def cut(entry: Path) -> None:
         file.truncate(file.seek(0, 2) - 1)
 
 
-def swap(entry: Path) -> None:
-    """Other bytes of the same length, as where the disk lost what was written."""
-    size = (entry / packed.WEIGHTS).stat().st_size
-    (entry / packed.WEIGHTS).write_bytes(bytes(size))
-
-
-def drop(entry: Path) -> None:
-    (entry / packed.GRAPH).unlink()
-
-
 def unstate(entry: Path) -> None:
     (entry / STATED).write_text("{")
 
 
-def link(entry: Path) -> None:
-    (entry / packed.GRAPH).rename(entry.parent / "elsewhere")
-    (entry / packed.GRAPH).symlink_to(entry.parent / "nothing")
-
-
-@pytest.mark.parametrize("damage", [cut, swap, drop, unstate, link])
+@pytest.mark.parametrize("damage", [cut, unstate])
 def test_damaged_ones_are_not_used_and_made_again(
     folder: Path,
     cache: Path,
@@ -196,7 +181,7 @@ def test_what_onnx_runtime_refuses_is_not_used(
     prepare(folder)
     (entry,) = entries(cache)
     (entry / packed.GRAPH).write_bytes(b"\x08\x08no")
-    monkeypatch.setattr(stated, "check", lambda path, key: None)
+    monkeypatch.setattr(kept, "_check_stated", lambda path, key: None)
     with caplog.at_level(logging.WARNING):
         OnnxModel.load(folder, threads=1).close()
     assert opened
@@ -245,15 +230,8 @@ def test_a_disk_that_is_nearly_full(
     def usage(path: Path) -> Any:
         return type("Usage", (), {"free": 1000})
 
-    monkeypatch.setattr(disk_cache.shutil, "disk_usage", usage)
+    monkeypatch.setattr(kept.shutil, "disk_usage", usage)
     refused(folder, cache, "half of", "free")
-
-
-def test_a_model_larger_than_all_that_is_kept(
-    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk_cache, "MAX_BYTES", 1000)
-    refused(folder, cache, "that are kept")
 
 
 def test_a_home_that_cannot_be_written(

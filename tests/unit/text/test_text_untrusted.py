@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from tokenizer_attacks import ATTACKS, backtracking, mapped, normalizing, replac
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from edgedec._support.opened_before import cache_file
+from edgedec._support.kept import Record
 from edgedec.errors import BundleError
 from edgedec.text import _tokenizer_child, tokenizer_check
 from edgedec.text.tokenizer import Tokenizer
@@ -26,7 +25,7 @@ from edgedec.text.tokenizer_check import one_line_errors
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return cache_file("tokenizers")
+    return Record("checks", "tokenizers").file
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_a_tokenizer_is_tried_once(tmp_path: Path, asked: list[Any], cache: Path
     for _ in range(3):
         Tokenizer.load(tmp_path)
     assert len(asked) == 1
-    assert len(json.loads(cache.read_bytes())["opened"]) == 1
+    assert len(json.loads(cache.read_bytes())["content"]["opened"]) == 1
 
 
 def test_another_version_or_another_file_is_tried_again(
@@ -68,17 +67,6 @@ def test_what_was_refused_is_not_remembered(tmp_path: Path, asked: list[Any], ca
             Tokenizer.load(tmp_path)
     assert len(asked) == 2
     assert not cache.exists()
-
-
-def test_nothing_is_remembered_where_nothing_can_be_kept(
-    tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    tiny_tokenizers.save(tiny_tokenizers.llama(), tmp_path)
-    for _ in range(2):
-        Tokenizer.load(tmp_path)
-    assert len(asked) == 2
 
 
 def test_a_panic_in_this_process_is_an_error_of_one_line() -> None:
@@ -194,14 +182,3 @@ def test_a_harmless_tokenizer_passes(tmp_path: Path) -> None:
     assert said == "342"
     assert peak < 160e6
     assert seconds < 2
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_a_fifo_in_place_of_what_is_remembered_is_not_waited_for(
-    tmp_path: Path, asked: list[Any], cache: Path
-) -> None:
-    cache.parent.mkdir(parents=True)
-    os.mkfifo(cache)
-    tiny_tokenizers.save(tiny_tokenizers.llama(), tmp_path)
-    Tokenizer.load(tmp_path)
-    assert len(asked) == 1
