@@ -90,13 +90,6 @@ def test_a_bundle_takes_a_model_and_no_head(
     assert "--draft" in options_of("run")
 
 
-def test_an_unknown_target_is_one_line(run: Run) -> None:
-    result = run("heads", "Qwen/Qwen3-9B")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert len(result.stderr.splitlines()) == 1
-    assert "--draft" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("flags", "roles"), [((), {"target", "head"}), (("--no-mtp",), {"target"})]
 )

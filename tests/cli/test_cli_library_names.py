@@ -41,13 +41,6 @@ def test_a_model_has_the_name_that_it_is_given(run: Run, draft: Path) -> None:
     assert shown[0] == shown[1]
 
 
-def test_a_name_without_a_model_in_the_library(
-    run: Run, one_line: Callable[..., str], bundle: Path
-) -> None:
-    line = one_line(run("run", bundle, "Hi", "--name", "mine", *LENGTH))
-    assert line.endswith("is used where it is, and is not in the library: leave --name mine out")
-
-
 def test_rm_never_removes_two_at_once(
     run: Run, one_line: Callable[..., str], draft: Path, library: Library
 ) -> None:

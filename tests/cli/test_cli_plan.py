@@ -192,10 +192,6 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert words in one_line(run("plan", "demo", *SHORT, *options))
 
 
-def test_no_such_bundle(run: Callable, one_line: Callable) -> None:
-    assert "nowhere" in one_line(run("plan", "nowhere"))
-
-
 def test_another_machines_plan_is_refused(
     run: Callable, one_line: Callable, known: None, tmp_path: Path
 ) -> None:

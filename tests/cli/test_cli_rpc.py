@@ -164,13 +164,6 @@ def test_malformed_and_absent(run: Run, one_line: Callable[..., str], file: Path
     assert "no server answers" in one_line(run("generate", file, "a", "--rpc", name))
 
 
-def test_onnx_takes_no_servers(run: Run, one_line: Callable[..., str], bundle: Path) -> None:
-    line = one_line(run("generate", bundle, "a", "--rpc", "127.0.0.1:1"))
-    assert "rpc (--rpc) is not a choice of the runtime onnx" in line
-    line = one_line(run("plan", bundle, "--rpc", "127.0.0.1:1"))
-    assert "expected a target in GGUF, this one is in onnx" in line
-
-
 def test_doctor_says_whether(run: Run) -> None:
     told = json.loads(run("doctor", "--json").stdout)["rpc"]
     assert told["built_in"] is (remote.client() is not None)

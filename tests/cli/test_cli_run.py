@@ -125,22 +125,6 @@ def test_a_word_that_names_nothing_is_compared_with_the_library(
     assert line.endswith("nor a model of the library: did you mean draft?")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "llama3.2:1b", "Hi"], ["chat", "llama3.2:1b"], ["pull", "llama3.2:1b"],
-        ["generate", "llama3.2:1b"], ["generate", "llama3.2:1b", "Hi"], ["llama3.2:1b", "Hi"],
-        ["generate", "demo", "Hi", "--draft", "llama3.2:1b"],
-    ],
-)  # fmt: skip
-def test_a_name_of_ollama_is_told_apart(
-    run: Run, one_line: Callable[..., str], words: list[str]
-) -> None:
-    line = one_line(run(*words))
-    assert "llama3.2:1b looks like a name of Ollama's library: give the model's name on" in line
-    assert run("generate", "demo", "a:b1", *LENGTH).exit_code == 0
-
-
 def test_a_checkpoint_without_a_tokenizer_is_refused_before_it_is_read(
     run: Run, one_line: Callable[..., str], demo: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -174,16 +158,6 @@ def test_the_prompt_comes_from_standard_input(run: Run) -> None:
     given = run("run", "demo", "def f(x):", *LENGTH).stdout
     assert run("run", "demo", *LENGTH, stdin="def f(x):").stdout == given
     assert run("run", "demo", "-", *LENGTH, stdin="def f(x):").stdout == given
-
-
-def test_a_folder_with_one_gguf_file_is_that_file(
-    run: Run, one_line: Callable[..., str], tmp_path: Path
-) -> None:
-    (tmp_path / "downloads").mkdir()
-    (tmp_path / "downloads" / "a.gguf").write_bytes(b"GGUF\3\0\0\0")
-    assert "downloads/a.gguf" in one_line(run("run", tmp_path / "downloads", "Hi"))
-    (tmp_path / "downloads" / "b.gguf").touch()
-    assert "give a file, " in one_line(run("run", tmp_path / "downloads", "Hi"))
 
 
 @pytest.mark.parametrize("word", ["missing", "./missing", "x" * 5000, "a\nb"])

@@ -85,31 +85,6 @@ def test_the_lock_of_a_killed_process_is_free(start: Start, bundle: Path, tmp_pa
     assert talk(start, bundle, file, "Two").returncode == 0
 
 
-def test_a_full_disk(start: Start, bundle: Path, disk: Path) -> None:
-    file = disk / "one.chat"
-    assert talk(start, bundle, file, "One").returncode == 0
-    kept = file.read_bytes()
-    filling = fill(disk, 0)
-    full = talk(start, bundle, file, "Two", "Three")
-    assert full.returncode == 0, full.stderr
-    assert full.stderr.count("not saved: the file has only the 1 turn saved before; the") == 2
-    assert file.read_bytes() == kept
-    filling.unlink()
-    after = talk(start, bundle, file, "Two")
-    assert "continuing after 1 turn; " in after.stderr
-
-
-def test_a_disk_that_was_full_from_the_start(start: Start, bundle: Path, disk: Path) -> None:
-    file = disk / "one.chat"
-    filling = fill(disk, 0)
-    full = talk(start, bundle, file, "One", "Two")
-    assert full.returncode == 0, full.stderr
-    assert full.stderr.count("not saved: the file has nothing of this conversation; the") == 2
-    assert not file.exists()
-    filling.unlink()
-    assert talk(start, bundle, file, "One").returncode == 0
-
-
 def test_a_command_of_one_answer_promises_no_other(start: Start, bundle: Path, disk: Path) -> None:
     """The control: the chat above says that its next answer tries again."""
     filling = fill(disk, 0)

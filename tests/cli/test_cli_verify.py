@@ -72,14 +72,6 @@ def test_nothing_drafted_shows_nothing(run, bundle, prompts) -> None:
     assert "DOES NOT HOLD" not in result.stdout
 
 
-def test_refusals(run, bundle, prompts, one_line, tmp_path: Path) -> None:
-    ask = ["verify", bundle, "--prompts", prompts]
-    assert "--drafter none is what verify compares with" in one_line(run(*ask, "--drafter", "none"))
-    chat = tmp_path / "chat.jsonl"
-    chat.write_text('{"messages": [{"role": "user", "content": "x"}]}', "utf-8")
-    assert "not messages" in one_line(run("verify", bundle, "--prompts", chat))
-
-
 def test_heads_of_held_out_functions_by_default(run, bundle) -> None:
     result = run("verify", bundle, "--count", 2, *SHORT, "--draft-length", 2)
     assert result.exit_code == 0, result.output

@@ -595,28 +595,6 @@ def test_bytes_like_prompts_are_refused_too(opened: Callable[..., Pipeline]) -> 
             opened(drafter="none").generate(prompt)  # type: ignore[arg-type]
 
 
-def test_a_closed_pipeline_says_that_it_is_closed(
-    opened: Callable[..., Pipeline], tmp_path: Path
-) -> None:
-    """Whatever is asked of it, in the middle of a text as well; and not "the session"."""
-    pipeline = opened()
-    begun = pipeline.stream(PROMPT, max_new_tokens=20)
-    next(begun)
-    waiting = pipeline.stream(PROMPT)
-    pipeline.close()
-    for ask in (
-        lambda: pipeline.generate(PROMPT),
-        lambda: list(pipeline.stream(PROMPT)),
-        lambda: pipeline.save(tmp_path / "x"),
-        lambda: pipeline.restore(tmp_path / "x"),
-        lambda: next(waiting),
-        lambda: list(begun),
-    ):
-        with pytest.raises(StateError, match=r"^the pipeline is closed: open a new one"):
-            ask()
-    pipeline.close()  # once more does nothing
-
-
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
