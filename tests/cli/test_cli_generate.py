@@ -165,35 +165,3 @@ def test_invalid_utf8_on_stdin(run, bundle, one_line) -> None:
 def test_invalid_utf8_as_an_argument(run, bundle, one_line) -> None:
     prompt = b"ab\xff".decode("utf-8", "surrogateescape")
     assert "not valid UTF-8" in one_line(run("generate", "--bundle", bundle, prompt))
-
-
-def damaged(bundle: Path, folder: Path, name: str, change) -> Path:
-    """A copy of a bundle with one file changed."""
-    import shutil
-
-    copy = folder / "bundle"
-    shutil.copytree(bundle, copy)
-    change(copy / name)
-    return copy
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    file.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "expected"),
-    [
-        ("manifest.json", Path.unlink, "has no manifest.json"),
-        ("manifest.json", lambda file: file.write_bytes(b"{"), "damaged"),
-        ("tokenizer/tokenizer.json", Path.unlink, "is missing"),
-        ("tokenizer/tokenizer.json", flip, "was altered"),
-        ("target/model.onnx", flip, "was altered"),
-        ("target/model.onnx.data", lambda file: file.write_bytes(b"short"), "has 5 bytes"),
-    ],
-)
-def test_damaged_bundles(run, bundle, one_line, tmp_path, name, change, expected) -> None:
-    copy = damaged(bundle, tmp_path, name, change)
-    assert expected in one_line(run("generate", "--bundle", copy, "a"))

@@ -82,17 +82,6 @@ def test_a_hub_name_that_is_a_folder_is_that_folder(folder: Path) -> None:
     assert meant(["Qwen/Qwen3-0.6B"], None) == ("Qwen/Qwen3-0.6B", None)
 
 
-def test_both_orders_give_the_same_text(run, bundle) -> None:
-    ask = [*LENGTH, "--json"]
-    before = json.loads(run("generate", "--bundle", bundle, "def f(x):", *ask).stdout)
-    for words in ([bundle, "def f(x):"], ["--target", bundle, "def f(x):"]):
-        assert json.loads(run("generate", *words, *ask).stdout)["text"] == before["text"]
-    read = run("generate", bundle, *ask, stdin="def f(x):")
-    assert json.loads(read.stdout)["text"] == before["text"]
-    another = json.loads(run("generate", "def f(x):", *ask).stdout)  # the demo's
-    assert another["text"] != before["text"]
-
-
 @pytest.mark.parametrize(
     ("command", "ask"),
     [

@@ -55,16 +55,6 @@ def test_devices_show_each_server(run: Run, servers: list[RpcServer]) -> None:
 
 
 @needs_rpc
-def test_the_text_is_the_local_one(run: Run, file: Path, servers: list[RpcServer]) -> None:
-    names = ",".join(server.name for server in servers)
-    same = ("--plan", "none", "-n", "24", "--runtime-option", "repack=off", "--no-flash-attention")
-    here = run("generate", file, PROMPT, *same)
-    there = run("generate", file, PROMPT, *same, "--rpc", names)
-    assert (here.exit_code, there.exit_code) == (0, 0), there.output
-    assert there.stdout == here.stdout != ""
-
-
-@needs_rpc
 @pytest.mark.slow
 def test_profile_and_plan(
     run: Run, file: Path, servers: list[RpcServer], each_place_once: None

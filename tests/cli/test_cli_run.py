@@ -104,15 +104,6 @@ def test_the_present_folder_is_a_model(
     assert run("run", tmp_path / "mine", "def f(x):", "--raw", *LENGTH).stdout == found.stdout
 
 
-def test_a_linked_checkpoint_has_the_name_of_the_link(
-    run: Run, demo: Path, library: Library, tmp_path: Path
-) -> None:
-    (tmp_path / "mine").symlink_to(demo / "draft")
-    assert run("pull", tmp_path / "mine").exit_code == 0
-    assert [model.name for model in library.models()] == ["mine"]
-    assert run("run", "mine", "def f(x):", "--raw", *LENGTH).exit_code == 0
-
-
 @pytest.mark.parametrize("command", ["chat", "serve", "generate", "inspect", "run"])
 def test_a_word_that_names_nothing_is_compared_with_the_library(
     run: Run, one_line: Callable[..., str], demo: Path, command: str
@@ -186,15 +177,6 @@ def test_the_library_is_listed_shown_and_emptied(
     assert run("rm", "--all").exit_code == 0
     assert library.models() == []
     assert library.size_bytes() == 0
-
-
-def test_other_commands_take_a_model_of_the_library(run: Run, demo: Path) -> None:
-    run("pull", demo / "draft")
-    written = run("run", "draft", "def f(x):", "--raw", *LENGTH).stdout
-    assert line(run("generate", "draft", "def f(x):", *LENGTH)) == written
-    assert line(run("generate", "draft", *LENGTH, stdin="def f(x):")) == written
-    assert run("inspect", "draft", "--quick").stdout.startswith("bundle")
-    assert run("generate", "drafts", *LENGTH).exit_code == 0  # a prompt, for the demo
 
 
 def test_a_served_model_has_the_name_that_was_typed(

@@ -56,12 +56,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return exported(tmp_path_factory.mktemp("pair"), 0)
 
 
-@pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
-    return exported(tmp_path_factory.mktemp("gguf"), 0, "gguf", "f32")
-
-
 @pytest.fixture
 def fresh(bundle: Path) -> Iterator[Open]:
     opened: list[Pipeline] = []
@@ -90,22 +84,6 @@ def test_it_goes_on_as_if_nothing_had_happened(fresh: Open, tmp_path: Path, draf
     assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
     assert found.token_ids == first.generate(turn, OPTIONS).token_ids
     assert found.token_ids == fresh(drafter="none").generate(turn, OPTIONS).token_ids
-
-
-@pytest.mark.parametrize("drafter", ["none", "hybrid"])
-def test_llamacpp_goes_on_as_well(fresh: Open, gguf: Path, tmp_path: Path, drafter: str) -> None:
-    first = fresh(gguf, drafter=drafter, kv="f32")
-    answer = first.generate(PROMPT, OPTIONS).token_ids
-    first.save(tmp_path / "text")
-    turn = [*PROMPT, *answer, *MORE]
-    second = fresh(gguf, drafter=drafter, kv="f32")
-    second.restore(tmp_path / "text")
-    found = second.generate(turn, OPTIONS)
-    assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
-    assert found.token_ids == first.generate(turn, OPTIONS).token_ids
-    assert (
-        found.token_ids == fresh(gguf, drafter="none", kv="f32").generate(turn, OPTIONS).token_ids
-    )
 
 
 def test_the_draft_reads_nothing_again(

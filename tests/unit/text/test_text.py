@@ -99,23 +99,6 @@ def test_special_tokens_leave_no_text() -> None:
     assert tokenizer.encode("<|end|>") == [end]
 
 
-def test_a_character_comes_whole_with_its_last_byte() -> None:
-    tokenizer = Tokenizer(tiny_tokenizers.byte_level(), {})
-    stream = tokenizer.stream()
-    assert [stream.push(token) for token in tokenizer.encode("😀")] == ["", "", "", "😀"]
-    assert stream.flush() == ""
-
-
-def test_half_a_character_at_the_end_is_flushed() -> None:
-    for kind, expected in (("byte-level", "\ufffd"), ("llama", "\ufffd\ufffd")):
-        tokenizer = Tokenizer(tiny_tokenizers.KINDS[kind](), {})
-        tokens = tokenizer.encode("😀", add_special_tokens=False)
-        cut = tokens[-4:-2]
-        stream = tokenizer.stream()
-        assert [stream.push(token) for token in cut] == ["", ""]
-        assert stream.flush() == expected == tokenizer.decode(cut)
-
-
 def test_the_first_word_keeps_its_space_after_a_prompt() -> None:
     tokenizer = Tokenizer(tiny_tokenizers.llama(), {})
     token = tokenizer.encode("x", add_special_tokens=False)[0]
