@@ -44,6 +44,11 @@ def kept(options: ExportOptions) -> Path:
     return bundle
 
 
+def exact(target: Path, draft: Path | None = None) -> Path:
+    """Return a bundle of checkpoints in fp32, whose texts do not depend on what is drafted."""
+    return kept(ExportOptions(target, Path("bundle"), draft, weights="fp32", parity=False))
+
+
 def _described(options: ExportOptions) -> Iterable[bytes]:
     """Yield all that decides what is exported: the checkpoints by their content."""
     plain = dataclasses.replace(

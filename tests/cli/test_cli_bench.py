@@ -28,7 +28,7 @@ def test_drafters_and_their_records(ask, tmp_path: Path) -> None:
     names = list(entrants(OpenOptions(), has_draft=True))
     assert list(found) == names
     assert found["plain"]["speedup"] == 1
-    assert all(row["identical"] == 1 for row in found.values())
+    assert all(row["identical"] == row["prompts"] == 2 for row in found.values())
     lines = (tmp_path / "out" / "bundle.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     assert [one["kind"] for one in records[:2]] == ["machine", "about"]

@@ -11,7 +11,6 @@ from typing import Any
 import click
 import mimo_case
 import pytest
-import tiny_gguf
 
 from edgedec.cli import main
 from edgedec.library.published import DRAFTS, TARGETS
@@ -65,13 +64,6 @@ def test_json_has_sources_and_needs(run: Run) -> None:
     listed = json.loads(run("heads", "--json").stdout)["drafts"]
     assert [one["name"] for one in listed] == [one.name for one in DRAFTS]
     assert all(one["source"] and one["needs"] for one in listed)
-
-
-def test_the_sizes_of_a_file_decide_and_not_its_name(run: Run, tmp_path: Path) -> None:
-    tiny_gguf.write_tiny_gguf(path := tmp_path / "Qwen3-8B.gguf")
-    unknown = run("heads", path)
-    assert unknown.exit_code == 2
-    assert len(unknown.stderr.splitlines()) == 1
 
 
 def test_a_bundle_takes_a_model_and_no_head(

@@ -56,23 +56,6 @@ def test_rm_never_removes_two_at_once(
     assert names(run) == []
 
 
-def test_two_models_of_one_name_are_told_apart(
-    run: Run, one_line: Callable[..., str], draft: Path, repository: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "draft").symlink_to(repository / "models" / "demo" / "target")
-    for folder in (draft, tmp_path / "elsewhere" / "draft"):
-        assert run("pull", folder).exit_code == 0
-    for words in (["run", "draft", "Hi"], ["generate", "draft", "Hi"], ["inspect", "draft"]):
-        line = one_line(run(*words))
-        assert "draft is two models: " in line
-        assert str(draft) in line
-        assert str(tmp_path / "elsewhere") in line
-    assert len(json.loads(run("show", "draft", "--json").stdout)["models"]) == 2
-    line = one_line(run("pull", repository / "models" / "demo" / "target", "--name", "draft"))
-    assert "draft is the name of another model" in line
-
-
 @pytest.mark.parametrize("command", ["run", "generate"])
 def test_a_target_that_is_its_own_draft_is_remarked_on(run: Run, draft: Path, command: str) -> None:
     run("pull", draft)

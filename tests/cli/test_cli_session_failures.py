@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from killing import age, child, kill_when, partials
+from killing import child
 from small_disk import fill
 from waiting import until
 
@@ -41,21 +41,6 @@ def send(process: subprocess.Popen[bytes], line: str) -> None:
 
 def wait_for(file: Path) -> None:
     until(file.exists)
-
-
-def test_killed_while_an_answer_is_saved(start: Start, bundle: Path, tmp_path: Path) -> None:
-    file = tmp_path / "one.chat"
-    assert talk(start, bundle, file, "One").returncode == 0
-    process = start(*arguments(bundle, file))
-    for _ in range(40):
-        send(process, "Two")
-    kill_when(process, lambda: any(one.stat().st_size for one in partials(tmp_path)))
-    assert partials(tmp_path)
-    age(tmp_path)
-    again = talk(start, bundle, file, "Three")
-    assert again.returncode == 0, again.stderr
-    assert "continuing after" in again.stderr
-    assert not partials(tmp_path)
 
 
 def test_two_processes_on_one_file(start: Start, bundle: Path, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from waiting import LIMIT_S
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding.emission import Emission
 from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
-from edgedec.export import ExportOptions
 from edgedec.generation.stream import Stream
 from edgedec.runtimes.onnx.session import OnnxSession
 
@@ -37,8 +36,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pair")
     target = noisy_checkpoint(folder / "target", noise=0, context=CONTEXT)
     draft = noisy_checkpoint(folder / "draft", noise=0.01, context=DRAFT_CONTEXT)
-    options = ExportOptions(target, folder / "bundle", draft, weights="fp32", parity=False)
-    return tiny_bundles.kept(options)
+    return tiny_bundles.exact(target, draft)
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_bundles
-import tiny_models
-import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding import snapshot
 from edgedec.decoding.drafting.base import states_of
 from edgedec.decoding.session_base import SessionBase
 from edgedec.errors import CapacityExceeded, SnapshotError, StateError
-from edgedec.export import ExportOptions
-from edgedec.models.registry import spec_for
 
 PROMPT = [5 + n % 80 for n in range(150)]
 MORE = [9, 8, 7, 6]
@@ -29,26 +26,12 @@ DRAFTERS = ["none", "model", "tree", "recycle", "hybrid", "adaptive"]
 Open = Callable[..., Pipeline]
 
 
-def exported(folder: Path, seed: int, format: str = "onnx", weights: str = "fp32") -> Path:
-    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=512)
-    tensors = tiny_models.random_tensors(spec_for(config), seed=seed)
-    rng = np.random.default_rng(1)
-    for role, noise in (("target", 0.0), ("draft", 0.01)):
-        noisy = {
-            name: values + noise * rng.standard_normal(values.shape, dtype=np.float32)
-            for name, values in tensors.items()
-        }
-        tiny_models.save_checkpoint(folder / role, config, noisy)
-        tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder / role)
-    options = ExportOptions(
-        folder / "target",
-        folder / "bundle",
-        folder / "draft",
-        formats=(format,),
-        weights=weights,
-        parity=False,
+def exported(folder: Path, seed: int) -> Path:
+    target, draft = (
+        noisy_checkpoint(folder / role, noise=noise, seed=seed, context=512)
+        for role, noise in (("target", 0.0), ("draft", 0.01))
     )
-    return tiny_bundles.kept(options)
+    return tiny_bundles.exact(target, draft)
 
 
 @pytest.fixture(scope="module")
