@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import FIRST, SECOND, draft, profile, ran, target
 
 from edgedec._support.fields import from_json
 from edgedec.errors import InputError, PlanError
@@ -22,7 +23,6 @@ from edgedec.profiling.store import identity
 from edgedec.records.place import Place
 from edgedec.records.plan import Decision, Plan
 from edgedec.verify import same_texts
-from tests.profiles import FIRST, SECOND, draft, profile, ran, target
 
 CPU_ALONE = Place("onnx", threads=1)
 SHORT = ("--prompt-tokens", "20", "--new-tokens", "40")

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from tests.broken_rules import accepts_one_more
+from broken_rules import accepts_one_more
 
 SHORT = ["--max-new-tokens", "24", "--json"]
 

@@ -21,7 +21,7 @@ except ImportError:  # transformers 5
     from transformers.initialization import no_init_weights
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "support"))
 from tiny_models import random_stored  # noqa: E402
 
 from edgedec.models.registry import spec_for  # noqa: E402

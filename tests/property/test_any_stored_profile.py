@@ -12,6 +12,7 @@ import pytest
 from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import CPU, FIRST, SECOND, draft, profile, target
 
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import MemoryBudgetError, PlanError, ProfileError
@@ -21,7 +22,6 @@ from edgedec.records import soundness
 from edgedec.records.place import Place
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
-from tests.profiles import CPU, FIRST, SECOND, draft, profile, target
 
 VALID = profile(
     target(CPU), target(FIRST), draft(SECOND), draft(Place("gguf", device="Vulkan0")),

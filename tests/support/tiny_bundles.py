@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from edgedec.export import ExportOptions, calibration, export_bundle
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 KEPT = REPOSITORY / ".pytest_cache" / "bundles"
 # What an exporter is made of; the rooms below it are few and small.
 SOURCES = ("export", "models", *(f"edgedec/{room}" for room in ("_support", "bundle", "coreml",
