@@ -10,7 +10,7 @@ import click
 import pytest
 
 from edgedec import Pipeline
-from edgedec.cli import _options, main
+from edgedec.cli import main
 from edgedec.errors import InputError
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
@@ -42,20 +42,6 @@ def test_a_refused_option_is_named_as_it_was_typed(run: Call, one_line: Call) ->
     for way in ways:
         shown = one_line(run("generate", "demo", "x", "--plan", "none", *way))
         assert f"({way[0]}) is not a choice of the runtime onnx" in shown, way
-
-
-@pytest.mark.parametrize(
-    ("text", "option"),
-    [
-        ("mlock=on", ("mlock", True)),
-        ("repack=No", ("repack", False)),
-        ("kv=q8_0", ("kv", "q8_0")),
-        ("draft-gpu-layers=3", ("draft_gpu_layers", 3)),
-        ("weight_memory=180MB", ("weight_memory", 180_000_000)),
-    ],
-)
-def test_an_option_of_a_runtime_is_given_by_name(text: str, option: tuple[str, object]) -> None:
-    assert _options._parsed(text) == option
 
 
 @pytest.mark.parametrize("flag", ["--row-invariant", "--no-row-invariant"])

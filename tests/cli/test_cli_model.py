@@ -221,12 +221,6 @@ def test_short_options_are_the_customary_ones(run, bundle) -> None:
     assert run("-V").stdout == run("--version").stdout
 
 
-def test_nothing_near_is_suggested_for_nothing_near() -> None:
-    assert _group._for_command("zzz", ["generate"]) == "No such command 'zzz'"
-    context = click.Context(main)
-    assert _group._for_option("--zzz", context) == "No such option '--zzz'"
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

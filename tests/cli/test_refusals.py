@@ -60,6 +60,7 @@ model.gguf -> edgedec generate model.gguf "PROMPT", or edgedec chat model.gguf
 export x --outtype q8_0 -> did you mean --weights?
 export x --outfile y -> did you mean --out?
 export target --out bundle -> bundle
+generate x --zzz 1 -> No such option '--zzz' (see
 doctor -o x -> No such option '-o' (see
 doctor --coreml bundle -> has no CoreML program, only onnx: make one with
 devices bundle --no-try -> has no CoreML program, only onnx: make one with
