@@ -54,21 +54,6 @@ def test_tokens_not_named_are_none(folder: Path) -> None:
     assert (tokenizer.bos_token, tokenizer.bos_id, tokenizer.eos_id) == (None, None, None)
 
 
-def test_the_template_file_wins_over_the_configuration(folder: Path) -> None:
-    configure(folder, chat_template="old")
-    (folder / "chat_template.jinja").write_text("new", "utf-8")
-    template = Tokenizer.load(folder).chat_template
-    assert template is not None
-    assert template.render([{"role": "user", "content": "x"}]) == "new"
-
-
-def test_of_several_templates_the_default_one(folder: Path) -> None:
-    several = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
-    template = Tokenizer.load(configure(folder, chat_template=several)).chat_template
-    assert template is not None
-    assert template.render([{"role": "user", "content": "x"}]) == "d"
-
-
 def test_no_template(folder: Path) -> None:
     with pytest.raises(InputError, match="no chat template"):
         Tokenizer.load(folder).encode_chat([{"role": "user", "content": "x"}])
