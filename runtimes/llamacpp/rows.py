@@ -172,7 +172,8 @@ def _tried(
         return None
     del context
     both = (dataclasses.replace(one, most_rows=_TIMED[-1]) for one in (applied, settings))
-    loss, of_few = losses(*(Context(weights, one, few) for one in both), cap)
+    judged, plain = (Context(weights, one, few) for one in both)
+    loss, of_few = losses(judged, plain, cap)
     slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW
     way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap, slower=slower)
     _log.debug("%s: one row takes %.2f, a few %.2f", way.name, loss, of_few)
