@@ -40,8 +40,3 @@ def test_a_block_of_the_demo_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = board.block(lines)
     assert shown.startswith("```\npython -m benchmarks board\n")
     assert "\nheat      50 °C before" in shown
-
-
-@pytest.mark.parametrize("share", [None, 0.05])
-def test_a_quiet_machine_is_not_remarked_on(share: float | None) -> None:
-    assert board._busy(share) == []

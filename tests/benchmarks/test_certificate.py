@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_rules import accepts_one_more
 
 from benchmarks.certificate import distribution, facts
 from benchmarks.certificate import run as certificate
@@ -21,7 +22,6 @@ from edgedec.hardware import machine
 from edgedec.loading.build import OpenOptions
 from edgedec.overlap.engine import OverlappedEngine
 from edgedec.verify.results import GREEDY, Verification, VerificationRow
-from tests.broken_rules import accepts_one_more
 
 Patch = pytest.MonkeyPatch
 NAMES = ["auto", "lookup", "model", "tree"]

@@ -14,6 +14,7 @@ import demo_head
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from scripted import Costs, Script, decode, script
 
 from benchmarks.bundles import Bundles, Suite
 from benchmarks.sections import never_slower as section
@@ -21,7 +22,6 @@ from benchmarks.sections.never_slower import loss
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
-from tests.scripted import Costs, Script, decode, script
 
 DRAFTERS = ["adaptive", "text", "hybrid", "lookup", "recycle", "model", "tree", "head", "headed"]
 # A large target with a small draft, and a small one whose draft costs a third of it.

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
+from fake_peers import FAST, PLAIN, peer, ran
 from tiny_gguf import write_tiny_gguf
 
 from benchmarks.bundles import Bundles, Suite, Unusable
@@ -19,7 +20,6 @@ from benchmarks.race.choice import Choice
 from benchmarks.race.protocol import known, label
 from benchmarks.sections import published
 from benchmarks.suite import run
-from tests.fake_peers import FAST, PLAIN, peer, ran
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
 
 from benchmarks.bundles import Bundles
 from benchmarks.race import driver
@@ -29,7 +30,6 @@ from benchmarks.race.texts import Text
 from benchmarks.records import resuming_alone
 from edgedec.compare.records import Recorder
 from edgedec.errors import InputError
-from tests.fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
 
 TEXTS = [Text("code", f"prompt {n}", f"text {n}", (1, 2, 3)) for n in range(3)]
 RULES = Rules(8, Sampling(), 64, 1, 30.0, 100, Text("warm", "warm", "warm", (1, 2)))

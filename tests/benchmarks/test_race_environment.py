@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_peers import peer
 
 from benchmarks.race.children import Failed
 from benchmarks.race.environment import READY, make
-from tests.fake_peers import peer
 
 # What the build does: leaves a file, and counts.
 _BUILD = (

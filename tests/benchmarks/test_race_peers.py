@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from fake_peers import FAST, PLAIN, peer, ran
 
 from benchmarks.race import __main__ as command
 from benchmarks.race._child import Tools
@@ -20,7 +21,6 @@ from benchmarks.race.choice import Choice, keeps_text
 from benchmarks.race.protocol import Peer, Way, file_of, known, label
 from benchmarks.race.sampling import Sampling
 from edgedec.text.tokenizer import Tokenizer
-from tests.fake_peers import FAST, PLAIN, peer, ran
 
 PROMPT = "def read_lines(path):\n    with open(path) as file:"
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "seed": 0}
@@ -105,7 +105,7 @@ def test_transformers_writes_its_plain_text_with_each_drafter(
 @needs_llama_cpp
 def test_llama_cpp_python_runs_and_measures(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    from tests.tiny_gguf import write_tiny_gguf
+    from tiny_gguf import write_tiny_gguf
 
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
     found = known()["llama-cpp-python"]

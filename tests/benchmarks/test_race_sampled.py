@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fake_peers import FAST, PLAIN, SLOW, peer, ran
 
 from benchmarks.peers import llamacpp
 from benchmarks.race import driver
@@ -26,7 +27,6 @@ from benchmarks.race.spread import spread
 from benchmarks.records import resuming_alone
 from edgedec._support.fields import json_object
 from tests.benchmarks.test_race_driver import RULES, SETTINGS, TEXTS, Bundles, as_bytes
-from tests.fake_peers import FAST, PLAIN, SLOW, peer, ran
 
 SAMPLED = replace(RULES, sampling=Sampling(0.7, 2))
 # Notes what it was asked for; the text is another one for each seed.

@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
+from simulated import rounds
 
 from benchmarks.simulation import cards
 from benchmarks.simulation.what_if import WhatIf, elsewhere
 from edgedec.errors import InputError
 from edgedec.profiling import run as profiling
 from edgedec.records.profile import SCHEMA, Profile
-from tests.simulated import rounds
 
 SIZES = ("--target", "7B int4", "--draft", "0.5B int4", "--new-tokens", 24)
 

@@ -45,9 +45,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def bundle(checkpoints: Path) -> Path:
     """Target and draft, fp32."""
-    target, draft = checkpoints / "target", checkpoints / "draft"
-    options = ExportOptions(target, checkpoints / "bundle", draft, weights="fp32", parity=False)
-    return tiny_bundles.kept(options)
+    return tiny_bundles.exact(checkpoints / "target", checkpoints / "draft")
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from profiles import MACHINE, PAIR, WORK
 
 from edgedec.planning import remembered
 from edgedec.planning.choose import decide
 from edgedec.profiling import store
 from edgedec.profiling.store import Identity
-from tests.profiles import MACHINE, PAIR, WORK
 
 HERE = Identity("demo", MACHINE, "a bundle", {})
 

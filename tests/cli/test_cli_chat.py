@@ -81,7 +81,7 @@ def test_a_conversation_that_outgrows_the_context_keeps_its_history(
 
 
 def test_after_a_reset_it_goes_on(chat: Chat) -> None:
-    result = chat(*["One " * 10] * 6, "/reset", "Two")
+    result = chat(*["One " * 10] * 6, "/reset", "", "Two", "/exit", "never read")
     assert result.exit_code == 0, result.output
     alone = chat("Two")
     assert result.stdout.endswith(alone.stdout)
@@ -301,33 +301,18 @@ class TestSessionFile:
         assert len(result.stderr.strip().splitlines()) == 1
         assert (tmp_path / "one.chat").read_bytes() == contents
 
+    @pytest.mark.parametrize(
+        "note", [{"turns": [["a"]]}, {"system": None, "turns": [["a\ud800", "b"]]}]
+    )
     def test_a_saved_text_that_is_no_conversation(
-        self, talk: Chat, tmp_path: Path, bundle: Path
+        self, talk: Chat, tmp_path: Path, bundle: Path, note: Any
     ) -> None:
         with Pipeline.open(bundle, drafter="none") as pipeline:
             pipeline.generate("One", max_new_tokens=4)
-            pipeline.save(tmp_path / "one.chat", {"turns": [["a"]]})
+            pipeline.save(tmp_path / "one.chat", note)
         result = talk("One")
         assert result.exit_code == 2
         assert "it contains no conversation" in result.stderr
-
-    def test_half_a_character_in_a_file_is_no_conversation(
-        self, talk: Chat, tmp_path: Path, bundle: Path
-    ) -> None:
-        with Pipeline.open(bundle, drafter="none") as pipeline:
-            pipeline.generate("One", max_new_tokens=4)
-            pipeline.save(tmp_path / "one.chat", {"system": None, "turns": [["a\ud800", "b"]]})
-        result = talk("One")
-        assert result.exit_code == 2
-        assert "it contains no conversation" in result.stderr
-
-    def test_one_process_at_a_time(self, talk: Chat, tmp_path: Path) -> None:
-        from filelock import FileLock
-
-        with FileLock(tmp_path / "one.chat.lock"):
-            result = talk("One")
-        assert result.exit_code == 2
-        assert "another edgedec process has this conversation open" in result.stderr
 
     def test_no_folder_to_write_in(self, talk: Chat, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("no folder")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kinds
 import pytest
 
 if sys.platform == "win32":
@@ -14,12 +15,12 @@ if sys.platform == "win32":
 
 COMMANDS = {
     "run": "run demo x -n 4",
-    "json": "generate x -n 4 --json",
     "config": "config",
+    "refused": "run demo x --top-p 3",
+    "json": "generate x -n 4 --json",
     "devices": "devices",
     "help": "run --help",
     "chat": "chat demo",
-    "refused": "run demo x --top-p 3",
 }
 ENDINGS = (0, 1, 2)
 
@@ -41,7 +42,7 @@ def ended(command: str, redirected: str, *, program: str = "-m edgedec") -> tupl
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", kinds.in_full(COMMANDS, 3))
 @pytest.mark.parametrize("redirected", [">&-", "<&-", "2>&-", "<&- >&- 2>&-", "| true"])
 def test_no_traceback(command: str, redirected: str) -> None:
     code, shown = ended(COMMANDS[command], redirected)

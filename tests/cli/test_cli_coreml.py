@@ -94,15 +94,6 @@ def test_a_step_that_fails_is_an_exit_code(
     assert "all passed" not in found.stdout
 
 
-@pytest.mark.parametrize("command", [("doctor", "--coreml"), ("devices", "--no-try")])
-def test_a_bundle_without_coreml(run, bundle: Path, command: tuple[str, ...]) -> None:
-    found = run(*command, bundle)
-    assert found.exit_code == 2
-    assert "has no CoreML program, only onnx: make one with" in found.stderr
-    assert len(found.stderr.splitlines()) == 1
-    assert found.stdout == ""
-
-
 @pytest.mark.usefixtures("elsewhere")
 def test_devices_say_that_placement_is_not_known(run, programs: Path) -> None:
     shown = run("devices", programs, "--no-try").stdout

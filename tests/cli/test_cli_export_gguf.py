@@ -1,7 +1,6 @@
 """``edgedec export --format gguf`` as a user meets it."""
 
 import json
-import shutil
 
 import pytest
 
@@ -33,36 +32,3 @@ def test_as_json(run, checkpoints, tmp_path):
     report = json.loads(run("export", *pair, *options).stdout)
     assert [m["weights"] for m in report["models"]] == ["f32", "f16"]
     assert report["models"][0]["parity"]["kl_nats"] < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--format", "onnx,gguf", "--weights", "q4_0"], "onnx=auto,gguf=q4_0"),
-        (["--format", "gguf", "--weights", "int4"], "q4_k_m"),
-        (["--format", "gguf", "--kv", "int8"], "choose it with --kv"),
-        (["--format", "ggml"], "no format 'ggml'"),
-        (["--format", "gguf", "--weights", "q4_k_m"], "multiples of 256"),
-        (["--imatrix-text", __file__], "--format gguf"),
-    ],
-)
-def test_refusals(run, checkpoints, tmp_path, options, words):
-    out = tmp_path / "out"
-    result = run("export", checkpoints / "target", "--out", out, *options)
-    *before, line = result.stderr.splitlines()
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert words in line
-    assert all(one.startswith("making ") for one in before), "what is said when work has begun"
-    assert not out.exists()
-
-
-def test_a_tokenizer_without_a_name(run, checkpoints, one_line, tmp_path):
-    source = shutil.copytree(checkpoints / "target", tmp_path / "odd")
-    file = source / "tokenizer.json"
-    parsed = json.loads(file.read_text("utf-8"))
-    parsed["pre_tokenizer"]["use_regex"] = False
-    file.write_text(json.dumps(parsed), "utf-8")
-    said = one_line(
-        run("export", source, "--out", tmp_path / "out", "--format", "gguf", "--no-calibrated")
-    )
-    assert "llama.cpp does not have this tokenizer's pre-tokenizer" in said

@@ -34,16 +34,6 @@ def test_exported_inspected_and_used(run: Any, tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
-def test_one_exporter_at_a_time(run: Any, tmp_path: Path) -> None:
-    target = tiny_checkpoint(tmp_path / "llama")
-    told = run(
-        *("export", str(target), "--out", str(tmp_path / "out")),
-        *("--exporter", "optimum", "--format", "gguf"),
-    )
-    assert told.exit_code == 2
-    assert "leave --format gguf out" in told.stderr
-
-
 def test_a_model_type_without_a_spec(
     run: Any, one_line: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

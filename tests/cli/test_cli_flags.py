@@ -10,7 +10,7 @@ import click
 import pytest
 
 from edgedec import Pipeline
-from edgedec.cli import _options, main
+from edgedec.cli import main
 from edgedec.errors import InputError
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
@@ -44,27 +44,6 @@ def test_a_refused_option_is_named_as_it_was_typed(run: Call, one_line: Call) ->
         assert f"({way[0]}) is not a choice of the runtime onnx" in shown, way
 
 
-@pytest.mark.parametrize(
-    ("text", "option"),
-    [
-        ("mlock=on", ("mlock", True)),
-        ("repack=No", ("repack", False)),
-        ("kv=q8_0", ("kv", "q8_0")),
-        ("draft-gpu-layers=3", ("draft_gpu_layers", 3)),
-        ("weight_memory=180MB", ("weight_memory", 180_000_000)),
-    ],
-)
-def test_an_option_of_a_runtime_is_given_by_name(text: str, option: tuple[str, object]) -> None:
-    assert _options._parsed(text) == option
-
-
-def test_an_option_by_name_is_that_of_the_flag(run: Call, one_line: Call) -> None:
-    ask = ("generate", "demo", "x", "--plan", "none")
-    shown = [one_line(run(*ask, *way)) for way in (("--mlock",), ("--runtime-option", "mlock=on"))]
-    assert shown[0] == shown[1]
-    assert "mlock (--mlock) is not a choice of the runtime onnx" in shown[0]
-
-
 @pytest.mark.parametrize("flag", ["--row-invariant", "--no-row-invariant"])
 def test_a_former_name_is_accepted_and_not_shown(run: Call, flag: str) -> None:
     asked = [flag, "--draft", "none", "--plan", "none", "-n", 2, "--json"]
@@ -72,13 +51,6 @@ def test_a_former_name_is_accepted_and_not_shown(run: Call, flag: str) -> None:
     assert plan["batch_invariant"] is plan["row_invariant"] is (flag == "--row-invariant")
     assert flag not in run("generate", "--help").stdout
     assert run("generate", "demo", "x", f"--unlike{flag[2:]}").exit_code == 2
-
-
-def test_an_option_that_a_command_lacks_is_named_as_it_was_typed(run: Call, one_line: Call) -> None:
-    shown = one_line(run("bench", "demo", "--row-invariant"))
-    assert "No such option '--row-invariant' (see edgedec bench --help)" in shown
-    shown = one_line(run("generate", "demo", "x", "--row-invar"))
-    assert "No such option '--row-invar': did you mean --batch-invariant" in shown
 
 
 @pytest.mark.parametrize(

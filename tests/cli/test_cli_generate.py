@@ -59,25 +59,6 @@ def test_text_streams_to_stdout_and_figures_to_stderr(run, bundle, generate) -> 
     assert hint == "the text was cut at 24 tokens: -n 48 for more"
 
 
-@pytest.mark.parametrize("draft", ["model", "tree", "lookup", "recycle", "hybrid", "auto"])
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        [],
-        ["--temperature", 0.8, "--seed", 3],
-        ["--temperature", 1, "--top-k", 20, "--top-p", 0.9, "--min-p", 0.01, "--seed", 4],
-        ["--repetition-penalty", 1.2, "--presence-penalty", 0.3, "--frequency-penalty", 0.2],
-        ["--logit-bias", "70=3", "--logit-bias", "80=-2.5"],
-    ],
-    ids=["greedy", "sampled", "filtered", "penalised", "biased"],
-)
-def test_drafting_never_changes_the_text(generate, draft, sampling) -> None:
-    ask = [PROMPT, "--max-new-tokens", 40, *sampling]
-    plain = generate(*ask, "--drafter", "none")
-    assert plain["drafted_tokens"] == 0
-    assert generate(*ask, "--drafter", draft)["token_ids"] == plain["token_ids"]
-
-
 def test_another_bundle_may_draft(generate) -> None:
     """The pair that ships stands in for a draft of its own, by its name."""
     ask = [PROMPT, "--bundle", "demo", "--max-new-tokens", 24, "--draft", "demo"]
@@ -176,48 +157,6 @@ def test_a_lossy_rule_is_noted_when_named(run, bundle) -> None:
     assert "note" not in run(*ask, "--accept", "match").stderr
 
 
-@pytest.mark.parametrize(
-    ("args", "expected"),
-    [
-        ([""], "the prompt is empty"),
-        ([], "the prompt is empty"),
-        (["a", "b"], "a prompt of several words goes in quotes"),
-        (["a", "--messages", __file__], "give one of PROMPT, --messages and --prompts"),
-        (["a", "--out", "x"], "--out goes with --prompts"),
-        (["a", "--temperature", "-1"], "temperature -1.0: expected"),
-        (["a", "--temperature", "nan"], "temperature nan: expected"),
-        (["a", "--top-p", "1.5"], "top_p 1.5: expected"),
-        (["a", "--top-k", "-1"], "top_k -1: expected"),
-        (["a", "--logit-bias", "x"], "expected a token id and a number"),
-        (["a", "--logit-bias", "9999=1"], "9999"),
-        (["a", "--max-new-tokens", "0"], "'--max-new-tokens': 0"),
-        (["a", "--timeout", "0"], "timeout is 0.0 s: expected more than 0"),
-        (["a", "--stop", ""], "empty stop string"),
-        (["a", "--draft", "magic"], "no drafter 'magic': expected auto"),
-        (["a", "--draft-length", "many"], "expected auto or a number of tokens"),
-        (["a", "--accept", "magic"], "no acceptance rule 'magic'"),
-        (["a", "--provider", "NoSuchProvider"], "NoSuchProvider"),
-        (["a", "--kv-memory", "3 bananas"], "expected a size such as 512MB"),
-        (["a", "--kv-memory", "1KB"], "--kv-memory 1000 bytes holds"),
-        (["a", "--memory", "8"], "'8' is a number of bytes: did you mean 8GB?"),
-        (["a", "--memory", "1.5"], "did you mean 1.5GB?"),
-        (["a", "--kv-memory", "4096"], "did you mean 4096MB?"),
-        (["a", "--max-context", "999999"], "999999"),
-        (["a " * 600, "--max-context", "64"], "--max-context"),
-        (["a " * 6000], "the context holds"),
-        (["--messages", "/no/such/file"], "does not exist"),
-        (["a", "--no-such-option"], "No such option"),
-    ],
-)
-def test_mistakes_are_one_line(run, bundle, one_line, args, expected) -> None:
-    assert expected in one_line(run("generate", "--bundle", bundle, "--json", *args, stdin=b""))
-
-
-def test_what_needs_json_says_so(run, bundle, one_line) -> None:
-    line = one_line(run("generate", "--bundle", bundle, "a", "--logprobs", 1))
-    assert "--logprobs goes with --json or --prompts" in line
-
-
 def test_invalid_utf8_on_stdin(run, bundle, one_line) -> None:
     line = one_line(run("generate", "--bundle", bundle, stdin=b"ab\xffcd"))
     assert "standard input is not UTF-8 at byte 2" in line
@@ -226,66 +165,3 @@ def test_invalid_utf8_on_stdin(run, bundle, one_line) -> None:
 def test_invalid_utf8_as_an_argument(run, bundle, one_line) -> None:
     prompt = b"ab\xff".decode("utf-8", "surrogateescape")
     assert "not valid UTF-8" in one_line(run("generate", "--bundle", bundle, prompt))
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("{", "expected JSON"),
-        ("[", "expected JSON"),
-        ("3", "expected a list such as"),
-        ("[]", "messages: expected a list"),
-        ('[{"role": "user"}]', "messages[0]: expected an object"),
-        ('[{"role": "pirate", "content": "Arr"}]', "roles are user, assistant and system"),
-    ],
-)
-def test_bad_messages(run, bundle, one_line, tmp_path: Path, content, expected) -> None:
-    file = tmp_path / "chat.json"
-    file.write_text(content, "utf-8")
-    assert expected in one_line(run("generate", "--bundle", bundle, "--messages", file))
-
-
-def test_no_template_and_no_draft_model(run, plain_bundle, one_line, tmp_path: Path) -> None:
-    file = tmp_path / "chat.json"
-    file.write_text('[{"role": "user", "content": "x"}]', "utf-8")
-    ask = ["generate", "--bundle", plain_bundle]
-    assert "no chat template" in one_line(run(*ask, "--messages", file))
-    assert "has none" in one_line(run(*ask, "a", "--drafter", "model"))
-    assert run(*ask, "a", "--max-new-tokens", 4).exit_code == 0
-
-
-def damaged(bundle: Path, folder: Path, name: str, change) -> Path:
-    """A copy of a bundle with one file changed."""
-    import shutil
-
-    copy = folder / "bundle"
-    shutil.copytree(bundle, copy)
-    change(copy / name)
-    return copy
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    file.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "expected"),
-    [
-        ("manifest.json", Path.unlink, "has no manifest.json"),
-        ("manifest.json", lambda file: file.write_bytes(b"{"), "damaged"),
-        ("tokenizer/tokenizer.json", Path.unlink, "is missing"),
-        ("tokenizer/tokenizer.json", flip, "was altered"),
-        ("target/model.onnx", flip, "was altered"),
-        ("target/model.onnx.data", lambda file: file.write_bytes(b"short"), "has 5 bytes"),
-    ],
-)
-def test_damaged_bundles(run, bundle, one_line, tmp_path, name, change, expected) -> None:
-    copy = damaged(bundle, tmp_path, name, change)
-    assert expected in one_line(run("generate", "--bundle", copy, "a"))
-
-
-def test_no_bundle(run, one_line, tmp_path: Path) -> None:
-    line = one_line(run("generate", "--bundle", tmp_path / "none", "a"))
-    assert "none is not a file or folder here" in line

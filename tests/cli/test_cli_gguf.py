@@ -5,14 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tiny_bundles
-import tiny_models
 import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.export import ExportOptions
-from edgedec.models.registry import spec_for
 
 pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
 
@@ -21,18 +19,9 @@ FULL = ("--kv", "f32")  # what makes llama.cpp's numbers those of the fp32 graph
 Run = Callable[..., Any]
 
 
-def checkpoint(folder: Path, tokenizer: Any, *, noise: float = 0.0, **sizes: int) -> Path:
-    config = tiny_models.tiny_config(
-        vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=512, **sizes
-    )
-    tensors = tiny_models.random_tensors(spec_for(config))
-    rng = np.random.default_rng(1)
-    for name, values in tensors.items():
-        tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
-    tiny_models.save_checkpoint(folder, config, tensors)
-    tiny_tokenizers.save(tokenizer, folder)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}), "utf-8")
-    return folder
+def checkpoint(folder: Path, tokenizer: Any, **more: Any) -> Path:
+    entries = {"eos_token": "<|end|>"}
+    return noisy_checkpoint(folder, tokenizer=tokenizer, context=512, entries=entries, **more)
 
 
 def exported(folder: Path, source: Path) -> Path:
@@ -49,12 +38,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     target = checkpoint(folder / "target", byte_level)
     draft = checkpoint(folder / "draft", byte_level, noise=0.01)
     foreign = checkpoint(folder / "foreign", tiny_tokenizers.llama(), num_hidden_layers=1)
-    onnx = ExportOptions(target, folder / "onnx", weights="fp32", parity=False)
     return {
         "target": exported(folder / "a", target),
         "draft": exported(folder / "b", draft),
         "foreign": exported(folder / "c", foreign),
-        "onnx": tiny_bundles.kept(onnx),
+        "onnx": tiny_bundles.exact(target),
     }
 
 

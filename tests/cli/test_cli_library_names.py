@@ -41,13 +41,6 @@ def test_a_model_has_the_name_that_it_is_given(run: Run, draft: Path) -> None:
     assert shown[0] == shown[1]
 
 
-def test_a_name_without_a_model_in_the_library(
-    run: Run, one_line: Callable[..., str], bundle: Path
-) -> None:
-    line = one_line(run("run", bundle, "Hi", "--name", "mine", *LENGTH))
-    assert line.endswith("is used where it is, and is not in the library: leave --name mine out")
-
-
 def test_rm_never_removes_two_at_once(
     run: Run, one_line: Callable[..., str], draft: Path, library: Library
 ) -> None:
@@ -61,23 +54,6 @@ def test_rm_never_removes_two_at_once(
     assert run("rm", library.models()[0].id[:8]).exit_code == 0
     assert run("rm", "draft").exit_code == 0
     assert names(run) == []
-
-
-def test_two_models_of_one_name_are_told_apart(
-    run: Run, one_line: Callable[..., str], draft: Path, repository: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "draft").symlink_to(repository / "models" / "demo" / "target")
-    for folder in (draft, tmp_path / "elsewhere" / "draft"):
-        assert run("pull", folder).exit_code == 0
-    for words in (["run", "draft", "Hi"], ["generate", "draft", "Hi"], ["inspect", "draft"]):
-        line = one_line(run(*words))
-        assert "draft is two models: " in line
-        assert str(draft) in line
-        assert str(tmp_path / "elsewhere") in line
-    assert len(json.loads(run("show", "draft", "--json").stdout)["models"]) == 2
-    line = one_line(run("pull", repository / "models" / "demo" / "target", "--name", "draft"))
-    assert "draft is the name of another model" in line
 
 
 @pytest.mark.parametrize("command", ["run", "generate"])

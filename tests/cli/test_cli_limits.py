@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kinds
 import pytest
 
 from edgedec.errors import PromptTooLong
@@ -17,7 +18,7 @@ from edgedec.pipeline import Pipeline
 from edgedec.runtimes.onnx.model import OnnxModel
 
 TRAINED = 4096
-CONTEXTS = [None, 2, 16, 40, TRAINED, TRAINED + 1]
+CONTEXTS = [None, 16, TRAINED + 1, 2, 40, TRAINED]
 HELD = [None, 0, 10, 24, 200, 10**6]  # tokens that --kv-memory holds
 PROMPTS = {1: "a", 14: "a" * 14, 40: "a" * 40, 41: "a" * 41, 600: "ab" * 300, 5000: "b" * 5000}
 NEW = [1, 30]
@@ -52,7 +53,7 @@ def expected(context: int | None, held: int | None, tokens: int) -> tuple[str, i
     return ("--kv-memory" if tokens > fits else ""), fits
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", kinds.in_full(CONTEXTS, 3))
 def test_every_combination_ends_in_a_text_or_in_one_line(
     run: Callable[..., Any],
     one_line: Callable[..., str],

@@ -75,48 +75,11 @@ def test_after_an_option_for_the_model_every_word_is_the_prompt(folder: Path, wo
     assert meant([], "bundle") == ("bundle", None)
 
 
-@pytest.mark.parametrize(
-    ("words", "named", "expected"),
-    [
-        (["Once", "upon"], None, "edgedec generate 'Once upon'"),
-        (["Once", "upon", "a"], None, "edgedec generate 'Once upon a'"),
-        (["demo", "Once", "upon"], None, "edgedec generate demo 'Once upon'"),
-        (["Once", "upon"], "demo", "edgedec generate -m demo 'Once upon'"),
-        (["model.gguf", "x"], "demo", "given twice, model.gguf and demo"),
-        (["Qwen/Qwen3-0.6B"], None, "edgedec generate -m Qwen/Qwen3-0.6B, which fetches it"),
-        (["missing.gguf"], None, "missing.gguf: no such file"),
-    ],
-)
-def test_words_that_mean_nothing_are_explained(folder: Path, words, named, expected) -> None:
-    with pytest.raises(click.UsageError) as caught:
-        meant(words, named)
-    assert expected in str(caught.value)
-
-
 def test_a_hub_name_that_is_a_folder_is_that_folder(folder: Path) -> None:
     (folder / "Qwen" / "Qwen3-0.6B").mkdir(parents=True)
     assert meant(["Qwen/Qwen3-0.6B"], None) == ("demo", "Qwen/Qwen3-0.6B")
     (folder / "Qwen" / "Qwen3-0.6B" / "manifest.json").touch()
     assert meant(["Qwen/Qwen3-0.6B"], None) == ("Qwen/Qwen3-0.6B", None)
-
-
-def test_both_orders_give_the_same_text(run, bundle) -> None:
-    ask = [*LENGTH, "--json"]
-    before = json.loads(run("generate", "--bundle", bundle, "def f(x):", *ask).stdout)
-    for words in ([bundle, "def f(x):"], ["--target", bundle, "def f(x):"]):
-        assert json.loads(run("generate", *words, *ask).stdout)["text"] == before["text"]
-    read = run("generate", bundle, *ask, stdin="def f(x):")
-    assert json.loads(read.stdout)["text"] == before["text"]
-    another = json.loads(run("generate", "def f(x):", *ask).stdout)  # the demo's
-    assert another["text"] != before["text"]
-
-
-def test_prompts_and_messages_take_a_model(run, bundle, one_line, tmp_path: Path) -> None:
-    lines = tmp_path / "in.jsonl"
-    lines.write_text('{"prompt": "def f(x):"}\n', "utf-8")
-    assert run("generate", bundle, "--prompts", lines, *LENGTH).exit_code == 0
-    assert "give one of" in one_line(run("generate", bundle, "x", "--prompts", lines))
-    assert "give one of" in one_line(run("generate", "x", "--messages", lines))
 
 
 @pytest.mark.parametrize(
@@ -213,48 +176,6 @@ def test_a_line_end_stops_the_text(run) -> None:
     assert (found["finish_reason"], found["text"].count("\n")) == ("stop", 0)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["genrate", "x"], "No such command 'genrate': did you mean generate?"),
-        (["def f(x):"], "edgedec generate 'def f(x):'"),
-        (["model.gguf"], 'edgedec generate model.gguf "PROMPT", or edgedec chat model.gguf'),
-        (["Qwen/Qwen3-0.6B"], "hf download Qwen/Qwen3-0.6B --local-dir ./Qwen3-0.6B"),
-        (["gen"], "No such command 'gen': did you mean generate?"),
-        (["zzz"], "No such command 'zzz' (see edgedec --help)"),
-        (["generate", "--temprature", "1"], "'--temprature': did you mean --temperature"),
-        (["generate", "--max-tokens", "1"], "did you mean --max-new-tokens?"),
-        (["generate", "--output", "x"], "did you mean --out?"),
-        (["run", "x", "--num_predict", "1"], "did you mean --max-new-tokens?"),
-        (["run", "x", "--max_new_tokens", "1"], "did you mean --max-new-tokens?"),
-        (["generate", "--n-predict", "1"], "did you mean --max-new-tokens?"),
-        (["generate", "--ctx-size", "1"], "did you mean --max-context?"),
-        (["chat", "--temp", "1"], "did you mean --temperature?"),
-        (["chat", "demo", "-sys", "x"], "No such option '-sys': did you mean --system?"),
-        (["run", "-hf", "org/name"], "'-hf': the model is the first argument, as org/name"),
-        (["export", "x", "--outtype", "q8_0"], "did you mean --weights?"),
-        (["export", "x", "--outfile", "y"], "did you mean --out?"),
-        (["ps"], "No such command 'ps': no model stays loaded: each command loads its own, and"),
-        (["models"], "No such command 'models': edgedec list shows the library (see"),
-        (["create", "x", "-f", "y"], "edgedec export FOLDER --out DIR converts a model"),
-        (["doctor", "-o", "x"], "No such option '-o' (see"),
-        (["show", "-m", "x"], "the model is the first argument"),
-        (["generate", "x", "-t", "0.7"], "whole number; the temperature is --temperature"),
-        (["run", "demo", "x", "-s", "Be brief."], "whole number; a system message is --system"),
-        (["serve", "-p", "99999"], "'-p' / '--port'"),
-        (["generate", "-m", "./nothing", "x"], "./nothing is not a file or folder here"),
-        (["export", "x", "-o", "bundle"], "x is not a folder"),
-        (["generate", "- one"], "goes after --"),
-        (["plan", "--jso"], "did you mean --json"),
-        (["serve", "demo", "--temp", "1"], "'--temp': each request gives its own, as \"temp"),
-        (["serve", "demo", "-n", "9"], "'-n': each request gives its own, as \"max_tokens\""),
-        (["serve", "demo", "-t", "0.7"], "the temperature: each request gives its own, as"),
-    ],
-)
-def test_misspelt_names_are_told_what_was_meant(folder, run, one_line, words, expected) -> None:
-    assert expected in one_line(run(*words))
-
-
 def options_of(command: click.Command) -> set[str]:
     return {flag for one in command.get_params(click.Context(command)) for flag in one.opts}
 
@@ -300,12 +221,6 @@ def test_short_options_are_the_customary_ones(run, bundle) -> None:
     assert run("-V").stdout == run("--version").stdout
 
 
-def test_nothing_near_is_suggested_for_nothing_near() -> None:
-    assert _group._for_command("zzz", ["generate"]) == "No such command 'zzz'"
-    context = click.Context(main)
-    assert _group._for_option("--zzz", context) == "No such option '--zzz'"
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -333,16 +248,6 @@ def test_what_is_no_bundle(folder: Path, name: str, expected: str) -> None:
     with pytest.raises(BundleError) as caught:
         read_manifest(Path(name))
     assert expected in str(caught.value)
-
-
-@pytest.mark.parametrize("command", ["generate", "run", "chat", "inspect"])
-def test_a_file_of_a_checkpoint_leads_to_its_folder(folder: Path, run, one_line, command) -> None:
-    for name in ("config.json", "model.safetensors"):
-        file = folder / "checkpoint" / name
-        file.touch()
-        prompt = ["Hi"] if command in ("generate", "run") else []
-        line = one_line(run(command, file, *prompt))
-        assert line.endswith(f"is a file of a checkpoint: give the folder, {file.parent}")
 
 
 def test_inside_a_bundle_the_present_folder_is_a_part_of_it(

@@ -7,7 +7,7 @@ import kinds
 import pytest
 
 pytest.importorskip("pty")
-from tests import narrow_terminal as narrow
+import narrow_terminal as narrow
 
 # A pair at many places with long names, as if it had been measured.
 _PROGRAM = """
@@ -17,7 +17,7 @@ from %s import main
 from edgedec.records.place import Place
 from edgedec.planning import decisions
 from edgedec.records.profile import Parity
-from tests.profiles import draft, profile, ran, target
+from profiles import draft, profile, ran, target
 cores = tuple(range(8))
 long = Place("onnx", threads=8, cores=cores)
 gpu = Place("gguf", device="Vulkan0", threads=8)

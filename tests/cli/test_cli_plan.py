@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import FIRST, SECOND, draft, profile, ran, target
 
 from edgedec._support.fields import from_json
 from edgedec.errors import InputError, PlanError
@@ -22,7 +23,6 @@ from edgedec.profiling.store import identity
 from edgedec.records.place import Place
 from edgedec.records.plan import Decision, Plan
 from edgedec.verify import same_texts
-from tests.profiles import FIRST, SECOND, draft, profile, ran, target
 
 CPU_ALONE = Place("onnx", threads=1)
 SHORT = ("--prompt-tokens", "20", "--new-tokens", "40")
@@ -189,10 +189,6 @@ def test_what_cannot_be_is_refused_in_one_line(
     run: Callable, one_line: Callable, known: None, options: list[str], words: str
 ) -> None:
     assert words in one_line(run("plan", "demo", *SHORT, *options))
-
-
-def test_no_such_bundle(run: Callable, one_line: Callable) -> None:
-    assert "nowhere" in one_line(run("plan", "nowhere"))
 
 
 def test_another_machines_plan_is_refused(

@@ -213,7 +213,3 @@ def test_prompts_that_are_none_are_refused(
     file = tmp_path / "prompts.jsonl"
     file.write_text(lines)
     assert "prompts.jsonl" in one_line(run("profile", bundle, "--prompts", file))
-
-
-def test_no_bundle(run: Callable, one_line: Callable, tmp_path: Path) -> None:
-    assert str(tmp_path) in one_line(run("profile", tmp_path))

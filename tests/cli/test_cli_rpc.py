@@ -55,16 +55,6 @@ def test_devices_show_each_server(run: Run, servers: list[RpcServer]) -> None:
 
 
 @needs_rpc
-def test_the_text_is_the_local_one(run: Run, file: Path, servers: list[RpcServer]) -> None:
-    names = ",".join(server.name for server in servers)
-    same = ("--plan", "none", "-n", "24", "--runtime-option", "repack=off", "--no-flash-attention")
-    here = run("generate", file, PROMPT, *same)
-    there = run("generate", file, PROMPT, *same, "--rpc", names)
-    assert (here.exit_code, there.exit_code) == (0, 0), there.output
-    assert there.stdout == here.stdout != ""
-
-
-@needs_rpc
 @pytest.mark.slow
 def test_profile_and_plan(
     run: Run, file: Path, servers: list[RpcServer], each_place_once: None
@@ -162,13 +152,6 @@ def test_malformed_and_absent(run: Run, one_line: Callable[..., str], file: Path
         return
     name = f"127.0.0.1:{free_port()}"
     assert "no server answers" in one_line(run("generate", file, "a", "--rpc", name))
-
-
-def test_onnx_takes_no_servers(run: Run, one_line: Callable[..., str], bundle: Path) -> None:
-    line = one_line(run("generate", bundle, "a", "--rpc", "127.0.0.1:1"))
-    assert "rpc (--rpc) is not a choice of the runtime onnx" in line
-    line = one_line(run("plan", bundle, "--rpc", "127.0.0.1:1"))
-    assert "expected a target in GGUF, this one is in onnx" in line
 
 
 def test_doctor_says_whether(run: Run) -> None:

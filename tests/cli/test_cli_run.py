@@ -104,15 +104,6 @@ def test_the_present_folder_is_a_model(
     assert run("run", tmp_path / "mine", "def f(x):", "--raw", *LENGTH).stdout == found.stdout
 
 
-def test_a_linked_checkpoint_has_the_name_of_the_link(
-    run: Run, demo: Path, library: Library, tmp_path: Path
-) -> None:
-    (tmp_path / "mine").symlink_to(demo / "draft")
-    assert run("pull", tmp_path / "mine").exit_code == 0
-    assert [model.name for model in library.models()] == ["mine"]
-    assert run("run", "mine", "def f(x):", "--raw", *LENGTH).exit_code == 0
-
-
 @pytest.mark.parametrize("command", ["chat", "serve", "generate", "inspect", "run"])
 def test_a_word_that_names_nothing_is_compared_with_the_library(
     run: Run, one_line: Callable[..., str], demo: Path, command: str
@@ -123,22 +114,6 @@ def test_a_word_that_names_nothing_is_compared_with_the_library(
     run("pull", demo / "draft")
     line = one_line(run(command, "drafd", *prompt))
     assert line.endswith("nor a model of the library: did you mean draft?")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "llama3.2:1b", "Hi"], ["chat", "llama3.2:1b"], ["pull", "llama3.2:1b"],
-        ["generate", "llama3.2:1b"], ["generate", "llama3.2:1b", "Hi"], ["llama3.2:1b", "Hi"],
-        ["generate", "demo", "Hi", "--draft", "llama3.2:1b"],
-    ],
-)  # fmt: skip
-def test_a_name_of_ollama_is_told_apart(
-    run: Run, one_line: Callable[..., str], words: list[str]
-) -> None:
-    line = one_line(run(*words))
-    assert "llama3.2:1b looks like a name of Ollama's library: give the model's name on" in line
-    assert run("generate", "demo", "a:b1", *LENGTH).exit_code == 0
 
 
 def test_a_checkpoint_without_a_tokenizer_is_refused_before_it_is_read(
@@ -176,16 +151,6 @@ def test_the_prompt_comes_from_standard_input(run: Run) -> None:
     assert run("run", "demo", "-", *LENGTH, stdin="def f(x):").stdout == given
 
 
-def test_a_folder_with_one_gguf_file_is_that_file(
-    run: Run, one_line: Callable[..., str], tmp_path: Path
-) -> None:
-    (tmp_path / "downloads").mkdir()
-    (tmp_path / "downloads" / "a.gguf").write_bytes(b"GGUF\3\0\0\0")
-    assert "downloads/a.gguf" in one_line(run("run", tmp_path / "downloads", "Hi"))
-    (tmp_path / "downloads" / "b.gguf").touch()
-    assert "give a file, " in one_line(run("run", tmp_path / "downloads", "Hi"))
-
-
 @pytest.mark.parametrize("word", ["missing", "./missing", "x" * 5000, "a\nb"])
 def test_what_means_no_model(run: Run, one_line: Callable[..., str], word: str) -> None:
     assert "is not a file or folder here" in one_line(run("run", word, "Hi"))
@@ -212,15 +177,6 @@ def test_the_library_is_listed_shown_and_emptied(
     assert run("rm", "--all").exit_code == 0
     assert library.models() == []
     assert library.size_bytes() == 0
-
-
-def test_other_commands_take_a_model_of_the_library(run: Run, demo: Path) -> None:
-    run("pull", demo / "draft")
-    written = run("run", "draft", "def f(x):", "--raw", *LENGTH).stdout
-    assert line(run("generate", "draft", "def f(x):", *LENGTH)) == written
-    assert line(run("generate", "draft", *LENGTH, stdin="def f(x):")) == written
-    assert run("inspect", "draft", "--quick").stdout.startswith("bundle")
-    assert run("generate", "drafts", *LENGTH).exit_code == 0  # a prompt, for the demo
 
 
 def test_a_served_model_has_the_name_that_was_typed(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from killing import age, child, kill_when, partials
+from killing import child
 from small_disk import fill
 from waiting import until
 
@@ -43,21 +43,6 @@ def wait_for(file: Path) -> None:
     until(file.exists)
 
 
-def test_killed_while_an_answer_is_saved(start: Start, bundle: Path, tmp_path: Path) -> None:
-    file = tmp_path / "one.chat"
-    assert talk(start, bundle, file, "One").returncode == 0
-    process = start(*arguments(bundle, file))
-    for _ in range(40):
-        send(process, "Two")
-    kill_when(process, lambda: any(one.stat().st_size for one in partials(tmp_path)))
-    assert partials(tmp_path)
-    age(tmp_path)
-    again = talk(start, bundle, file, "Three")
-    assert again.returncode == 0, again.stderr
-    assert "continuing after" in again.stderr
-    assert not partials(tmp_path)
-
-
 def test_two_processes_on_one_file(start: Start, bundle: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.chat"
     first = start(*arguments(bundle, file))
@@ -83,31 +68,6 @@ def test_the_lock_of_a_killed_process_is_free(start: Start, bundle: Path, tmp_pa
     first.communicate()
     assert (tmp_path / "one.chat.lock").exists()
     assert talk(start, bundle, file, "Two").returncode == 0
-
-
-def test_a_full_disk(start: Start, bundle: Path, disk: Path) -> None:
-    file = disk / "one.chat"
-    assert talk(start, bundle, file, "One").returncode == 0
-    kept = file.read_bytes()
-    filling = fill(disk, 0)
-    full = talk(start, bundle, file, "Two", "Three")
-    assert full.returncode == 0, full.stderr
-    assert full.stderr.count("not saved: the file has only the 1 turn saved before; the") == 2
-    assert file.read_bytes() == kept
-    filling.unlink()
-    after = talk(start, bundle, file, "Two")
-    assert "continuing after 1 turn; " in after.stderr
-
-
-def test_a_disk_that_was_full_from_the_start(start: Start, bundle: Path, disk: Path) -> None:
-    file = disk / "one.chat"
-    filling = fill(disk, 0)
-    full = talk(start, bundle, file, "One", "Two")
-    assert full.returncode == 0, full.stderr
-    assert full.stderr.count("not saved: the file has nothing of this conversation; the") == 2
-    assert not file.exists()
-    filling.unlink()
-    assert talk(start, bundle, file, "One").returncode == 0
 
 
 def test_a_command_of_one_answer_promises_no_other(start: Start, bundle: Path, disk: Path) -> None:

@@ -13,7 +13,6 @@ import tiny_bundles
 from thinking_models import ANSWER, thinking_checkpoint
 
 from edgedec import Pipeline
-from edgedec.export import ExportOptions
 
 Run = Callable[..., Any]
 OWN = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
@@ -24,8 +23,7 @@ ASKS = "sampling as the model asks: temperature 0.6, top-p 0.95, top-k 20"
 @pytest.fixture(scope="module")
 def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("thinker")
-    target = thinking_checkpoint(folder / "target", OWN)
-    return tiny_bundles.kept(ExportOptions(target, folder / "bundle", weights="fp32", parity=False))
+    return tiny_bundles.exact(thinking_checkpoint(folder / "target", OWN))
 
 
 @pytest.fixture(autouse=True)

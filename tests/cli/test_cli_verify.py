@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from tests.broken_rules import accepts_one_more
+from broken_rules import accepts_one_more
 
 SHORT = ["--max-new-tokens", "24", "--json"]
 
@@ -70,14 +69,6 @@ def test_nothing_drafted_shows_nothing(run, bundle, prompts) -> None:
     assert "nothing was drafted" in result.stderr
     assert "INCONCLUSIVE" in result.stdout
     assert "DOES NOT HOLD" not in result.stdout
-
-
-def test_refusals(run, bundle, prompts, one_line, tmp_path: Path) -> None:
-    ask = ["verify", bundle, "--prompts", prompts]
-    assert "--drafter none is what verify compares with" in one_line(run(*ask, "--drafter", "none"))
-    chat = tmp_path / "chat.jsonl"
-    chat.write_text('{"messages": [{"role": "user", "content": "x"}]}', "utf-8")
-    assert "not messages" in one_line(run("verify", bundle, "--prompts", chat))
 
 
 def test_heads_of_held_out_functions_by_default(run, bundle) -> None:

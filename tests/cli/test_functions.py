@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from profiles import draft, profile, target
 from test_cli_plan import run_for_nothing
 
 import edgedec
@@ -28,7 +29,6 @@ from edgedec.profiling import measuring
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import identity
 from edgedec.records.plan import Decision
-from tests.profiles import draft, profile, target
 
 SHORT: dict[str, Any] = {"prompt_tokens": 20, "new_tokens": 40}
 Seen = list[tuple[str, int, int]]

@@ -80,7 +80,17 @@ class WritesOneSlotTooFar(StaticSession):
         return {SLOTS: (feeds[SLOTS] + 1) % self._facts.slots}
 
 
+class SeesPadding(StaticSession):
+    """Its last row counts what only fills the pass up."""
+
+    def _bias(self, mask: Array, slots: Sequence[int], width: int) -> Array:
+        bias = super()._bias(mask, slots, width)
+        bias[..., len(slots) - width :] = 0
+        return bias
+
+
 TWINS = [
+    (SeesPadding, "test_a_chain_scores_every_token"),
     (SeesOldRowsInItsSlots, "test_a_chain_scores_every_token"),
     (ForgetsWhichSlots, "test_commit_keeps_one_branch"),
     (WritesOneSlotTooFar, "test_rounds_follow_one_another"),

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "support"))
 from heads_case import CASES, FOLDER, LENGTH, STEPS, TARGET, config, inputs, tensors  # noqa: E402
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig  # noqa: E402
 from tiny_models import random_stored  # noqa: E402

@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, StaticCache
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "support"))
 from pard_case import CASE, DRAFT_LENGTH, NEW_TOKENS, PROMPT, checkpoints  # noqa: E402
 
 ROOM = 256

@@ -16,17 +16,18 @@ from edgedec.models.registry import architectures, spec_for
 
 NORM_OF_HEAD_0 = "model.layers.{layer}.self_attn.q_layernorm.norms.0.weight"
 HERE = Path(__file__).parent
-CASES = sorted(file.stem for file in HERE.glob("*.npz"))
+CASES = sorted(file.stem for file in HERE.glob("*.json"))
 TOLERANCE = 1e-4
-# Longrope: the text stays within the original context, so a decoder is meant that ends there.
-WITHIN = {"phi3-longrope-short": 64}
 
 
 class Case:
     def __init__(self, name):
-        self.config = json.loads((HERE / f"{name}.json").read_text("utf-8"))
-        self.spec = spec_for(self.config).within(WITHIN.get(name))
-        self.stored = random_stored(self.spec, seed=len(name))
+        case = json.loads((HERE / f"{name}.json").read_text("utf-8"))
+        self.config = case["config"]
+        # Longrope: a text within the original context is one of a decoder that ends there.
+        self.within = case.get("within")
+        self.spec = spec_for(self.config).within(self.within)
+        self.stored = random_stored(self.spec, seed=case["seed"])
         self.arrays = canonical_tensors(self.spec, self.stored)
         self.tensors = MemoryTensors(self.arrays)
         golden = np.load(HERE / f"{name}.npz")
@@ -100,9 +101,9 @@ def test_keys_and_values_in_int8(case, tmp_path):
         np.testing.assert_allclose(got[node], chain[-1], rtol=0, atol=0.02 * spread)
 
 
-def test_every_architecture_has_a_golden():
-    recorded = {json.loads((HERE / f"{name}.json").read_text())["model_type"] for name in CASES}
-    assert recorded == set(architectures())
+def test_every_architecture_has_a_case_and_every_case_its_logits():
+    assert {Case(name).config["model_type"] for name in CASES} == set(architectures())
+    assert sorted(file.stem for file in HERE.glob("*.npz")) == CASES
 
 
 @pytest.mark.parametrize(

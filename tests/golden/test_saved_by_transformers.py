@@ -1,23 +1,17 @@
 """Checkpoints as transformers itself writes them: what their config.json says and leaves out."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from test_golden import CASES as RECORDED
+from test_golden import Case
 
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.reference import Reference
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
-HERE = Path(__file__).parent
 # Transformers has no MiniCPM and no MiMo of its own to write one.
-CASES = sorted(
-    file.stem for file in HERE.glob("*.npz") if not file.stem.startswith(("minicpm", "mimo"))
-)
-# Of this one a text stays within the original context: the short factors are the right ones.
-WITHIN = {"phi3-longrope-short": 64}
+CASES = [name for name in RECORDED if not name.startswith(("minicpm", "mimo"))]
 EYES = {
     "vision_config": {
         "hidden_size": 16,
@@ -61,13 +55,14 @@ def model_of(config):
 def test_a_saved_model_is_the_same_model(name, tmp_path):
     import torch
 
-    model = model_of(json.loads((HERE / f"{name}.json").read_text("utf-8")))
+    case = Case(name)
+    model = model_of(case.config)
     model.save_pretrained(tmp_path)
     # Past the ids that stand for images.
     tokens = np.random.default_rng(1).integers(4, 96, 40)
     with torch.no_grad():
         expected = model(torch.from_numpy(tokens)[None]).logits[0].numpy()
     checkpoint = Checkpoint.open(tmp_path)
-    spec = checkpoint.spec.within(WITHIN.get(name))
+    spec = checkpoint.spec.within(case.within)
     got = Reference(spec, checkpoint.tensors).logits(tokens.tolist())
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-4 * expected.std())

@@ -38,6 +38,12 @@ def test_a_dead_link_would_be_seen(tmp_path: Path) -> None:
     assert dead_links(tmp_path / "page.md") == ["gone.md"]
 
 
+def test_every_helper_of_the_tests_is_on_its_page(repository: Path) -> None:
+    folder = repository / "tests" / "support"
+    listed = re.findall(r"^\| `(\w+)` \|", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(file.stem for file in folder.glob("*.py"))
+
+
 @pytest.fixture(scope="module")
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages as a site, built strictly: a dead link, an unknown anchor or a page outside the

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from broken_rules import SiblingsStay
 from hypothesis import find, given
 from hypothesis import strategies as st
 
@@ -74,15 +75,6 @@ def emitted(kind: type[Residual], case: Case, *, sure: bool = False) -> Floats:
             residual.reject(token)
         result += chance * residual._p.astype(np.float64) / residual._p.sum()
     return result
-
-
-class SiblingsStay(Residual):
-    """A broken twin."""
-
-    def reject(self, token: int) -> None:
-        q = self._q
-        super().reject(token)
-        self._q, self._q_mass = q, 1.0
 
 
 class KeepsP(Residual):

@@ -7,6 +7,8 @@ import dataclasses
 from example_counts import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from profiles import MACHINE
+from simulated import WIDTHS, measured, rounds
 
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import MemoryBudgetError
@@ -16,8 +18,6 @@ from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
 from edgedec.records.workload import Workload
-from tests.profiles import MACHINE
-from tests.simulated import WIDTHS, measured, rounds
 
 PLACES = (
     Place("onnx", threads=2),

@@ -6,7 +6,7 @@ import json
 import damage
 import numpy as np
 import pytest
-from damage import json_bytes
+from damage import json_bytes, one_clear_line
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
@@ -45,11 +45,6 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("bundle")
     (root / "model").write_bytes(DATA)
     return root
-
-
-def one_clear_line(error):
-    assert "\n" not in str(error)
-    assert len(str(error)) < 2000
 
 
 def opens(folder, data):

@@ -7,6 +7,7 @@ from pathlib import Path
 import damage
 import pytest
 import tiny_program
+from damage import one_clear_line
 from example_counts import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,11 +31,6 @@ def copy(sound: Path, folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((sound / name).read_bytes())
     return folder
-
-
-def one_clear_line(error: BundleError) -> None:
-    assert "\n" not in str(error)
-    assert len(str(error)) < 2000
 
 
 def used(folder: Path) -> str:

@@ -14,6 +14,7 @@ import damage
 import gguf_files
 import numpy as np
 import pytest
+from damage import one_clear_line
 from example_counts import examples
 from gguf_files import Raw, Tensor, f32, gguf_bytes
 from hypothesis import HealthCheck, given, settings
@@ -36,11 +37,6 @@ BYTE_PAIRS = gguf_bytes(gguf_files.byte_pairs("llama-bpe"), (f32("a", 8),))
 MODEL = gguf_bytes(GOOD, TENSORS)
 # Where the words of the model's metadata end and the tokens begin: most of its bytes are tokens.
 TOKENS = MODEL.index(b"tokenizer.ggml.tokens")
-
-
-def one_clear_line(error: BundleError) -> None:
-    assert "\n" not in str(error)
-    assert len(str(error)) < 2000
 
 
 def uses(file: Path) -> bool:

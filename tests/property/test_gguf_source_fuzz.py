@@ -7,6 +7,7 @@ from pathlib import Path
 
 import damage
 import pytest
+from damage import one_clear_line
 from example_counts import examples
 from gguf_files import gguf_bytes
 from hypothesis import HealthCheck, example, given, settings
@@ -62,11 +63,6 @@ def uses(file: Path) -> bool:
             one_clear_line(error)
             return False
     return True
-
-
-def one_clear_line(error: EdgedecError) -> None:
-    assert "\n" not in str(error)
-    assert len(str(error)) < 2000
 
 
 def test_the_sound_file_is_read(tmp_path: Path) -> None:

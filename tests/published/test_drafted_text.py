@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_rules import accepts_one_more
 from real_prompts import LONG, PROMPTS
 
 from edgedec.pipeline import Pipeline
-from tests.broken_rules import accepts_one_more
 
 COUNT = 24
 WINDOW = 512

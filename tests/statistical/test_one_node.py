@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
+from broken_rules import SiblingsStay
 
 from benchmarks.certificate.enumerable import SUSPICIOUS, p_value
 from edgedec.decoding.acceptance import (
@@ -65,13 +66,6 @@ def experiment(
         counts[token] += 1
         accepted += took
     return counts, accepted / runs
-
-
-class SiblingsStay(Residual):
-    def reject(self, token: int) -> None:
-        q = self._q
-        super().reject(token)
-        self._q, self._q_mass = q, 1.0
 
 
 class ForgetsTheSiblings(SpeculativeSampling):

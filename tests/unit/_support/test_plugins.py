@@ -6,10 +6,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import installed
 import pytest
 
 from edgedec._support import plugins
-from tests import installed
 
 GROUP = "edgedec.tried"
 

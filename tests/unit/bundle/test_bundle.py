@@ -98,13 +98,7 @@ def test_a_manifest_that_is_a_folder(tmp_path):
     refused(tmp_path, "manifest.json cannot be read: .*directory")
 
 
-def test_no_bundle(tmp_path):
-    refused(tmp_path / "nothing", "is not a folder")
-    refused(tmp_path, "is an empty folder: give a bundle")
-    (tmp_path / "notes.txt").touch()
-    refused(tmp_path, "has no manifest.json")
-    (tmp_path / "config.json").write_text("{}", "utf-8")
-    refused(tmp_path, "is a checkpoint, not a bundle: make one with `edgedec export")
+def test_no_path():
     refused("a\0b", "not a folder|cannot be read")
     refused("a\0b/c", "not a folder|cannot be read")
 
@@ -124,71 +118,10 @@ def test_the_pair_that_ships_is_suggested() -> None:
     refused("dmeo", re.escape("dmeo is not a folder (did you mean demo?)"))
 
 
-def test_a_newer_schema_says_to_upgrade(tmp_path):
-    # Whatever else a newer schema changes, the version is what is told.
-    (tmp_path / MANIFEST).write_text('{"schema_version": 3, "roles": []}')
-    refused(tmp_path, "upgrade")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "/etc/passwd",
-        "../outside",
-        "target/../../outside",
-        "target//model.onnx",
-        "./target/model.onnx",
-        "",
-        ".",
-        "C:/windows",
-        "target\\model.onnx",
-        "a\nb",
-        "a\0b",
-    ],
-)
-def test_a_path_that_is_not_inside(tmp_path, name):
-    def change(manifest):
-        manifest["files"][name] = {"sha256": "0" * 64, "bytes": 1}
-
-    refused(make(tmp_path, change), "not a path inside the bundle")
-
-
-def test_a_link_that_leads_out(tmp_path):
-    outside = tmp_path / "outside"
-    outside.write_bytes(FILES["draft/model.onnx"])
-    root = make(tmp_path / "bundle")
-    (root / "draft/model.onnx").unlink()
-    (root / "draft/model.onnx").symlink_to(outside)
-    refused(root, "is behind a link")
-
-
-def test_a_folder_link_that_leads_out(tmp_path):
-    root = make(tmp_path / "bundle")
-    (root / "draft").rename(tmp_path / "elsewhere")
-    (root / "draft").symlink_to(tmp_path / "elsewhere")
-    refused(root, "is behind a link")
-
-
 def test_a_bundle_behind_a_link_is_a_bundle(tmp_path):
     make(tmp_path / "bundle")
     (tmp_path / "link").symlink_to(tmp_path / "bundle")
     assert Bundle.open(tmp_path / "link").target.source == "tiny"
-
-
-def test_files_missing_short_or_strange(tmp_path):
-    root = make(tmp_path)
-    (root / "target/model.onnx.data").write_bytes(b"short")
-    refused(root, "has 5 bytes, the manifest says")
-    (root / "target/model.onnx.data").unlink()
-    refused(root, "is missing")
-    (root / "target/model.onnx.data").mkdir()
-    refused(root, "cannot be read: Is a directory")
-
-
-def test_an_altered_small_file_is_noticed_at_once(tmp_path):
-    root = make(tmp_path)
-    (root / "target/model.onnx").write_bytes(b"grapH")
-    refused(root, "was altered")
 
 
 def test_an_altered_large_file_is_noticed_when_asked(tmp_path):
@@ -198,39 +131,6 @@ def test_an_altered_large_file_is_noticed_when_asked(tmp_path):
     refused(root, "was altered", verify=True)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda m: m.pop("roles"), "roles is missing, expected an object"),
-        (lambda m: m["roles"].pop("target"), "target is missing"),
-        (lambda m: onnx(m).update(file="target/other.onnx"), "one of its own files"),
-        (lambda m: onnx(m).update(files=[]), "expected one of its own files"),
-        (lambda m: onnx(m).update(files=["x"]), "not among the files"),
-        (lambda m: onnx(m).update(files="x"), "expected a list"),
-        (lambda m: onnx(m).update(weights=4), "expected a text"),
-        (lambda m: m["roles"]["target"].update(variants={}), "expected one or more"),
-        (lambda m: m["roles"]["draft"].update(dims={"layers": -1}), "expected a size"),
-        (
-            lambda m: m["roles"]["draft"]["tokenizer"].update(file="elsewhere.json"),
-            "not among the files",
-        ),
-        (lambda m: m["files"]["draft/model.onnx"].update(sha256="z" * 64), "hexadecimal"),
-        (lambda m: m.update(schema_version="1"), "is '1', expected a size"),
-        (lambda m: m.update(schema_version=0), "export the bundle again"),
-        (lambda m: m.update(generation=[]), "expected an object"),
-    ],
-)
-def test_a_manifest_that_makes_no_sense(tmp_path, change, words):
-    refused(make(tmp_path, change), words)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\xff", '"text"'])
-def test_a_manifest_that_is_no_object(tmp_path, text):
-    (tmp_path / MANIFEST).write_text(text, "latin-1")
+def test_a_manifest_that_is_not_utf8(tmp_path):
+    (tmp_path / MANIFEST).write_bytes(b"\xff")
     refused(tmp_path, "not a JSON object")
-
-
-def test_a_manifest_of_a_gigabyte_is_not_read(tmp_path):
-    with (tmp_path / MANIFEST).open("wb") as file:
-        file.truncate(1 << 30)
-    refused(tmp_path, "larger than 1 MiB")

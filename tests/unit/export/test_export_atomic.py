@@ -143,20 +143,6 @@ def test_an_interrupt_leaves_nothing(target, out, stage, existing):
         Bundle.open(out, verify=True)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_leaves_nothing(target, out, monkeypatch, code):
-    from edgedec.export.graph import GraphWriter
-
-    def full(*arguments):
-        raise OSError(code, "No space left on device")
-
-    monkeypatch.setattr(GraphWriter, "save", full)
-    with pytest.raises(ExportError, match="no space left") as caught:
-        export_bundle(ExportOptions(target, out))
-    assert "\n" not in str(caught.value)
-    assert not leftovers(out)
-
-
 def test_a_disk_that_fills_up_in_the_middle(target, out):
     """The system itself refuses to write on, as a full disk does."""
     resource = pytest.importorskip("resource")

@@ -10,7 +10,6 @@ from tokenizers import (
     Tokenizer,
     decoders,
     models,
-    normalizers,
     pre_tokenizers,
     processors,
     trainers,
@@ -26,10 +25,7 @@ from edgedec.export.gguf.pretokenizers import PROBE, name_for
 from edgedec.export.gguf.tokenizer import tokenizer_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.tokenizer import TokenizerContent
-from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.presplit import PRESPLITS
-from edgedec.gguf.tokenizer import load_tokenizer
-from edgedec.text.tokenizer import Tokenizer as Loaded
 
 # It imports llama_cpp, which is an extra.
 evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")
@@ -218,26 +214,6 @@ def test_a_kept_word_has_names_of_its_own():
         name_for(trained(PUBLISHED["qwen2", False], True), True)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma", "metaspace"])
-def test_sentencepiece(kind, tmp_path):
-    tokenizer = tiny_tokenizers.KINDS[kind]()
-    assert agreeing(tokenizer, tmp_path, LINES) == LINES
-
-
-@pytest.mark.parametrize("kind", ["byte-level", "llama", ("qwen2", False), ("llama-bpe", True)])
-def test_a_file_read_back_without_its_bundle_has_the_same_tokenizer(kind, tmp_path):
-    """What `edgedec generate --target model.gguf` makes of what was exported."""
-    known_kind = isinstance(kind, str)
-    tokenizer = tiny_tokenizers.KINDS[kind]() if known_kind else trained(PUBLISHED[kind], kind[1])
-    llama_ids(tokenizer, tmp_path, [])
-    ours = load_tokenizer(GgufHeader.read(tmp_path / "model.gguf"))
-    theirs = Loaded.load(tmp_path / "m")
-    for line in LINES:
-        ids = theirs.encode(line)
-        assert ours.encode(line) == ids
-        assert ours.decode(ids) == theirs.decode(ids)
-
-
 def test_scores_are_the_order_of_merges(tmp_path):
     """The control: with scores upside down text is read otherwise."""
     tokenizer = tiny_tokenizers.llama()
@@ -296,28 +272,3 @@ def test_added_tokens_of_both_kinds(tmp_path):
     assert kinds["[PAD351]"] == KINDS.UNUSED
     texts = ["if x:\n    y\n        z", "a <think> 思 b"]
     assert agreeing(tiny_tokenizers.byte_level(), tmp_path / "n", texts) == texts
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda t: setattr(t, "normalizer", normalizers.Lowercase()), "the normalizer Lowercase"),
-        (lambda t: setattr(t, "pre_tokenizer", pre_tokenizers.Whitespace()), "does not have this"),
-    ],
-)
-def test_what_llama_cpp_does_not_do_is_refused(tmp_path, change, words):
-    opened = Checkpoint.open(tiny_checkpoint(tmp_path / "m"))
-    tokenizer = trained(GPT2)
-    change(tokenizer)
-    tiny_tokenizers.save(tokenizer, opened.path)
-    with pytest.raises(ExportError, match=words):
-        tokenizer_keys(opened, TokenizerContent(opened.path), ROWS)
-
-
-def test_another_model_is_refused(tmp_path):
-    opened = Checkpoint.open(tiny_checkpoint(tmp_path / "m"))
-    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], 0, True))
-    tokenizer.decoder = decoders.ByteFallback()
-    tiny_tokenizers.save(tokenizer, opened.path)
-    with pytest.raises(ExportError, match="type 'Unigram'"):
-        tokenizer_keys(opened, TokenizerContent(opened.path), 352)

@@ -8,21 +8,11 @@ from typing import Any
 
 import onnx
 import pytest
-import tiny_models
-import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.formats import onnx as onnx_format
-from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx.model import OnnxModel
-
-
-def checkpoint(folder: Path, seed: int) -> Path:
-    config = tiny_models.tiny_config(vocab_size=342)
-    tensors = tiny_models.random_tensors(spec_for(config), seed=seed)
-    tiny_models.save_checkpoint(folder, config, tensors)
-    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -47,8 +37,8 @@ def test_a_target_of_middling_size_has(
     monkeypatch.setattr(onnx_format, "_LEAST_PADDED", least)
     export_bundle(
         ExportOptions(
-            target=checkpoint(tmp_path / "target", 0),
-            draft=checkpoint(tmp_path / "draft", 1),
+            target=noisy_checkpoint(tmp_path / "target", seed=0),
+            draft=noisy_checkpoint(tmp_path / "draft", seed=1),
             out=tmp_path / "bundle",
             parity=False,
             calibration="none",

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny_models
-import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError, InputError, ParityError
@@ -20,7 +19,6 @@ from edgedec.library import Form, Library, Model, making, records
 from edgedec.library.drafts import find
 from edgedec.library.locate import Wish, locate
 from edgedec.library.making import Listener
-from edgedec.models.registry import spec_for
 
 Said = list[str]
 # Random weights pass the parity of no smaller form: each of those would be tried first.
@@ -28,11 +26,7 @@ EXACT = Form("fp32")
 
 
 def checkpoint(folder: Path, *, layers: int = 2, seed: int = 0) -> Path:
-    config = tiny_models.tiny_config(vocab_size=342, num_hidden_layers=layers)
-    tensors = tiny_models.random_tensors(spec_for(config), seed=seed)
-    tiny_models.save_checkpoint(folder, config, tensors)
-    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
-    return folder
+    return noisy_checkpoint(folder, seed=seed, num_hidden_layers=layers)
 
 
 @pytest.fixture

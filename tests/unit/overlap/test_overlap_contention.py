@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from statistics import mean
 
 import pytest
+from scripted import Costs, Script, decode, script
 
 from edgedec.overlap.contention import ContentionControl
 from edgedec.records.plan import OVERLAPPED
-from tests.scripted import Costs, Script, decode, script
 
 LONE_S, ROW_S = 10e-3, 1e-3
 # Tokens that a round with a draft emits, in turn: 1.5 in the mean.

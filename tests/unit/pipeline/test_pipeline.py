@@ -21,7 +21,6 @@ from waiting import LIMIT_S
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding.emission import Emission
 from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
-from edgedec.export import ExportOptions
 from edgedec.generation.stream import Stream
 from edgedec.runtimes.onnx.session import OnnxSession
 
@@ -37,8 +36,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pair")
     target = noisy_checkpoint(folder / "target", noise=0, context=CONTEXT)
     draft = noisy_checkpoint(folder / "draft", noise=0.01, context=DRAFT_CONTEXT)
-    options = ExportOptions(target, folder / "bundle", draft, weights="fp32", parity=False)
-    return tiny_bundles.kept(options)
+    return tiny_bundles.exact(target, draft)
 
 
 @pytest.fixture(scope="module")
@@ -593,28 +591,6 @@ def test_bytes_like_prompts_are_refused_too(opened: Callable[..., Pipeline]) -> 
     for prompt in (bytearray(b"def"), memoryview(b"def")):
         with pytest.raises(InputError, match="the prompt is bytes"):
             opened(drafter="none").generate(prompt)  # type: ignore[arg-type]
-
-
-def test_a_closed_pipeline_says_that_it_is_closed(
-    opened: Callable[..., Pipeline], tmp_path: Path
-) -> None:
-    """Whatever is asked of it, in the middle of a text as well; and not "the session"."""
-    pipeline = opened()
-    begun = pipeline.stream(PROMPT, max_new_tokens=20)
-    next(begun)
-    waiting = pipeline.stream(PROMPT)
-    pipeline.close()
-    for ask in (
-        lambda: pipeline.generate(PROMPT),
-        lambda: list(pipeline.stream(PROMPT)),
-        lambda: pipeline.save(tmp_path / "x"),
-        lambda: pipeline.restore(tmp_path / "x"),
-        lambda: next(waiting),
-        lambda: list(begun),
-    ):
-        with pytest.raises(StateError, match=r"^the pipeline is closed: open a new one"):
-            ask()
-    pipeline.close()  # once more does nothing
 
 
 @pytest.mark.parametrize(

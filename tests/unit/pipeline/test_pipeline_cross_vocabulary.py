@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 import tiny_bundles
-import tiny_models
 import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 from tokenizers import Tokenizer as Backend
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.cli._figures import details
-from edgedec.export import ExportOptions
-from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx.session import OnnxSession
 
 DRAFTERS = ["model", "tree", "hybrid", "strings"]
@@ -32,12 +30,9 @@ PROMPTS = [
 
 
 def export(folder: Path, backend: Backend, seed: int, **changes: Any) -> Path:
-    config = tiny_models.tiny_config(vocab_size=backend.get_vocab_size() + 6, **changes)
-    tensors = tiny_models.random_tensors(spec_for(config), seed)
-    tiny_models.save_checkpoint(folder / "checkpoint", config, tensors)
-    tiny_tokenizers.save(backend, folder / "checkpoint")
-    options = ExportOptions(folder / "checkpoint", folder / "bundle", weights="fp32", parity=False)
-    return tiny_bundles.kept(options)
+    size = backend.get_vocab_size() + 6
+    model = {"tokenizer": backend, "seed": seed, "vocab_size": size, **changes}
+    return tiny_bundles.exact(noisy_checkpoint(folder / "checkpoint", **model))
 
 
 @pytest.fixture(scope="module", params=["byte-level", "llama"])

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 import tiny_bundles
-import tiny_models
-import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 from tiny_gguf import write_tiny_gguf
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.errors import BundleError, MemoryBudgetError, StateError
-from edgedec.export import ExportOptions
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory import guard as guarding
-from edgedec.models.registry import spec_for
 from edgedec.runtimes import registry
 from edgedec.runtimes.onnx.cache import KvCache
 
@@ -30,21 +27,15 @@ SAMPLERS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.
 DRAFTERS = ["hybrid", "tree", "adaptive", "text", "model", "recycle"]
 
 
-def export(folder: Path, seed: int, **changes: Any) -> Path:
-    backend = tiny_tokenizers.byte_level()
-    config = tiny_models.tiny_config(vocab_size=backend.get_vocab_size(), **changes)
-    tensors = tiny_models.random_tensors(spec_for(config), seed)
-    tiny_models.save_checkpoint(folder / "checkpoint", config, tensors)
-    tiny_tokenizers.save(backend, folder / "checkpoint")
-    options = ExportOptions(folder / "checkpoint", folder / "bundle", weights="fp32", parity=False)
-    return tiny_bundles.kept(options)
-
-
 @pytest.fixture(scope="module", params=["onnx", "gguf"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pair")
     if request.param == "onnx":
-        return [export(folder / "a", 0), export(folder / "b", 0, num_hidden_layers=1)]
+        checkpoints = (
+            noisy_checkpoint(folder / "a"),
+            noisy_checkpoint(folder / "b", num_hidden_layers=1),
+        )
+        return [tiny_bundles.exact(checkpoint) for checkpoint in checkpoints]
     pytest.importorskip("llama_cpp")
     return [write_tiny_gguf(folder / "a.gguf"), write_tiny_gguf(folder / "b.gguf", noise=0.3)]
 

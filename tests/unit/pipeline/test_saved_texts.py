@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_bundles
-import tiny_models
-import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding import snapshot
 from edgedec.decoding.drafting.base import states_of
 from edgedec.decoding.session_base import SessionBase
 from edgedec.errors import CapacityExceeded, SnapshotError, StateError
-from edgedec.export import ExportOptions
-from edgedec.models.registry import spec_for
 
 PROMPT = [5 + n % 80 for n in range(150)]
 MORE = [9, 8, 7, 6]
@@ -29,37 +26,17 @@ DRAFTERS = ["none", "model", "tree", "recycle", "hybrid", "adaptive"]
 Open = Callable[..., Pipeline]
 
 
-def exported(folder: Path, seed: int, format: str = "onnx", weights: str = "fp32") -> Path:
-    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=512)
-    tensors = tiny_models.random_tensors(spec_for(config), seed=seed)
-    rng = np.random.default_rng(1)
-    for role, noise in (("target", 0.0), ("draft", 0.01)):
-        noisy = {
-            name: values + noise * rng.standard_normal(values.shape, dtype=np.float32)
-            for name, values in tensors.items()
-        }
-        tiny_models.save_checkpoint(folder / role, config, noisy)
-        tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder / role)
-    options = ExportOptions(
-        folder / "target",
-        folder / "bundle",
-        folder / "draft",
-        formats=(format,),
-        weights=weights,
-        parity=False,
+def exported(folder: Path, seed: int) -> Path:
+    target, draft = (
+        noisy_checkpoint(folder / role, noise=noise, seed=seed, context=512)
+        for role, noise in (("target", 0.0), ("draft", 0.01))
     )
-    return tiny_bundles.kept(options)
+    return tiny_bundles.exact(target, draft)
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return exported(tmp_path_factory.mktemp("pair"), 0)
-
-
-@pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
-    return exported(tmp_path_factory.mktemp("gguf"), 0, "gguf", "f32")
 
 
 @pytest.fixture
@@ -90,22 +67,6 @@ def test_it_goes_on_as_if_nothing_had_happened(fresh: Open, tmp_path: Path, draf
     assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
     assert found.token_ids == first.generate(turn, OPTIONS).token_ids
     assert found.token_ids == fresh(drafter="none").generate(turn, OPTIONS).token_ids
-
-
-@pytest.mark.parametrize("drafter", ["none", "hybrid"])
-def test_llamacpp_goes_on_as_well(fresh: Open, gguf: Path, tmp_path: Path, drafter: str) -> None:
-    first = fresh(gguf, drafter=drafter, kv="f32")
-    answer = first.generate(PROMPT, OPTIONS).token_ids
-    first.save(tmp_path / "text")
-    turn = [*PROMPT, *answer, *MORE]
-    second = fresh(gguf, drafter=drafter, kv="f32")
-    second.restore(tmp_path / "text")
-    found = second.generate(turn, OPTIONS)
-    assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
-    assert found.token_ids == first.generate(turn, OPTIONS).token_ids
-    assert (
-        found.token_ids == fresh(gguf, drafter="none", kv="f32").generate(turn, OPTIONS).token_ids
-    )
 
 
 def test_the_draft_reads_nothing_again(

@@ -5,13 +5,13 @@ import sys
 from dataclasses import fields, replace
 
 import pytest
+from simulated import OTHER, PLACE, measured
 
 from edgedec.memory.account import AUTO_LENGTH, Account
 from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import REMOTE, Place
 from edgedec.records.plan import Plan
 from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile
-from tests.simulated import OTHER, PLACE, measured
 
 MB = 1_000_000
 

@@ -3,17 +3,7 @@
 from dataclasses import replace
 
 import pytest
-
-from edgedec.errors import PlanError
-from edgedec.memory.grant import with_spare
-from edgedec.planning.choose import Run, decide
-from edgedec.planning.contenders import Ran
-from edgedec.planning.estimate import Forecast
-from edgedec.planning.memory_fit import footprint
-from edgedec.records.place import Place
-from edgedec.records.plan import OVERLAPPED, Plan
-from edgedec.records.profile import Parity
-from tests.profiles import (
+from profiles import (
     CPU,
     GPU,
     PAIR,
@@ -28,6 +18,16 @@ from tests.profiles import (
     target,
     times,
 )
+
+from edgedec.errors import PlanError
+from edgedec.memory.grant import with_spare
+from edgedec.planning.choose import Run, decide
+from edgedec.planning.contenders import Ran
+from edgedec.planning.estimate import Forecast
+from edgedec.planning.memory_fit import footprint
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, Plan
+from edgedec.records.profile import Parity
 
 LLAMACPP = {1: 8.0, 2: 14.0, 3: 19.8, 4: 14.3, 5: 20.6, 6: 26.2, 7: 26.0, 8: 25.6, 16: 38.0}
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from profiles import CPU, GPU, WORK, fastest, of, profile, target
+from simulated import LENGTH, lookup, measured, rounds
 
 from benchmarks.simulation import cards
 from benchmarks.simulation.elsewhere import Drafting, Sizes, profile_of
@@ -21,8 +23,6 @@ from edgedec.records.plan import Decision, Plan
 from edgedec.records.profile import Measured, Profile
 from edgedec.records.rounds import DrafterRounds, Drafts
 from edgedec.records.workload import Workload
-from tests.profiles import CPU, GPU, WORK, fastest, of, profile, target
-from tests.simulated import LENGTH, lookup, measured, rounds
 
 ONE = Place("onnx", threads=1)
 # The chance that a token is right falls with depth, since the head reads its own states there.

@@ -3,6 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from profiles import (
+    CPU,
+    WORK,
+    draft,
+    fastest,
+    of,
+    profile,
+    ran,
+    said,
+    target,
+)
 
 from edgedec._support.amounts import size
 from edgedec.errors import MemoryBudgetError
@@ -14,17 +25,6 @@ from edgedec.planning.choose import decide
 from edgedec.planning.memory_fit import footprint
 from edgedec.records.plan import Decision, Plan
 from edgedec.records.workload import LEAST_CONTEXT, Workload
-from tests.profiles import (
-    CPU,
-    WORK,
-    draft,
-    fastest,
-    of,
-    profile,
-    ran,
-    said,
-    target,
-)
 
 HEAVY = profile(
     target(rss_bytes=10_000_000, kv_bytes_per_token=10_000),

@@ -3,12 +3,7 @@
 from dataclasses import replace
 
 import pytest
-
-from edgedec._support.amounts import size
-from edgedec.planning.choose import decide
-from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
-from edgedec.records.profile import Contention
-from tests.profiles import (
+from profiles import (
     CPU,
     FIRST,
     GPU,
@@ -23,7 +18,12 @@ from tests.profiles import (
     said,
     target,
 )
-from tests.simulated import lookup
+from simulated import lookup
+
+from edgedec._support.amounts import size
+from edgedec.planning.choose import decide
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.records.profile import Contention
 
 
 def test_a_slow_draft_on_a_device_of_its_own_overlaps():

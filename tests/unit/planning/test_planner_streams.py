@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+import profiles
 import pytest
+from profiles import WORK
 
 from edgedec.loading.sources import Source
 from edgedec.planning import streaming
@@ -16,8 +18,6 @@ from edgedec.profiling.places import Wanted, sites
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import Plan, Trial
 from edgedec.records.profile import Measured, Profile
-from tests import profiles
-from tests.profiles import WORK
 
 pytestmark = pytest.mark.skipif("not sys.platform.startswith('linux')", reason="needs Linux")
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import CPU, FIRST, GPU, MACHINE, SECOND, WORK, draft, profile, said, target
 
 from edgedec._support.fields import to_json
 from edgedec.errors import InputError, MemoryBudgetError, PlanError, ProfileError
@@ -24,7 +25,6 @@ from edgedec.profiling.store import Identity
 from edgedec.records.plan import OVERLAPPED, Decision, Plan
 from edgedec.records.workload import Workload
 from tests.conftest import REPOSITORY
-from tests.profiles import CPU, FIRST, GPU, MACHINE, SECOND, WORK, draft, profile, said, target
 
 PROFILE = profile(target(), draft(GPU))
 DECISION = decide(PROFILE, WORK)
@@ -243,7 +243,7 @@ from dataclasses import replace
 from edgedec.planning.choose import decide
 from edgedec.planning.contenders import Ran
 from edgedec._support.fields import to_json
-from tests.profiles import FIRST, SECOND, WORK, draft, profile, target
+from profiles import FIRST, SECOND, WORK, draft, profile, target
 models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]
 found = decide(profile(*models), WORK)
 if sys.argv[1:] == ["twin"]:  # what a set of strings does to an order
@@ -255,7 +255,7 @@ print(json.dumps(to_json(found)))
 def decided(hash_seed: int, *arguments: str) -> str:
     """A decision of an interpreter that hashes strings in its own way."""
     there = dict(os.environ, PYTHONHASHSEED=str(hash_seed))
-    there["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), there.get("PYTHONPATH")]))
+    there["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, "-c", _DECIDE, *arguments],
         env=there, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from profiles import CPU, PAIR, draft, profile, target
 
 from edgedec.errors import ProfileError
 from edgedec.hardware.contention import Usage
@@ -16,7 +17,6 @@ from edgedec.profiling.trial import Outcome, TrialJob, Turn
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
-from tests.profiles import CPU, PAIR, draft, profile, target
 
 PLANS = (Plan(CPU), Plan(CPU, None, "lookup", 2), Plan(CPU, CPU, "model", 3))
 TEXTS = [[number] * 300 for number in range(1, 13)]

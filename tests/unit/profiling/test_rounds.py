@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from profiles import CPU, PAIR
 
 from edgedec.loading.sources import Models
 from edgedec.profiling import rounds, trial
 from edgedec.profiling.together import bytes_together
 from edgedec.profiling.trial import Outcome, TrialJob
 from edgedec.records.plan import Plan
-from tests.profiles import CPU, PAIR
 
 PLAIN, CHAIN = Plan(CPU), Plan(CPU, CPU, "model", None)
 TREE = Plan(CPU, CPU, "tree", None)

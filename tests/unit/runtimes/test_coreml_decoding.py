@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import tiny_bundles
-from pair_texts import DEMO, drafted, overlapped, prompts, texts
+from pair_texts import DEMO, PROMPT, prompts, texts
 
 from edgedec.export import ExportOptions
-from edgedec.runtimes.coreml.model import SliceSession
 
 REFERENCE = {"format": "coreml", "device": "reference"}
 
@@ -39,25 +38,7 @@ def test_many_greedy_texts_are_onnxs(bundle: Path) -> None:
     compare(bundle, 20, 64)
 
 
-@pytest.fixture(scope="module")
-def plain(bundle: Path) -> list[str]:
-    return drafted(bundle, "none", **REFERENCE)
-
-
-@pytest.mark.parametrize("drafter", ["model", "tree", "lookup", "recycle", "text"])
-def test_the_text_does_not_depend_on_what_is_drafted(
-    bundle: Path, plain: list[str], drafter: str
-) -> None:
-    assert drafted(bundle, drafter, **REFERENCE) == plain
-
-
-@pytest.mark.parametrize("drafter", ["tree", "recycle"])
-def test_rows_that_are_left_where_they_are_change_the_text(
-    bundle: Path, plain: list[str], drafter: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SliceSession, "_move", lambda self, sources, to: None)
-    assert drafted(bundle, drafter, **REFERENCE) != plain
-
-
-def test_a_draft_that_works_ahead_changes_no_text(bundle: Path, plain: list[str]) -> None:
-    assert overlapped(bundle, **REFERENCE) == plain[0]
+def test_a_draft_that_works_ahead_changes_no_text(bundle: Path) -> None:
+    ahead = {"drafter": "model", "schedule": "overlapped"}
+    plain = texts(bundle, [PROMPT], 48, drafter="none", **REFERENCE)
+    assert texts(bundle, [PROMPT], 48, **ahead, **REFERENCE) == plain

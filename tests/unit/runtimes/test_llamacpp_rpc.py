@@ -52,19 +52,6 @@ def servers() -> Iterator[list[RpcServer]]:
         yield running
 
 
-def test_the_text_of_the_local_target(file: Path, servers: list[RpcServer]) -> None:
-    here = LlamaModel.load(file, LoadOptions(**SAME))
-    there = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
-    local, local_rows = texts(here)
-    spread, spread_rows = texts(there)
-    assert spread == local
-    np.testing.assert_array_equal(np.stack(spread_rows), np.stack(local_rows))
-    # The control: other weights give another text.
-    other = write_tiny_gguf(file.with_name("other.gguf"), weights="Q4_0", layers=4, noise=0.4)
-    control = LlamaModel.load(other, LoadOptions(**SAME, rpc=names(servers)))
-    assert texts(control)[0] != local
-
-
 def short(model: LlamaModel, seed: int) -> np.ndarray:
     """Logits of a short text, in a session of its own."""
     words = [int(word) for word in np.random.default_rng(seed).integers(5, 95, 36)]

@@ -484,19 +484,6 @@ def test_interrupted_amid_a_tree(
     assert holds(session, model, tokens + tree.tokens_on(tree.path_to(spine)))
 
 
-def test_interrupted_from_another_thread(build: Build) -> None:
-    session = build("llama").open(500)
-    tokens = text(400)
-    timer = threading.Timer(0.05, session.interrupt)
-    timer.start()
-    with pytest.raises(Interrupted):
-        read_for_ever(session, tokens)
-    timer.join()
-    session.rollback(0)
-    session.prefill(tokens[:9])
-    assert holds(session, build("llama"), tokens[:9])
-
-
 # -- ends ---------------------------------------------------------------------------------------
 
 

@@ -251,27 +251,6 @@ def test_closed_amid_a_pass(model: OnnxModel) -> None:
     assert len(failed) == 1
 
 
-def test_two_threads_with_a_session_each(model: OnnxModel) -> None:
-    texts = [text(model, 400, seed) for seed in (1, 2)]
-    got: dict[int, FloatArray] = {}
-
-    def read(index: int) -> None:
-        session = model.open(500)
-        session.prefill(texts[index][:300])
-        tree = TokenTree.chain(texts[index][300:])
-        got[index] = logits(session, tree)
-
-    threads = [threading.Thread(target=read, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    together = dict(got)
-    for index in range(2):
-        read(index)
-        np.testing.assert_array_equal(got[index], together[index])
-
-
 def test_threads_by_default() -> None:
     assert default_threads(10_000) == 1
     assert 1 <= default_threads(3_000_000) <= 2

@@ -1,26 +1,15 @@
-"""What the contract does not say: memory, interruption, the text."""
+"""What the contract does not say: memory, interruption."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 from interrupted_run import interrupt_in_run
 from tiny_optimum import VOCAB, write_tiny_graph
 
-from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine
-from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
-from edgedec.runtimes.optimum.model import OptimumModel, OptimumSession
-from edgedec.testing import decoding
-
-# -- sessions -----------------------------------------------------------------------------------
+from edgedec.runtimes.optimum.model import OptimumModel
 
 
 @pytest.fixture(scope="module")
@@ -86,51 +75,3 @@ def test_interrupted_amid_a_prefill(model: OptimumModel) -> None:
     rows = [s.forward(TokenTree(words[250])).logits for s in (session, undisturbed)]
     assert rows[0] is not None and rows[1] is not None  # noqa: PT018
     np.testing.assert_allclose(rows[0], rows[1], rtol=0, atol=1e-4)
-
-
-# -- the text -----------------------------------------------------------------------------------
-
-
-def decode(
-    target: OptimumModel, drafter: str, draft: OptimumModel, temperature: float
-) -> tuple[list[int], Metrics]:
-    built = drafting.create(
-        drafter, DrafterParts(VOCAB, draft.open(256), branches=target.capabilities.branches)
-    )
-    rule = acceptance.rule("coupling")
-    engine = Engine(target.open(256), built, Fixed(3), rule)
-    prompt = text(6, seed=5) * 2
-    params, metrics = SamplingParams(temperature=temperature, seed=3), Metrics()
-    asked = decoding.request(params, VOCAB, prompt, max_new_tokens=120)
-    return decoding.decode(engine, asked, metrics).tokens, metrics
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("drafter", ["model", "lookup", "recycle", "hybrid"])
-def test_the_text_is_that_of_plain_decoding(
-    model: OptimumModel, drafter: str, temperature: float
-) -> None:
-    plain, _ = decode(model, "none", model, temperature)
-    got, metrics = decode(model, drafter, model, temperature)
-    assert len(plain) == 120
-    assert got == plain
-    assert metrics.accepted_tokens > 0
-
-
-class KeepsRejectedRows(OptimumSession):
-    def forward(self, *args: Any, **more: Any) -> Any:
-        length = self._length
-        self._length = self._cache.held - self._pending
-        try:
-            return super().forward(*args, **more)
-        finally:
-            self._length = length
-
-
-def test_a_session_that_keeps_rejected_rows_is_noticed(
-    model: OptimumModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain, _ = decode(model, "none", model, 0.0)
-    monkeypatch.setattr(model, "session", KeepsRejectedRows)
-    got, _ = decode(model, "lookup", model, 0.0)
-    assert got != plain

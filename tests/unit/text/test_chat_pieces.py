@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgedec.errors import BundleError, InputError
+from edgedec.errors import BundleError
 from edgedec.text.chat_pieces import ChatPieces, ThinkEnd, Turn
 
 PIECES = ChatPieces(
@@ -48,21 +48,6 @@ def test_what_is_written_is_read() -> None:
     assert full.think_end == ThinkEnd("</t>", "\n")
 
 
-def test_a_system_message_of_the_models_own() -> None:
-    pieces = changed(default_system=" be kind ", strip=["system", "user"])
-    assert pieces.render([user(" a ")]) == "<s>S( be kind )U(a)A("
-    assert pieces.render([SYSTEM, user("a")]) == "<s>S(be brief)U(a)A("
-
-
-def test_the_message_after_the_systems() -> None:
-    pieces = changed(after_system={"open": "[", "close": "]"})
-    text = "<s>S( be brief )[a]A(b)U(c)A("
-    assert pieces.render([SYSTEM, user("a"), assistant("b"), user("c")]) == text
-    assert pieces.render([user("a"), assistant("b"), user("c")]) == "<s>U(a)A(b)U(c)A("
-    kind = changed(after_system={"open": "[", "close": "]"}, default_system="k")
-    assert kind.render([user("a"), assistant("b"), user("c")]) == "<s>S(k)[a]A(b)U(c)A("
-
-
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
@@ -78,35 +63,6 @@ def test_earlier_answers_lose_their_thinking(answer: str, left: str) -> None:
     assert pieces.render([user("</t>a"), assistant(answer), user("b")]) == (
         f"<s>U(</t>a)A({left})U(b)A("
     )
-
-
-@pytest.mark.parametrize(
-    ("roles", "words"),
-    [
-        (["assistant"], "in turns"),
-        (["user", "assistant"], "a user's message last"),
-        (["user", "user"], "in turns, found user, user"),
-        (["system"], "a user's message last"),
-        (["user", "system", "user"], "in turns"),
-        (["user", "tool", "user"], "in turns"),
-    ],
-)
-def test_other_conversations_are_refused(roles: list[str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        PIECES.render([{"role": role, "content": "x"} for role in roles])
-
-
-@pytest.mark.parametrize("content", ["", " \n", "\x85\u3000"])
-def test_messages_without_text_are_refused(content: str) -> None:
-    with pytest.raises(InputError, match=r"messages\[1\]: expected some text"):
-        PIECES.render([SYSTEM, user(content)])
-
-
-def test_a_model_without_system_messages() -> None:
-    roles = {"user": {"open": "", "close": ""}, "assistant": {"open": "", "close": ""}}
-    pieces = changed(roles=roles)
-    with pytest.raises(InputError, match="takes no system message"):
-        pieces.render([SYSTEM, user("a")])
 
 
 @pytest.mark.parametrize(

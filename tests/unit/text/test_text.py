@@ -54,21 +54,6 @@ def test_tokens_not_named_are_none(folder: Path) -> None:
     assert (tokenizer.bos_token, tokenizer.bos_id, tokenizer.eos_id) == (None, None, None)
 
 
-def test_the_template_file_wins_over_the_configuration(folder: Path) -> None:
-    configure(folder, chat_template="old")
-    (folder / "chat_template.jinja").write_text("new", "utf-8")
-    template = Tokenizer.load(folder).chat_template
-    assert template is not None
-    assert template.render([{"role": "user", "content": "x"}]) == "new"
-
-
-def test_of_several_templates_the_default_one(folder: Path) -> None:
-    several = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
-    template = Tokenizer.load(configure(folder, chat_template=several)).chat_template
-    assert template is not None
-    assert template.render([{"role": "user", "content": "x"}]) == "d"
-
-
 def test_no_template(folder: Path) -> None:
     with pytest.raises(InputError, match="no chat template"):
         Tokenizer.load(folder).encode_chat([{"role": "user", "content": "x"}])
@@ -97,23 +82,6 @@ def test_special_tokens_leave_no_text() -> None:
     stream = tokenizer.stream()
     assert "".join(map(stream.push, tokens)) + stream.flush() == "x"
     assert tokenizer.encode("<|end|>") == [end]
-
-
-def test_a_character_comes_whole_with_its_last_byte() -> None:
-    tokenizer = Tokenizer(tiny_tokenizers.byte_level(), {})
-    stream = tokenizer.stream()
-    assert [stream.push(token) for token in tokenizer.encode("😀")] == ["", "", "", "😀"]
-    assert stream.flush() == ""
-
-
-def test_half_a_character_at_the_end_is_flushed() -> None:
-    for kind, expected in (("byte-level", "\ufffd"), ("llama", "\ufffd\ufffd")):
-        tokenizer = Tokenizer(tiny_tokenizers.KINDS[kind](), {})
-        tokens = tokenizer.encode("😀", add_special_tokens=False)
-        cut = tokens[-4:-2]
-        stream = tokenizer.stream()
-        assert [stream.push(token) for token in cut] == ["", ""]
-        assert stream.flush() == expected == tokenizer.decode(cut)
 
 
 def test_the_first_word_keeps_its_space_after_a_prompt() -> None:

@@ -241,15 +241,3 @@ def test_a_drafted_special_token_ends_what_is_written() -> None:
     assert whole
     assert found.speller.write(before, [*drafted, stop, *drafted]) == whole
     assert found.speller.write(before, [stop]) == []
-
-
-def test_the_file_of_a_reduced_tokenizer_is_one() -> None:
-    """The helper of these tests: other ids, fewer tokens, the same text."""
-    backend = Backend.from_file(str(BUNDLE / "tokenizer" / "tokenizer.json"))
-    other, view = reduced(backend, 0.5)
-    text = "def add(x):\n    return x  # naïve 🙂"
-    ids = other.encode(text)
-    assert other.decode(ids) == text
-    assert max(ids) < other.vocab_size == view.target_columns
-    own = [tokenizer("demo").written(int(view.to_draft[id])) for id in ids]
-    assert own == [other.written(id) for id in ids]

@@ -46,7 +46,11 @@ def test_every_pattern_of_the_tables_fits_a_file() -> None:
         ),
         ("export/quantize.py", GOLDEN, TEXT),
         ("benchmarks/suite.py", "tests/benchmarks/test_report.py", TEXT),
-        ("tests/tiny_gguf.py", "tests/contract/test_llamacpp.py", "tests/contract/test_onnx.py"),
+        (
+            "tests/support/tiny_gguf.py",
+            "tests/contract/test_llamacpp.py",
+            "tests/contract/test_onnx.py",
+        ),
         ("tests/cli/conftest.py", RUN, "tests/contract/test_onnx.py"),
         (
             TEXT,

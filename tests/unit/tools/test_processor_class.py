@@ -135,7 +135,7 @@ def test_a_processor_of_the_class_runs_it_as_it_is(
 
 ROWS = """
 import sys
-sys.path[:0] = ["tests"]
+sys.path[:0] = ["tests/support"]
 from pathlib import Path
 from packed_logits import logits
 print(logits(Path(sys.argv[1])).tobytes().hex())

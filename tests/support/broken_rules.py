@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgedec.decoding.acceptance import GumbelCoupling, Verdict
+from edgedec.decoding.acceptance import GumbelCoupling, Residual, Verdict
 
 
 def accepts_one_more(patch: pytest.MonkeyPatch) -> None:
@@ -22,3 +22,12 @@ def accepts_one_more(patch: pytest.MonkeyPatch) -> None:
         return Verdict(path, rows.draw(path[-1]))
 
     patch.setattr(GumbelCoupling, "accept", accept)
+
+
+class SiblingsStay(Residual):
+    """Leaves the tokens of rejected siblings in q."""
+
+    def reject(self, token: int) -> None:
+        q = self._q
+        super().reject(token)
+        self._q, self._q_mass = q, 1.0

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from edgedec.export import ExportOptions
 
-MODELS = Path(__file__).resolve().parents[1] / "models" / "demo"
+MODELS = Path(__file__).resolve().parents[2] / "models" / "demo"
 
 
 def bundle(

@@ -10,7 +10,7 @@ from tiny_models import random_stored, save_checkpoint, tiny_config
 
 from edgedec.models.registry import spec_for
 
-CASE = Path(__file__).parent / "golden" / "pard.json"
+CASE = Path(__file__).parents[1] / "golden" / "heads" / "pard.json"
 DRAFT_LENGTH, NEW_TOKENS = 4, 60
 PROMPT = [5, 80, 7, 33, 12, 61, 90, 2, 44, 18]
 MASK = 3

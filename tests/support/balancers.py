@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-DEPLOY = Path(__file__).parents[1] / "docs" / "deploy"
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
 # Folders where Debian has them, which are not in every user's path.
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 # What surrounds the file of nginx, as Debian's /etc/nginx/nginx.conf does.

@@ -1,8 +1,11 @@
-"""Profiles as tests make them up, around ``tests.simulated``."""
+"""Profiles as tests make them up, around ``simulated``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+
+import simulated
+from simulated import Rounds, measured
 
 from edgedec.planning.choose import Run
 from edgedec.planning.contenders import Ran
@@ -10,8 +13,6 @@ from edgedec.records.place import Place
 from edgedec.records.plan import Candidate, Decision, Plan, Trial
 from edgedec.records.profile import SCHEMA, Contention, Measured, PassTimes, Profile
 from edgedec.records.workload import Workload
-from tests import simulated
-from tests.simulated import Rounds, measured
 
 CPU = Place("onnx", threads=2)
 FIRST, SECOND = Place("onnx", threads=1, cores=(0,)), Place("onnx", threads=1, cores=(1,))

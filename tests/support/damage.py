@@ -1,4 +1,4 @@
-"""Valid inputs damaged at random, for the fuzzing tests and the fuzzing bench.
+"""Valid inputs damaged at random.
 
 Everything is drawn from the given ``random.Random``, so a seed identifies an input.
 """
@@ -105,3 +105,9 @@ def single_bytes(rng: random.Random, whole: bytes) -> bytes:
     for _ in range(rng.randint(1, 3)):
         damaged[rng.randrange(len(damaged))] = rng.choice(BYTES)
     return bytes(damaged)
+
+
+def one_clear_line(error: Exception) -> None:
+    """What is damaged is refused in one line that can be read."""
+    assert "\n" not in str(error)
+    assert len(str(error)) < 2000

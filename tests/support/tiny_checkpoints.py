@@ -17,19 +17,36 @@ from edgedec.models.registry import spec_for
 
 
 def noisy_checkpoint(
-    folder: Path, *, noise: float, context: int, entries: Mapping[str, Any] | None = None
+    folder: Path,
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
+    context: int = 256,
+    tokenizer: Tokenizer | None = None,
+    entries: Mapping[str, Any] | None = None,
+    **changes: Any,
 ) -> Path:
-    """Write a byte-level model, the same but for noise each time, and return its folder.
+    """Write a random model, the same for a seed but for noise each time, and return its folder.
 
-    ``entries`` are those of ``tokenizer_config.json``, which is left out without any.
+    Args:
+        folder: to write, with its parents.
+        noise: how far its weights stray from those of the seed.
+        seed: of the weights.
+        context: tokens it was trained for.
+        tokenizer: a byte-level one if None; the model has a row for each of its tokens.
+        entries: of ``tokenizer_config.json``, which is left out without any.
+        changes: of the tiny configuration.
+
     """
-    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=context)
-    tensors = tiny_models.random_tensors(spec_for(config))
+    tokenizer = tiny_tokenizers.byte_level() if tokenizer is None else tokenizer
+    own = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": context}
+    config = tiny_models.tiny_config(**own | changes)
+    tensors = tiny_models.random_tensors(spec_for(config), seed)
     rng = np.random.default_rng(1)
     for name, values in tensors.items():
         tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
     tiny_models.save_checkpoint(folder, config, tensors)
-    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
+    tiny_tokenizers.save(tokenizer, folder)
     if entries is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps(entries), "utf-8")
     return folder

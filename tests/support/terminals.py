@@ -17,7 +17,7 @@ from pathlib import Path
 
 from waiting import LIMIT_S
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
 INTERRUPT, END, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
 

@@ -14,7 +14,7 @@ from tiny_models import tiny_config
 from edgedec.models.heads import head_for
 from edgedec.models.registry import spec_for
 
-FOLDER = Path(__file__).parent / "golden" / "heads"
+FOLDER = Path(__file__).parents[1] / "golden" / "heads"
 LENGTH, STEPS, SEED = 12, 3, 5
 DRAFTED = np.sort(np.random.default_rng(1).choice(96, 40, replace=False))
 TARGET = tiny_config(vocab_size=96, hidden_size=64, num_hidden_layers=8)

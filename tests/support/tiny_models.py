@@ -135,15 +135,21 @@ def write_tiny_model(
     padding_asked: bool = True,
     taps: tuple[int, ...] = (),
     drafted: tuple[int, ...] = (),
+    noise: float = 0.0,
     **changes: Any,
 ) -> tuple[DecoderSpec, dict[str, FloatArray]]:
     """``model.onnx`` of a tiny random decoder in ``folder``; returns what it was made from.
 
+    Its weights stray by ``noise`` from those of the seed, for a draft of the model without.
     Of ``int4+int8`` the values and the last product of each layer, and the head, are in int8.
     """
     config = tiny_config(**changes)
     spec = spec_for(config)
-    tensors = random_tensors(spec, seed)
+    rng = np.random.default_rng(1)
+    tensors = {
+        name: values + noise * rng.standard_normal(values.shape, dtype=np.float32)
+        for name, values in random_tensors(spec, seed).items()
+    }
     options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows, taps=taps,
                            padding_asked=padding_asked, drafted=drafted)  # fmt: skip
     if weights == MIXED:

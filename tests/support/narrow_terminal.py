@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -27,7 +27,7 @@ def run(code: str, columns: int = 80, timeout_s: float = 300) -> str:
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     there = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    paths = [str(REPOSITORY), there.get("PYTHONPATH", "")]
+    paths = [str(REPOSITORY), str(Path(__file__).parent), there.get("PYTHONPATH", "")]
     there |= {"TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=child, stderr=child, stdin=child, env=there,

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from edgedec.export import ExportOptions, calibration, export_bundle
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 KEPT = REPOSITORY / ".pytest_cache" / "bundles"
 # What an exporter is made of; the rooms below it are few and small.
 SOURCES = ("export", "models", *(f"edgedec/{room}" for room in ("_support", "bundle", "coreml",
@@ -42,6 +42,11 @@ def kept(options: ExportOptions) -> Path:
                 _forget_former(made)
             export_bundle(dataclasses.replace(options, out=bundle))
     return bundle
+
+
+def exact(target: Path, draft: Path | None = None) -> Path:
+    """Return a bundle of checkpoints in fp32, whose texts do not depend on what is drafted."""
+    return kept(ExportOptions(target, Path("bundle"), draft, weights="fp32", parity=False))
 
 
 def _described(options: ExportOptions) -> Iterable[bytes]:

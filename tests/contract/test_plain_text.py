@@ -1,0 +1,201 @@
+"""On every class of session, whatever is drafted: the text is plain decoding's, token for token.
+
+The draft is much like the target, so that it is right sometimes. The demo pair, heads, other
+vocabularies and whole pipelines have tests of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broken_rules import accepts_one_more
+from kinds import in_full
+from tiny_models import write_tiny_graphs, write_tiny_model, write_tiny_program
+from tiny_optimum import write_tiny_graph
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.engine import Engine
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import Fixed
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.errors import InputError, SessionError
+from edgedec.records.load import LoadOptions
+from edgedec.runtimes.coreml.model import CoremlModel
+from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
+from edgedec.runtimes.onnx.streaming.opening import block_sizes
+from edgedec.runtimes.onnx_static.model import StaticModel
+from edgedec.runtimes.optimum.model import OptimumModel
+from edgedec.testing import decoding
+
+VOCAB, TOKENS = 96, 40
+PROMPTS = [[5, 6, 7, 5, 6, 7, 5, 6], [40, 41, 42, 43, 44, 40, 41], [9]]
+SAMPLERS = {
+    "greedy": SamplingParams(),
+    "seeded": SamplingParams(temperature=0.9, top_p=0.95, seed=11),
+    "all": SamplingParams(
+        temperature=0.7,
+        top_k=40,
+        min_p=0.01,
+        repetition_penalty=1.2,
+        presence_penalty=0.3,
+        frequency_penalty=0.2,
+        logit_bias={70: 3, 80: -2.5},
+        seed=12,
+    ),
+}
+DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid"]
+Pair = tuple[Any, Any]
+
+
+def onnx(folder: Path, noise: float = 0.0) -> OnnxModel:
+    write_tiny_model(folder, noise=noise)
+    return OnnxModel.load(folder, threads=1, batch_invariant=False)
+
+
+def streamed(folder: Path) -> Pair:
+    larger = {"num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 512}
+    write_tiny_model(folder / "target", **larger)
+    memory = int(0.6 * sum(block_sizes(folder / "target" / "model.onnx")))
+    target = StreamedOnnxModel.stream(folder / "target", memory, threads=1, batch_invariant=False)
+    write_tiny_model(folder / "draft", noise=0.02, **larger)
+    return target, OnnxModel.load(folder / "draft", threads=1, batch_invariant=False)
+
+
+def static(folder: Path) -> Pair:
+    write_tiny_graphs(folder)
+    return StaticModel.load(folder, threads=1), onnx(folder / "draft", 0.05)
+
+
+def coreml(form: str, folder: Path) -> Pair:
+    write_tiny_program(folder, form)
+    target = CoremlModel.load(folder / "model.mlpackage", device="reference")
+    return target, onnx(folder / "draft", 0.05)
+
+
+def optimum(folder: Path) -> Pair:
+    model = OptimumModel.load(write_tiny_graph(folder), threads=1)
+    return model, model
+
+
+def llamacpp(arch: str, folder: Path) -> Pair:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+    pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
+    from tiny_gguf import write_tiny_gguf
+
+    from edgedec.runtimes.llamacpp.model import LlamaModel
+
+    options = LoadOptions(threads=1, kv="f32")
+    files = [write_tiny_gguf(folder / f"{n}.gguf", arch, noise=n) for n in (0.0, 0.15)]
+    target, draft = (LlamaModel.load(file, options) for file in files)
+    return target, draft
+
+
+KINDS: dict[str, Callable[[Path], Pair]] = {
+    "onnx": lambda folder: (onnx(folder), onnx(folder / "draft", 0.05)),
+    "llama": functools.partial(llamacpp, "llama"),
+    "gemma2": functools.partial(llamacpp, "gemma2"),
+    "streamed": streamed,
+    "static": static,
+    "slice": functools.partial(coreml, "slice"),
+    "blend": functools.partial(coreml, "blend"),
+    "optimum": optimum,
+}
+# A drafter, and a method without which the kind's sessions keep other rows than those accepted.
+BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "onnx": ("tree", "onnx.session.OnnxSession._keep", lambda *_: None),
+    "streamed": ("tree", "onnx.session.OnnxSession._keep", lambda *_: None),
+    "static": (
+        "tree",
+        "onnx_static.model.StaticSession._gather",
+        lambda s, path: s._pending_slots[: len(path)],
+    ),
+    "slice": ("tree", "coreml.model.SliceSession._move", lambda *_: None),
+    "blend": (
+        "tree",
+        "coreml.model.BlendSession._gather",
+        lambda s, path: s._pending_slots[: len(path)],
+    ),
+    "optimum": ("recycle", "optimum.cache.PastCache.keep", lambda *_: None),
+    "llama": ("tree", "llamacpp.session.Branches.keep", lambda s, *_: s.forget()),
+    "gemma2": ("tree", "llamacpp.session.Branches.keep", lambda s, *_: s.forget()),
+}
+
+
+@pytest.fixture(scope="module", params=in_full(KINDS, 3))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def pair(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    folder = tmp_path_factory.mktemp(kind)
+    (folder / "draft").mkdir()
+    return KINDS[kind](folder)
+
+
+def decode(pair: Pair, drafter: str, params: SamplingParams) -> tuple[list[list[int]], Metrics]:
+    """The texts of all prompts from one engine, as one user's requests follow each other."""
+    target, draft = pair
+    parts = DrafterParts(VOCAB, draft.open(256), branches=target.capabilities.branches)
+    rule = acceptance.rule("coupling")
+    engine = Engine(target.open(256), drafting.create(drafter, parts), Fixed(6, depth=3), rule)
+    texts, metrics = [], Metrics()
+    for prompt in PROMPTS:
+        asked = decoding.request(params, VOCAB, prompt, max_new_tokens=TOKENS)
+        texts.append(decoding.decode(engine, asked, metrics).tokens)
+    engine.target.close()
+    return texts, metrics
+
+
+@pytest.fixture(scope="module")
+def plain(pair: Pair) -> dict[str, list[list[int]]]:
+    return {name: decode(pair, "none", params)[0] for name, params in SAMPLERS.items()}
+
+
+@pytest.mark.parametrize("sampler", in_full(SAMPLERS, 2))
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_it_is_plain_decodings(
+    kind: str, pair: Pair, plain: dict[str, list[list[int]]], drafter: str, sampler: str
+) -> None:
+    assert [len(text) for text in plain[sampler]] == [TOKENS] * len(PROMPTS)
+    if drafter == "tree" and pair[0].capabilities.branches == 1:
+        with pytest.raises(InputError, match="only chains are verified here"):
+            decode(pair, drafter, SAMPLERS[sampler])
+        return
+    texts, metrics = decode(pair, drafter, SAMPLERS[sampler])
+    assert texts == plain[sampler]
+    assert metrics.drafted_tokens > 0
+    own = kind == "optimum" and drafter == "model"  # the target itself is the draft
+    assert own or metrics.accepted_tokens < metrics.drafted_tokens
+
+
+def test_drafts_are_accepted(pair: Pair) -> None:
+    """Otherwise the test above would say little."""
+    names = ("model", "lookup", "recycle")
+    accepted = {name: decode(pair, name, SamplingParams())[1].accepted_tokens for name in names}
+    assert sum(accepted.values()) > 20, accepted
+
+
+def test_a_rule_that_accepts_too_much_is_noticed(
+    pair: Pair, plain: dict[str, list[list[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepts_one_more(monkeypatch)
+    assert decode(pair, "recycle", SAMPLERS["all"])[0] != plain["all"]
+
+
+def test_a_session_that_keeps_other_rows_is_noticed(
+    kind: str, pair: Pair, plain: dict[str, list[list[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter, method, twin = BROKEN[kind]
+    monkeypatch.setattr(f"edgedec.runtimes.{method}", twin)
+    try:
+        found: object = decode(pair, drafter, SamplingParams())[0]
+    except SessionError as error:  # llama.cpp itself notices
+        found = error
+    assert found != plain["greedy"]
