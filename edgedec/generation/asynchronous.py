@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import partial
 from time import perf_counter
 
 from edgedec.decoding.emission import Emission
@@ -14,6 +13,7 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.generation.queue import Place, Queue
 from edgedec.generation.result import Generation
 from edgedec.generation.stream import Stream
+from edgedec.generation.turns import Text, within
 
 # Returns the stream of a text that has this place; raises what is wrong with the request.
 Begin = Callable[[Place], Stream]
@@ -46,7 +46,7 @@ class AsyncStream(AsyncIterator[Emission]):
     @property
     def metrics(self) -> Metrics | None:
         """Figures of the generation so far; None before it has begun."""
-        return None if self._text.stream is None else self._text.stream.metrics
+        return self._text.metrics
 
     async def __anext__(self) -> Emission:
         try:
@@ -65,7 +65,7 @@ class AsyncStream(AsyncIterator[Emission]):
         Waits for the running pass; the place is then free.
         """
         self._text.leave()
-        await self._text.left()
+        await self._text.has_left()
 
     async def __aenter__(self) -> AsyncStream:
         return self
@@ -73,40 +73,37 @@ class AsyncStream(AsyncIterator[Emission]):
     async def __aexit__(self, kind: type[BaseException] | None, *details: object) -> None:
         self._text.leave()
         if kind is not GeneratorExit:  # of a task whose loop is gone, which can wait for nothing
-            await self._text.left()
+            await self._text.has_left()
 
     def __del__(self) -> None:
         self._text.leave()
 
 
-class _Text:
-    """A text in the pipeline's thread, which alone calls ``_round``; the rest is the loop's."""
+class _Text(Text):
+    """A text in the pipeline's thread, and the task that reads it."""
 
     def __init__(self, begin: Begin, queue: Queue, *, wait: bool) -> None:
-        self.stream: Stream | None = None
+        super().__init__()
         self.result: Generation | None = None
+        self.metrics: Metrics | None = None
         self._begin, self._queue = begin, queue
         self._place = Place(queue, wait=wait)
-        self._begun = self._ended = self._is_cancelled = self._is_left = False
+        self._is_cancelled = False
         self._events: deque[Emission] = deque()
-        self._error: BaseException | None = None
-        # Set when something has arrived, when the place may be taken, and at the end.
-        self._news, self._turn, self._end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._turn = asyncio.Event()  # set when the place may be taken
 
     async def next(self) -> Emission:
         """Return the next event; StopAsyncIteration at the end."""
-        if not self._begun:
-            self._begun = True
+        if self._loop is None:
             await self._start()
-        while not self._events and not self._ended:
-            self._news.clear()
-            await self._news.wait()
-        if self._events and not self._is_left:
-            return self._events.popleft()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        raise StopAsyncIteration
+        while not self._events:
+            news = await self.take()
+            if not news:
+                raise StopAsyncIteration
+            self._events += news
+        if self.left:
+            raise StopAsyncIteration
+        return self._events.popleft()
 
     async def _start(self) -> None:
         """Join the queue, prepare the request in another thread, wait for the place, begin."""
@@ -114,81 +111,48 @@ class _Text:
         begun = False
         try:
             self._place.reserve(self._call)
-            self.stream = await self._loop.run_in_executor(None, self._begin, self._place)
+            stream = await self._loop.run_in_executor(None, self._begin, self._place)
+            self.stream, self.metrics = stream, stream.metrics
             if self._is_cancelled:
-                self.stream.cancel()
-            await self._wait(self.stream.deadline)
-            if not self._is_left:
-                self._queue.submit(self._round)
+                stream.cancel()
+            if stream.deadline is None:
+                await self._turn.wait()
+            else:
+                self.deadline = stream.deadline
+                await within(self._turn, self.deadline - perf_counter())
+            if not self.left:
+                self._queue.submit(self)
                 begun = True
         finally:
             if not begun:
-                self._place.leave()
-                self._arrive((), None, ended=True)
-
-    async def _wait(self, deadline: float | None) -> None:
-        if deadline is None:
-            await self._turn.wait()
-            return
-        timer = self._loop.call_later(max(0.0, deadline - perf_counter()), self._turn.set)
-        try:
-            await self._turn.wait()
-        finally:
-            timer.cancel()
+                self.end()
 
     def cancel(self) -> None:
         """End the text after the current pass; from any thread, at any time."""
         self._is_cancelled = True
-        if self.stream is not None:
-            self.stream.cancel()
+        stream = self.stream
+        if stream is not None:
+            stream.cancel()
 
     def leave(self) -> None:
-        """Have the text end without a result; from any thread, at any time."""
-        self._is_left = True
+        self.left = True
         self.cancel()
 
-    async def left(self) -> None:
+    async def has_left(self) -> None:
         """Wait until the text that was left has ended."""
-        if self._begun:
-            await self._end.wait()
+        while self._loop is not None and not self._ended:
+            self._arrived.clear()
+            await self._arrived.wait()
 
     def _call(self) -> None:
         with suppress(RuntimeError):  # the loop is closed, and has ended its tasks
+            assert self._loop is not None, "it has joined the queue"
             self._loop.call_soon_threadsafe(self._turn.set)
 
-    def _round(self) -> None:
-        """Run a round and tell the reader, then stand in line for the next one."""
-        assert self.stream is not None
-        events: Sequence[Emission] | None = None
-        error: BaseException | None = None
-        try:
-            if not self._is_left:
-                events = self.stream.turn()
-            if events is not None and self._tell(events):
-                self._queue.submit(self._round)
-                return
-        except BaseException as raised:
-            error = raised
-        self.stream.close()
-        self._place.leave()
-        self._tell((), error, ended=True)
-
-    def _tell(
-        self, events: Sequence[Emission], error: BaseException | None = None, *, ended: bool = False
-    ) -> bool:
-        """Tell the loop's thread; return whether the loop is still there."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(partial(self._arrive, events, error, ended=ended))
-            return True
+    def done(self, result: Generation) -> bool:
+        self.result = None if self.left else result
         return False
 
-    def _arrive(
-        self, events: Sequence[Emission], error: BaseException | None, *, ended: bool
-    ) -> None:
-        self._events.extend(events)
-        if ended:
-            self._ended, self._error = True, error
-            if self.stream is not None and not self._is_left:
-                self.result = self.stream.result
-            self._end.set()
-        self._news.set()
+    def _close(self) -> None:
+        super()._close()
+        self._place.leave()

@@ -17,7 +17,7 @@ from edgedec.decoding.request import Request
 from edgedec.errors import StateError
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from edgedec.generation.turns import Text, Turns
 
 
 class Ticket:
@@ -61,48 +61,72 @@ class Line:
     """Tickets in the order in which they came; the first ``count`` of them have their turn."""
 
     def __init__(self, count: int) -> None:
-        self._count = count
-        self._tickets: dict[Ticket, None] = {}
+        self.count = count
+        self.tickets: dict[Ticket, None] = {}
 
     def __len__(self) -> int:
         """Return the number of tickets, those that have their turn included."""
-        return len(self._tickets)
+        return len(self.tickets)
 
     def __contains__(self, ticket: Ticket) -> bool:
-        return ticket in self._tickets
+        return ticket in self.tickets
 
     def join(self, ticket: Ticket) -> None:
         """Put a ticket at the end of the line."""
-        self._tickets[ticket] = None
-        self._call_first()
+        self.tickets[ticket] = None
+        self.call_first()
 
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out of the line, if it is there; those after it move up."""
-        self._tickets.pop(ticket, None)
-        self._call_first()
+        self.tickets.pop(ticket, None)
+        self.call_first()
 
     def has_turn(self, ticket: Ticket) -> bool:
         """Return whether this is one of the first."""
-        if len(self._tickets) <= self._count:
-            return ticket in self._tickets
-        return ticket in list(self._tickets)[: self._count]
+        if len(self.tickets) <= self.count:
+            return ticket in self.tickets
+        return ticket in list(self.tickets)[: self.count]
 
     def call_all(self) -> None:
         """End every wait."""
-        for ticket in list(self._tickets):
+        for ticket in list(self.tickets):
             ticket.call()
 
     def would_wait_forever(self) -> bool:
         """Return whether only this thread, and others that wait here, could end a turn."""
-        tickets = list(self._tickets)
-        waiting = {ticket.owner for ticket in tickets[self._count :]} - {None}
+        tickets = list(self.tickets)
+        waiting = {ticket.owner for ticket in tickets[self.count :]} - {None}
         waiting.add(threading.get_ident())
-        return all(ticket.owner in waiting for ticket in tickets[: self._count])
+        return all(ticket.owner in waiting for ticket in tickets[: self.count])
 
-    def _call_first(self) -> None:
+    def call_first(self) -> None:
+        """Tell those that have their turn, of which some may know."""
         # A ticket only ever moves up, so one that was among the first has its turn.
-        for ticket in list(self._tickets)[: self._count]:
+        for ticket in list(self.tickets)[: self.count]:
             ticket.call()
+
+    def enter(self, ticket: Ticket, *, wait: bool = True, seconds: float | None = None) -> None:
+        """Join the line and wait for the turn, for at most this long.
+
+        Raises:
+            StateError: there is no turn now and ``wait`` is false, or the wait would never end.
+
+        """
+        try:
+            self.join(ticket)
+            if self.has_turn(ticket):
+                ticket.owner = threading.get_ident()
+                return
+            if not wait or self.would_wait_forever():
+                raise busy()
+            # Others that would wait for this thread see it from here on.
+            ticket.owner = threading.get_ident()
+            if self.would_wait_forever() and not self.has_turn(ticket):
+                raise busy()
+            ticket.wait(seconds)
+        except BaseException:
+            self.leave(ticket)
+            raise
 
 
 class Queue:
@@ -121,7 +145,7 @@ class Queue:
         self.places, self.rounds = Line(places), Line(1)
         self.closed = self.forked = False
         self._lock = threading.RLock()
-        self._worker: ThreadPoolExecutor | None = None
+        self._turns: Turns[Text] | None = None
 
     def round(self, *, closing: bool = False) -> Round:
         """Return a context: wait until no other thread decodes, and keep them waiting meanwhile.
@@ -145,8 +169,8 @@ class Queue:
         if self.closed:
             raise StateError("the pipeline is closed: open a new one")
 
-    def submit(self, job: Callable[[], object]) -> None:
-        """Have a job done in the thread of asyncio's texts, after those submitted before.
+    def submit(self, text: Text) -> None:
+        """Give turns to a text that has its place, in the thread of asyncio's texts.
 
         Raises:
             StateError: the pipeline is closed, or the interpreter ends.
@@ -154,77 +178,75 @@ class Queue:
         """
         with self._lock:
             self.check_open()
-            if self._worker is None:
-                from concurrent.futures import ThreadPoolExecutor  # only asyncio's texts need it
+            if self._turns is None:
+                from edgedec.generation.turns import Turns  # only asyncio's texts need it
 
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="edgedec-async")
+                self._turns = Turns("edgedec-async")
         try:
-            self._worker.submit(job)
+            self._turns.submit(text)
         except RuntimeError:
             raise StateError("the pipeline is closed: open a new one") from None
 
     def after_fork(self) -> None:
         """Refuse all texts from now on; threads that are gone may have held the locks."""
         self.places, self.rounds = Line(1), Line(1)
-        self._lock, self._worker = threading.RLock(), None
+        self._lock, self._turns = threading.RLock(), None
         self.closed = self.forked = True
 
     def close(self) -> None:
-        """End every wait with StateError, and the thread after its running job."""
+        """End every wait with StateError, and the thread after its running round."""
         with self._lock:
             first, self.closed = not self.closed, True
         if first:  # who waits to close is not in line yet
             self.places.call_all()
             self.rounds.call_all()
-        if self._worker is not None:
-            self._worker.shutdown()
+        if self._turns is not None:
+            self._turns.close()
 
 
-class Round:
-    """See ``Queue.round``."""
+class Round(Ticket):
+    """A context in which no other thread decodes; see ``Queue.round``.
 
-    __slots__ = ("_closing", "_queue", "_ticket")
+    A round of a text alone passes no line: it is noted as the only one, and nobody is told.
 
-    def __init__(self, queue: Queue, *, closing: bool) -> None:
-        self._queue, self._closing, self._ticket = queue, closing, Ticket()
+    Args:
+        queue: of the pipeline.
+        text: the ticket of the text, whose owner is the thread that runs its rounds.
+        closing: see ``Queue.round``.
+
+    """
+
+    __slots__ = ("_closing", "_queue", "_text", "_ticket")
+
+    def __init__(self, queue: Queue, text: Ticket | None = None, *, closing: bool = False) -> None:
+        super().__init__()
+        self.called = True  # it never waits: where others are, a new ticket does
+        self._queue, self._text, self._closing = queue, text, closing
+        self._ticket: Ticket = self
 
     def __enter__(self) -> None:
-        line, ticket = self._queue.rounds, self._ticket
-        ticket.owner = threading.get_ident()
+        queue, line, self._ticket = self._queue, self._queue.rounds, self
+        self.owner = threading.get_ident()
+        if self._text is not None:
+            self._text.owner = self.owner
         try:
-            enter(line, ticket)
-            if not self._closing:
-                self._queue.check_open()
+            if not line.tickets:
+                line.tickets[self] = None
+            if len(line.tickets) > 1 or self not in line.tickets:  # somebody else came
+                line.leave(self)
+                self._ticket = Ticket()
+                line.enter(self._ticket)
+            if queue.closed and not self._closing:
+                queue.check_open()
         except BaseException:
-            line.leave(ticket)
+            line.leave(self._ticket)
             raise
 
     def __exit__(self, *details: object) -> None:
-        self._queue.rounds.leave(self._ticket)
-
-
-def enter(line: Line, ticket: Ticket, *, wait: bool = True, seconds: float | None = None) -> None:
-    """Join a line and wait for the turn, for at most this long.
-
-    Raises:
-        StateError: there is no turn now and ``wait`` is false, or the wait would never end.
-
-    """
-    try:
-        line.join(ticket)
-        if line.has_turn(ticket):
-            ticket.owner = threading.get_ident()
-            return
-        if not wait or line.would_wait_forever():
-            raise busy()
-        # Others that would wait for this thread see it from here on.
-        ticket.owner = threading.get_ident()
-        if line.would_wait_forever() and not line.has_turn(ticket):
-            raise busy()
-        ticket.wait(seconds)
-    except BaseException:
-        line.leave(ticket)
-        raise
+        line = self._queue.rounds
+        line.tickets.pop(self._ticket, None)
+        if line.tickets:
+            line.call_first()
 
 
 def busy() -> StateError:
@@ -234,19 +256,24 @@ def busy() -> StateError:
     )
 
 
-class Place:
+class Place(Ticket):
     """One text's place among those that are decoded: taken before its first round.
 
     Args:
         queue: of the pipeline.
         wait: wait for a place; otherwise refuse the text if none is free.
 
+    Attributes:
+        round: a context for each of its rounds; see ``Queue.round``.
+
     """
 
+    __slots__ = ("_apart", "_queue", "_wait", "round")
+
     def __init__(self, queue: Queue, *, wait: bool = True) -> None:
-        self._queue, self._wait = queue, wait
-        self._ticket = Ticket()
-        self._apart = False
+        super().__init__()
+        self._queue, self._wait, self._apart = queue, wait, False
+        self.round = Round(queue, self)
 
     def reserve(self, on_call: Callable[[], object]) -> None:
         """Stand in the line without waiting, for a text that goes on without its reader.
@@ -258,12 +285,12 @@ class Place:
             StateError: as ``take`` raises it.
 
         """
-        self._ticket, self._apart = Ticket(on_call), True
+        self._on_call, self._apart, self.round = on_call, True, Round(self._queue)
         line = self._queue.places
         try:
-            line.join(self._ticket)
+            line.join(self)
             self._queue.check_open()
-            if not line.has_turn(self._ticket) and (not self._wait or line.would_wait_forever()):
+            if not line.has_turn(self) and (not self._wait or line.would_wait_forever()):
                 raise busy()
         except BaseException:
             self.leave()
@@ -277,30 +304,19 @@ class Place:
                 that only this thread reads, or the pipeline is closed.
 
         """
-        line, ticket = self._queue.places, self._ticket
         left = None if request.deadline is None else request.deadline - perf_counter()
         if self._apart:
-            ticket.wait(left)
+            self.wait(left)
         else:
             self._queue.check_open()
-            enter(line, ticket, wait=self._wait, seconds=left)
+            self._queue.places.enter(self, wait=self._wait, seconds=left)
         self._queue.check_open()
         if request.cancelled.is_set():
             request.stop.reason = "cancelled"
-        elif not line.has_turn(ticket):
+        elif not self._queue.places.has_turn(self):
             request.stop.reason = "timeout"
         return request.stop.reason is None
 
-    def round(self) -> Round:
-        """See ``Queue.round``; the thread that runs it is the one that reads the text."""
-        if not self._apart:
-            self._ticket.owner = threading.get_ident()
-        return self._queue.round()
-
-    def wake(self) -> None:
-        """End the wait of a request that was cancelled."""
-        self._ticket.call()
-
     def leave(self) -> None:
         """Give the place to the next text; called any number of times."""
-        self._queue.places.leave(self._ticket)
+        self._queue.places.leave(self)

@@ -30,7 +30,7 @@ class Stream(Shown, Iterator[Emission]):
     before an answer is in ``event.thinking`` and ``result.thinking``.
     """
 
-    hidden_names = frozenset({"deadline", "turn"})
+    hidden_names = frozenset({"deadline", "prompt_tokens", "turn"})
 
     def __init__(
         self,
@@ -66,6 +66,11 @@ class Stream(Shown, Iterator[Emission]):
     def deadline(self) -> float | None:
         """The time of ``perf_counter`` at which the text ends with ``timeout``, or None."""
         return self._request.deadline
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The number of tokens of the prompt."""
+        return len(self._request.prompt)
 
     def turn(self) -> list[Emission] | None:
         """Run a round; return its events, or None when the generation has ended.
@@ -107,7 +112,7 @@ class Stream(Shown, Iterator[Emission]):
     def cancel(self) -> None:
         """End the generation after the current pass, with reason ``cancelled``."""
         self._request.cancelled.set()
-        self._place.wake()
+        self._place.call()
 
     def close(self) -> None:
         """Abandon the stream: no further events, and no result if there is none yet.

@@ -304,7 +304,7 @@ class Decoder(Shown):
         parts, rounds = self._parts, None
         try:
             while True:
-                with place.round():
+                with place.round:
                     if self._parts.closed:  # by a failure that an earlier text ended with
                         self._reload(self._ways.open)
                     try:

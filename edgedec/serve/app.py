@@ -43,7 +43,7 @@ from edgedec.serve.models import Models
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import SHORT
 from edgedec.serve.spelling import Spelling
-from edgedec.serve.ticket import Ticket
+from edgedec.serve.turns import Ticket
 from edgedec.serve.visit import NotLoaded, Visit, keep_of, name_of
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class Routes:
         try:
             first = await unless_left(request, ticket)
         except BaseException:
-            ticket.cancel()
+            ticket.leave()
             raise
         return EventStream(writer, form, ticket, first, headers)
 

@@ -9,7 +9,7 @@ from functools import partial
 from edgedec.grammar.grammars import Grammars
 from edgedec.serve.errors import busy
 from edgedec.serve.lane import Lane
-from edgedec.serve.ticket import Work
+from edgedec.serve.turns import Work
 
 
 class Compiler:

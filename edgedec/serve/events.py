@@ -15,7 +15,7 @@ from edgedec.generation.result import Generation
 from edgedec.serve import errors
 from edgedec.serve.answers import Writer
 from edgedec.serve.form import Form
-from edgedec.serve.ticket import News, Ticket, joined
+from edgedec.serve.turns import News, Ticket, joined
 
 
 class EventStream(Response):
@@ -54,7 +54,7 @@ class EventStream(Response):
                     self._ticket.sent()
                 await send({"type": "http.response.body", "body": b""})
             finally:
-                self._ticket.cancel()
+                self._ticket.leave()
 
     async def _texts(self) -> AsyncIterator[str]:
         news, form = self._first, self._form
@@ -85,7 +85,7 @@ async def _watched(receive: Receive, ticket: Ticket) -> AsyncIterator[None]:
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        ticket.cancel()
+        ticket.leave()
 
     watcher = asyncio.create_task(watch())
     try:
@@ -115,7 +115,7 @@ async def all_of(request: Request, ticket: Ticket) -> list[Generation]:
             while news := await ticket.take():
                 results += [item.result for item in news if item.result is not None]
         finally:
-            ticket.cancel()
+            ticket.leave()
     if len(results) < len(ticket.works):
         raise ClientDisconnect
     return results

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from edgedec.generation.result import Generation
 from edgedec.hardware.resident import resident_bytes
-from edgedec.serve.ticket import Ticket
+from edgedec.serve.turns import Ticket
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TTFT_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

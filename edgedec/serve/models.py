@@ -28,7 +28,7 @@ from edgedec.serve.offer import Offer
 from edgedec.serve.room import Room
 from edgedec.serve.settings import Settings
 from edgedec.serve.shared import Shared
-from edgedec.serve.ticket import late
+from edgedec.serve.turns import late
 from edgedec.serve.visit import NotLoaded, Visit
 
 # Values of a body may be tokens of a model whose context is not known yet.
@@ -75,8 +75,8 @@ class Models:
             first.served, first.stays = self._new_served(first, pipeline), True
             self.shared.longest = first.served.max_context
         self.shared.metrics.watch(
-            lambda: sum(one.turns.running for one in self.loaded),
-            lambda: sum(one.turns.waiting for one in self.loaded),
+            lambda: sum(len(one.turns.running) for one in self.loaded),
+            lambda: sum(len(one.turns.waiting) for one in self.loaded),
             lambda: len(self.loaded),
         )
 
@@ -148,8 +148,8 @@ class Models:
         """Return what the page shows while it is open."""
         granted, loaded = self.shared.granted, self.loaded
         return {
-            "running": sum(one.turns.running for one in loaded),
-            "waiting": sum(one.turns.waiting for one in loaded),
+            "running": sum(len(one.turns.running) for one in loaded),
+            "waiting": sum(len(one.turns.waiting) for one in loaded),
             "loaded": [one.settings.name for one in loaded],
             "memory_bytes": resident_bytes(),
             "memory_granted_bytes": None if granted is None else granted(),

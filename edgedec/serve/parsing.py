@@ -17,8 +17,8 @@ from edgedec.serve.calls import NAMES
 from edgedec.serve.errors import ApiError, refused
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-from edgedec.serve.ticket import Work
 from edgedec.serve.tools import Tools
+from edgedec.serve.turns import Work
 
 _MOST_TOKENS, _COMPLETION_TOKENS = other_names.MOST_TOKENS, 16
 _SEEDS = 1 << 63

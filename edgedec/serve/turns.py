@@ -1,21 +1,26 @@
-"""The decoding thread: texts of several requests take turns, a round or a part of a prompt each."""
+"""The texts of a server: they take turns or wait, and carry their tokens to the clients."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
+from edgedec.decoding.constraint import Constraint
+from edgedec.decoding.emission import Emission
 from edgedec.errors import EdgedecError, MemoryBudgetError
+from edgedec.generation import turns
+from edgedec.generation.options import GenerateOptions
 from edgedec.generation.result import Generation
+from edgedec.generation.stream import Stream
+from edgedec.generation.turns import within
 from edgedec.pipeline import Pipeline
-from edgedec.serve import order
 from edgedec.serve.errors import UNAVAILABLE, ApiError, busy, ending, stopped
 from edgedec.serve.settings import Settings
-from edgedec.serve.ticket import News, Ticket, late
 
 _log = logging.getLogger("edgedec")
 # Prior of a request's seconds of turns, and the weight of the latest one.
@@ -23,10 +28,174 @@ _GUESS_S, _SHARE = 2.0, 0.2
 _LONGEST_WAIT_S = 60
 # Until a text may be sent again that memory does not hold, though it held the whole context once.
 _SHORT_S = 5
-Finished = Callable[[Ticket, Generation], None]
+# Rounds that end within this time of each other, a frame of a screen, are sent together: each chunk
+# takes processor time that decoding would use.
+_TOGETHER_S = 1 / 60
+# Longest wait for a first token to be sent. A round keeps every core busy, so that without a pause
+# the thread that sends waits for the scheduler: 4 ms in the median, on two cores.
+_SENDING_S = 0.002
 
 
-class Turns:
+@dataclass(slots=True)
+class Work:
+    """One text to decode.
+
+    Attributes:
+        prompt, options: of the text.
+        prepared: what it must follow; keeps that compiled until the text begins.
+
+    """
+
+    prompt: Sequence[int]
+    options: GenerateOptions
+    prepared: Constraint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that happened to one text of a request.
+
+    Attributes:
+        choice: which text, from 0.
+        events: tokens of a round.
+        result: the whole text, with its last news.
+
+    """
+
+    choice: int
+    events: Sequence[Emission] = ()
+    result: Generation | None = None
+
+
+class Ticket(turns.Text):
+    """The texts of one request, decoded one after another; beyond a number unread they end.
+
+    Args:
+        works: what to decode.
+        timeout_s: seconds until all of it must be done.
+        most_unread: tokens that the client may leave unread; None is any number.
+
+    Attributes:
+        began: when it was made, on the clock of ``perf_counter``.
+        choice: the number of the text that is being decoded.
+        first_at, last_at: when its first and its latest tokens came; None before.
+
+    """
+
+    begins_again = True
+    turns: Turns
+
+    def __init__(
+        self, works: Sequence[Work], *, timeout_s: float, most_unread: int | None = None
+    ) -> None:
+        super().__init__()
+        self.works = works
+        self.began = perf_counter()
+        self.deadline = self.began + timeout_s
+        self.choice = 0
+        self.first_at: float | None = None
+        self.last_at: float | None = None
+        self._most_unread = most_unread
+        self._loop = asyncio.get_running_loop()
+        self._took_at = 0.0
+        # Whether the client waits for any news; else it comes back by itself, or at the end.
+        self._eager = False
+        self._sent = threading.Event()
+
+    # -- the decoding thread's side --------------------------------------------------------------
+
+    def begin(self) -> Stream:
+        if self.stream is None:
+            left_s = self.deadline - perf_counter()
+            if left_s <= 0:
+                raise late()
+            work, pipeline = self.works[self.choice], self.turns.pipeline
+            if self.turns.settings.private:
+                pipeline.forget()
+            options = dataclasses.replace(work.options, timeout_s=left_s)
+            self.stream = pipeline.stream(work.prompt, options)
+        return self.stream
+
+    def unread(self) -> int:
+        prompt, pool = self.works[self.choice].prompt, self.turns.pipeline.engine.pool
+        shared = 0 if self.turns.settings.private else pool.shared_prefix(prompt)
+        return max(0, len(prompt) - 1 - shared)
+
+    def put(self, events: Sequence[Emission]) -> bool:
+        """Take the tokens of a round; end the texts if the client leaves too many unread."""
+        first, self.last_at = self.first_at is None, perf_counter()
+        self.first_at = self.first_at or self.last_at
+        self.tell(News(self.choice, events))
+        if first and self._most_unread is not None:
+            self._sent.wait(_SENDING_S)  # leaves the processor to those who send
+        return True
+
+    def done(self, result: Generation) -> bool:
+        self.turns.finished(self, result)
+        self.tell(News(self.choice, result=result))
+        self.choice, self.first_at = self.choice + 1, None
+        return self.choice < len(self.works) and not self.left
+
+    def tell(self, news: News) -> None:
+        """Add news."""
+        with self._lock:
+            self._news.append(news)
+            unread = sum(len(one.events) for one in self._news)
+        if self._most_unread is not None and unread > self._most_unread:
+            why = f"the client left {unread} tokens unread: read the stream as it comes"
+            self.fail(ApiError(408, why, code="slow_reader"))
+        if self._eager:
+            self._tell()
+
+    def fail(self, error: Exception) -> None:
+        """End with an error, after the news so far; from any thread."""
+        self._error, self._ended = self._error or error, True
+        self.left = True
+        self._tell()
+
+    def end(self, error: BaseException | None = None) -> None:
+        if isinstance(error, MemoryBudgetError):  # it does not fit alone, though it did once
+            error = ApiError(
+                503, str(error), kind=UNAVAILABLE, code="insufficient_memory", retry_s=_SHORT_S
+            )
+        elif error is not None and not isinstance(error, (EdgedecError, ApiError)):
+            _log.error("a request failed", exc_info=error)
+        super().end(error)
+
+    # -- the client's side -----------------------------------------------------------------------
+
+    async def take(self) -> list[News]:
+        """Wait for news and return all there are; none at the end.
+
+        The first come at once, later ones at most sixty times a second, the last at once.
+
+        Raises:
+            Exception: what ended the texts, once all news before it were taken.
+
+        """
+        await self._pause()
+        self._eager = True
+        news = await super().take()
+        self._eager, self._took_at = False, perf_counter()
+        return news
+
+    def sent(self) -> None:
+        """Note that news are on their way to the client."""
+        self._sent.set()
+
+    async def _pause(self) -> None:
+        left_s = self._took_at + _TOGETHER_S - perf_counter()
+        if left_s <= 0 or self._ended:
+            return
+        self._arrived.clear()
+        await within(self._arrived, left_s)
+
+    def leave(self) -> None:
+        super().leave()
+        self.sent()
+
+
+class Turns(turns.Turns["Ticket"]):
     """Owner of a pipeline, which is used in its thread alone.
 
     Args:
@@ -42,37 +211,20 @@ class Turns:
         self,
         pipeline: Pipeline,
         settings: Settings,
-        finished: Finished = lambda ticket, result: None,
+        finished: Callable[[Ticket, Generation], None] = lambda ticket, result: None,
         settled: Callable[[], bool] = lambda: False,
         rested: Callable[[], None] = lambda: None,
     ) -> None:
-        self._pipeline, self._settings = pipeline, settings
-        self._finished, self._settled, self._rested = finished, settled, rested
-        self._wake = threading.Condition()
-        self._waiting: deque[Ticket] = deque()
-        self._running: list[Ticket] = []
-        # True while a text waits for others to end, since memory does not hold all of them, and
-        # until it has begun.
-        self._full = self._ending = self._closing = False
+        super().__init__("edgedec-turns", settings.parallel, settled)
+        self.pipeline, self.settings = pipeline, settings
+        self.finished, self._rested = finished, rested
         self._usual_s = _GUESS_S
-        self._thread = threading.Thread(target=self._work, name="edgedec-turns", daemon=True)
-        self._thread.start()
-
-    @property
-    def running(self) -> int:
-        """Number of requests that take turns."""
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        """Number of requests that wait for a place."""
-        return len(self._waiting)
 
     @property
     def idle(self) -> bool:
         """True while no request takes turns or waits."""
-        with self._wake:  # a request on its way from one to the other counts
-            return not (self._running or self._waiting)
+        with self._lock:  # a request on its way from one to the other counts
+            return not (self.running or self.waiting)
 
     def submit(self, ticket: Ticket) -> None:
         """Have a request decoded that was checked when it came.
@@ -81,191 +233,69 @@ class Turns:
             ApiError: too many are waiting, or the server is shutting down.
 
         """
-        with self._wake:
-            self.check()
-            self._waiting.append(ticket)
-            self._wake.notify()
+        self.check()
+        ticket.turns = self
+        super().submit(ticket)
 
     def check(self) -> None:
         """Refuse a request that could not be submitted now; called from any thread.
 
         Raises:
-            ApiError: too many are waiting, or the server is shutting down.
+            ApiError: too many are waiting, the server is shutting down, or decoding has stopped.
 
         """
         if self._ending:
             raise ending()
-        ahead = len(self._waiting) + len(self._running)
-        if ahead >= self._settings.parallel + self._settings.queue:
+        ahead = len(self.waiting) + len(self.running)
+        if ahead >= self.settings.parallel + self.settings.queue:
             retry_s = max(1, min(_LONGEST_WAIT_S, round(self._usual_s * ahead)))
-            raise busy(f"{len(self._waiting)} requests are waiting: try again later", retry_s)
+            raise busy(f"{len(self.waiting)} requests are waiting: try again later", retry_s)
 
     def check_alive(self) -> None:
-        """Check that texts can still be decoded.
-
-        Raises:
-            ApiError: the decoding thread has ended.
-
-        """
-        if not self._thread.is_alive():
+        """Check that texts can still be decoded; ApiError if not."""
+        if self.broken:
             raise stopped()
 
     def end(self, *, at_once: bool = False) -> None:
         """Turn away requests that wait and that come; end the running ones only if ``at_once``."""
-        with self._wake:
-            self._ending, self._closing = True, self._closing or at_once
-            ended = [*self._waiting, *(self._running if at_once else ())]
-            self._waiting.clear()
-            self._wake.notify()
+        with self._lock:
+            self._ending = True
+            ended = [*self.waiting, *(self.running if at_once else ())]
+            self.waiting.clear()
         for ticket in ended:
             ticket.fail(ending())
 
     def close(self) -> None:
         """End all texts, and the thread."""
         self.end(at_once=True)
-        self._thread.join()
+        super().close()
 
-    def _work(self) -> None:
-        while self._admit():
-            ticket = order.due(self._running, self._unread)
-            began, read = perf_counter(), bool(ticket.to_read)
-            goes_on = self._turn(ticket)
-            took_s = perf_counter() - began
-            ticket.spent_s += took_s
-            order.charge(self._running, ticket, took_s, read=read)
-            if not goes_on:
-                self._leave(ticket)
-        for ticket in self._running:
-            _close(ticket)
-            ticket.fail(ending())
-        self._running.clear()
-
-    def _admit(self) -> bool:
-        """Wait for work, and let requests in while there are places; False at the end."""
-        with self._wake:
-            while not (self._closing or self._running or self._waiting):
-                self._wake.wait()
-            while self._waiting and len(self._running) < self._settings.parallel and not self._full:
-                ticket = self._waiting.popleft()
-                ticket.used_s = None
-                self._running.append(ticket)
-                # Those after it stay, or short ones would take the memory that it waits for.
-                self._full = ticket.put_back
-            return not self._closing
-
-    def _leave(self, ticket: Ticket) -> None:
-        with self._wake:
-            self._running.remove(ticket)
-            self._full = any(one.put_back for one in self._running)
+    def leave(self, text: Ticket) -> None:
+        if text.choice == len(text.works):
+            self._usual_s += _SHARE * (text.spent_s - self._usual_s)
+        super().leave(text)
         if self.idle:
             self._rested()
 
-    def _turn(self, ticket: Ticket) -> bool:
-        """Run a round of a request; return whether it goes on."""
-        try:
-            if ticket.cancelled:
-                _close(ticket)
-                ticket.end()
-                return False
-            return self._round(ticket)
-        except MemoryBudgetError as error:
-            return self._too_large(ticket, error)
-        except Exception as error:
-            if not isinstance(error, (EdgedecError, ApiError)):
-                _log.exception("a request failed")
-            _close(ticket)
-            ticket.fail(error)
-            return False
 
-    def _round(self, ticket: Ticket) -> bool:
-        stream, begins = ticket.stream, ticket.stream is None
-        if stream is None:
-            left_s = ticket.deadline - perf_counter()
-            if left_s <= 0:
-                raise late()
-            work = ticket.works[ticket.choice]
-            options = dataclasses.replace(work.options, timeout_s=left_s)
-            if self._settings.private:
-                self._pipeline.forget()
-            stream = ticket.stream = self._pipeline.stream(work.prompt, options)
-        events = stream.turn()
-        if ticket.put_back:
-            ticket.put_back = self._full = False
-        if begins:  # a session may hold less of the prompt than was thought
-            prompt = ticket.works[ticket.choice].prompt
-            ticket.to_read = ticket.length = len(prompt) - 1 - stream.metrics.reused_tokens
-        self._note_read(ticket, stream.metrics.prefill_tokens_left)
-        if events is None:
-            return self._end_of_text(ticket, stream.result)
-        if events:
-            ticket.last_at = perf_counter()
-            put = ticket.put if ticket.first_at else ticket.put_first
-            ticket.first_at = ticket.first_at or ticket.last_at
-            put(News(ticket.choice, events))
-        return True
-
-    def _unread(self, ticket: Ticket) -> int:
-        prompt = ticket.works[ticket.choice].prompt
-        private = self._settings.private
-        shared = 0 if private else self._pipeline.engine.pool.shared_prefix(prompt)
-        return max(0, len(prompt) - 1 - shared)
-
-    def _note_read(self, ticket: Ticket, left: int) -> None:
-        read, ticket.to_read = (ticket.to_read or 0) - left, left
-        if read:
-            order.age([one for one in self._running if one is not ticket], read)
-
-    def _end_of_text(self, ticket: Ticket, result: Generation | None) -> bool:
-        assert result is not None
-        self._finished(ticket, result)
-        ticket.put(News(ticket.choice, result=result))
-        ticket.stream, ticket.first_at, ticket.to_read = None, None, None
-        ticket.overtaken = 0
-        ticket.choice += 1
-        if ticket.choice < len(ticket.works) and not ticket.cancelled:
-            return True
-        self._usual_s += _SHARE * (ticket.spent_s - self._usual_s)
-        ticket.end()
-        return False
-
-    def _too_large(self, ticket: Ticket, error: MemoryBudgetError) -> bool:
-        """Put a text back in the queue until another ends, since memory does not hold both."""
-        began = ticket.stream is not None and bool(ticket.stream.metrics.emitted)
-        _close(ticket)
-        if not began and len(self._running) == 1 and (self._stand_back(ticket) or self._settled()):
-            return True  # once more
-        if began or len(self._running) == 1:
-            ticket.fail(_short_of_memory(error))
-            return False
-        with self._wake:
-            self._running.remove(ticket)
-            if not self._ending:
-                self._waiting.appendleft(ticket)
-                self._full = ticket.put_back = True
-                return True
-        ticket.fail(ending())
-        return True
-
-    def _stand_back(self, ticket: Ticket) -> bool:
-        """Let the next request that waits go before the only one that runs, once."""
-        with self._wake:
-            if ticket.stood_back or self._ending or not self._waiting:
-                return False
-            ticket.stood_back = True
-            self._running.remove(ticket)
-            self._waiting.insert(1, ticket)
-            self._full = False
-            return True
+def joined(news: Sequence[News]) -> list[News]:
+    """Return the same news, with the rounds of each text in one."""
+    found: list[News] = []
+    for one in news:
+        last = found[-1] if found else one
+        if last is not one and last.choice == one.choice and not (last.result or one.result):
+            found[-1] = News(one.choice, [*last.events, *one.events])
+        else:
+            found.append(one)
+    return found
 
 
-def _short_of_memory(error: MemoryBudgetError) -> ApiError:
-    """Return the error of a text that does not fit alone: what the context was chosen for did."""
+def late() -> ApiError:
+    """Return the error of a request whose time was over before its turn came.
+
+    Balancers send it to no other server, where it would wait as long again.
+    """
     return ApiError(
-        503, str(error), kind=UNAVAILABLE, code="insufficient_memory", retry_s=_SHORT_S
+        504, "the request timed out while it was queued: try again later", kind=UNAVAILABLE,
+        code="timeout", retry_s=10,
     )  # fmt: skip
-
-
-def _close(ticket: Ticket) -> None:
-    if ticket.stream is not None:
-        ticket.stream.close()
-        ticket.stream = ticket.to_read = None

@@ -67,7 +67,7 @@ def at_rest(pipeline: Pipeline) -> bool:
 
 def tell_nobody(line: Line, ticket: Ticket) -> None:
     """Broken twin of ``Line.leave``: those after it are lost."""
-    line._tickets.pop(ticket, None)
+    line.tickets.pop(ticket, None)
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

@@ -12,12 +12,12 @@ import pytest
 from waiting import LIMIT_S, Apart, until
 
 from edgedec.errors import StateError
-from edgedec.generation.queue import Line, Queue, Ticket, enter
+from edgedec.generation.queue import Line, Queue, Round, Ticket
 
 
 def stranded(line: Line) -> bool:
     """Whether one that has its turn was never told."""
-    first = [ticket for ticket in list(line._tickets) if line.has_turn(ticket)]
+    first = [ticket for ticket in list(line.tickets) if line.has_turn(ticket)]
     return any(not ticket.called for ticket in first)
 
 
@@ -25,19 +25,19 @@ class Losing(Line):
     """Broken twin: nobody is told when another leaves."""
 
     def leave(self, ticket: Ticket) -> None:
-        self._tickets.pop(ticket, None)
+        self.tickets.pop(ticket, None)
 
 
 class LastFirst(Line):
     """Broken twin: the last one that came is let in first."""
 
     def join(self, ticket: Ticket) -> None:
-        others = list(self._tickets)[self._count :]
+        others = list(self.tickets)[self.count :]
         for other in others:
-            self._tickets.pop(other)
-        self._tickets[ticket] = None
-        self._tickets.update(dict.fromkeys(others))
-        self._call_first()
+            self.tickets.pop(other)
+        self.tickets[ticket] = None
+        self.tickets.update(dict.fromkeys(others))
+        self.call_first()
 
 
 def any_order(kind: Callable[[int], Line], seed: int) -> list[str]:
@@ -90,7 +90,7 @@ def most_inside(line: Line, count: int, threads: int, rounds: int) -> int:
         nonlocal inside, most, left
         for _ in range(rounds):
             ticket = Ticket()
-            enter(line, ticket)
+            line.enter(ticket)
             with guard:
                 inside += 1
                 most = max(most, inside)
@@ -124,7 +124,7 @@ def test_one_that_is_interrupted_while_it_waits_leaves_the_line() -> None:
     line, first, last = Line(1), Ticket(), Ticket()
     line.join(first)
     with pytest.raises(KeyboardInterrupt):
-        enter(line, Interrupted())
+        line.enter(Interrupted())
     line.join(last)
     line.leave(first)
     assert line.has_turn(last)
@@ -143,18 +143,18 @@ class Watched(Ticket):
 class TestWhoWouldWaitForever:
     def test_a_thread_that_waits_for_itself(self) -> None:
         line, mine = Line(1), Ticket()
-        enter(line, mine)
+        line.enter(mine)
         with pytest.raises(StateError, match="another text is being decoded: read its stream"):
-            enter(line, Ticket())
+            line.enter(Ticket())
         assert len(line) == 1
 
     def test_two_threads_that_wait_for_each_other(self) -> None:
         line, mine, again = Line(2), Ticket(), Watched()
-        enter(line, mine)
-        apart = Apart(lambda: (enter(line, Ticket()), enter(line, again)))
+        line.enter(mine)
+        apart = Apart(lambda: (line.enter(Ticket()), line.enter(again)))
         until(lambda: again.waits)
         with pytest.raises(StateError):
-            enter(line, Ticket())
+            line.enter(Ticket())
         line.leave(mine)  # as the error makes this thread do
         apart.result()
 
@@ -164,10 +164,10 @@ class TestWhoWouldWaitForever:
 
             def twice(line: Line = line, both: threading.Barrier = both) -> bool:
                 first, second = Ticket(), Ticket()
-                enter(line, first)
+                line.enter(first)
                 both.wait(LIMIT_S)
                 try:
-                    enter(line, second)
+                    line.enter(second)
                 except StateError:
                     line.leave(first)
                     return False
@@ -181,10 +181,10 @@ class TestWhoWouldWaitForever:
 
     def test_a_thread_that_has_one_of_two_turns_waits_for_the_other(self) -> None:
         line, other, third = Line(2), Ticket(), Watched()
-        enter(line, Ticket())
-        Apart(lambda: enter(line, other)).result()
+        line.enter(Ticket())
+        Apart(lambda: line.enter(other)).result()
         apart = Apart(lambda: (until(lambda: third.waits), line.leave(other)))
-        enter(line, third)
+        line.enter(third)
         assert line.has_turn(third)
         apart.result()
 
@@ -192,7 +192,7 @@ class TestWhoWouldWaitForever:
         line, theirs, mine = Line(1), Ticket(), Ticket()
         line.join(theirs)
         apart = Apart(lambda: (until(lambda: len(line) == 2), line.leave(theirs)))
-        enter(line, mine)
+        line.enter(mine)
         apart.result()
 
 
@@ -253,15 +253,25 @@ class TestQueue:
         second.result()
         assert order == ["first", "second"]
 
-    def test_jobs_are_done_in_one_thread_which_ends(self) -> None:
-        queue, found = Queue(1), list[Any]()
-        for number in range(3):
-            queue.submit(lambda number=number: found.append((number, threading.get_ident())))
-        queue.close()
-        assert [number for number, _ in found] == [0, 1, 2]
-        assert len({thread for _, thread in found}) == 1
-        names = [thread.name for thread in threading.enumerate()]
-        assert not any(name.startswith("edgedec-async") for name in names)
+    def test_a_round_alone_passes_no_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls = list[str]()
+        for name in ("join", "leave", "call_first", "enter"):
+            honest = getattr(Line, name)
+            monkeypatch.setattr(
+                Line, name,
+                lambda *given, name=name, honest=honest: (calls.append(name), honest(*given))[1],
+            )  # fmt: skip
+        queue = Queue(1)
+        alone = Round(queue)
+        for _ in range(3):
+            with alone:
+                assert len(queue.rounds) == 1
+        assert calls == []
+        with alone:  # the control: another one waits
+            other = Apart(lambda: queue.round().__enter__())
+            until(lambda: len(queue.rounds) == 2)
+        other.result()
+        assert {"enter", "call_first"} <= set(calls)
 
 
 def test_a_ticket_may_leave_at_any_line_of_another_thread_s_or_its_own() -> None:

@@ -16,6 +16,7 @@ from queued_texts import OPTIONS, PROMPT, TASKS, Held, at_rest, prompt_of, run, 
 from waiting import LIMIT_S, Apart
 
 from edgedec import Generation, Pipeline
+from edgedec.generation import turns
 from edgedec.generation.asynchronous import AsyncStream
 from edgedec.generation.queue import Line
 from edgedec.generation.stream import Stream
@@ -81,7 +82,7 @@ def order_of_rounds(
     async def main() -> None:
         texts = [pipeline.agenerate(prompt_of(n), OPTIONS) for n in range(tasks)]
         running = [asyncio.ensure_future(text) for text in texts]
-        places = min(tasks, pipeline._queue.places._count)
+        places = min(tasks, pipeline._queue.places.count)
         await soon(lambda: submitted[0] >= places)
         begun.release()
         await asyncio.gather(*running)
@@ -98,6 +99,10 @@ def order_of_rounds(
 
 
 def test_texts_take_turns(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def charge(texts: Any, text: Any, seconds: float, *, read: bool) -> None:
+        text.used_s += 1  # each turn takes as long as the others
+
+    monkeypatch.setattr(turns, "charge", charge)
     with Pipeline.open(bundle, drafter="none", threads=1, parallel=3) as pipeline:
         order = [name for name, _ in order_of_rounds(pipeline, monkeypatch, 3)]
         assert sorted(set(order)) == [0, 1, 2]
@@ -121,7 +126,7 @@ def test_a_queue_that_loses_a_task_is_noticed(
         await tasks[0]
         line = one._queue.places
         await soon(lambda: len(line) == 2)
-        told = [ticket.called for ticket in line._tickets]
+        told = [ticket.called for ticket in line.tickets]
         for task in tasks[1:]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -47,7 +47,7 @@ def most_passes(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> int:
         inside.append(1)
         most[0] = max(most[0], len(inside))
         rounds = pipeline._queue.rounds
-        until(lambda: len(inside) > 1 or len(rounds) > rounds._count or left[0] == 1)
+        until(lambda: len(inside) > 1 or len(rounds) > rounds.count or left[0] == 1)
         inside.pop()
         return honest(session, *args, **named)
 
@@ -98,7 +98,7 @@ def begun_in_order(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> list[
     line = pipeline._queue.places
 
     def stranded() -> bool:
-        tickets = list(line._tickets)[: line._count]
+        tickets = list(line.tickets)[: line.count]
         return any(not ticket.called for ticket in tickets)
 
     until(lambda: not any(thread.running for thread in threads) or stranded())
@@ -128,9 +128,9 @@ def test_a_queue_that_lets_the_last_in_first_is_noticed(
     """Broken twin: a stack."""
 
     def leave(line: Line, ticket: Ticket) -> None:
-        line._tickets.pop(ticket, None)
-        line._tickets = dict.fromkeys(reversed(list(line._tickets)))
-        line._call_first()
+        line.tickets.pop(ticket, None)
+        line.tickets = dict.fromkeys(reversed(list(line.tickets)))
+        line.call_first()
 
     monkeypatch.setattr(Line, "leave", leave)
     assert begun_in_order(one, monkeypatch) != [0, 1, 2, 3, 4]

@@ -18,7 +18,7 @@ from edgedec import Pipeline
 from edgedec.serve.anthropic_form import MessagesForm
 from edgedec.serve.errors import ApiError
 from edgedec.serve.parsing import ParsedRequest
-from edgedec.serve.ticket import Ticket
+from edgedec.serve.turns import Ticket
 
 __all__ = ["caller"]  # a fixture
 PATH = "/v1/messages"

@@ -228,8 +228,7 @@ class TestLeaving:
 
         from edgedec import GenerateOptions, Pipeline
         from edgedec.serve.settings import Settings
-        from edgedec.serve.ticket import News, Ticket, Work
-        from edgedec.serve.turns import Turns
+        from edgedec.serve.turns import Ticket, Turns, Work
 
         bias = {int(token): -100.0 for token in _ENDS}
         work = Work([5, 6, 7], GenerateOptions(1900, SamplingParams(logit_bias=bias)))
@@ -237,22 +236,22 @@ class TestLeaving:
         async def main(pipeline: Pipeline) -> None:
             turns = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
             ticket = Ticket([work], timeout_s=60)
-            late: list[News] = []
+            late: list[Any] = []
             put = ticket.put
 
-            def counted(news: News) -> None:
-                if ticket.cancelled:
-                    late.append(news)
-                put(news)
+            def counted(events: Any) -> bool:
+                if ticket.left:
+                    late.append(events)
+                return put(events)
 
             ticket.put = counted  # type: ignore[method-assign]
             turns.submit(ticket)
             assert await ticket.take()
-            ticket.cancel()
+            ticket.leave()
             while await ticket.take():
                 pass
             turns.close()
-            assert sum(bool(news.events) for news in late) <= 1
+            assert len(late) <= 1
 
         with Pipeline.open(bundle, drafter="lookup", threads=1, parallel=2) as pipeline:
             asyncio.run(main(pipeline))
@@ -263,7 +262,7 @@ def test_rounds_are_sent_together_and_ends_at_once() -> None:
     import asyncio
 
     from edgedec.decoding.emission import Emission
-    from edgedec.serve.ticket import News, Ticket, joined
+    from edgedec.serve.turns import News, Ticket, joined
 
     def news(choice: int, token: int) -> News:
         return News(choice, [Emission(token, "x", "target")])
@@ -272,20 +271,20 @@ def test_rounds_are_sent_together_and_ends_at_once() -> None:
         ticket = Ticket([], timeout_s=10)
         first = asyncio.create_task(ticket.take())
         await asyncio.sleep(0)
-        thread = threading.Thread(target=ticket.put, args=(news(0, 1),))
+        thread = threading.Thread(target=ticket.tell, args=(news(0, 1),))
         thread.start()
         assert len(await first) == 1
         thread.join()
         second = asyncio.create_task(ticket.take())
         await asyncio.sleep(0)
         for token in range(5):
-            ticket.put(news(0, token))
+            ticket.tell(news(0, token))
         await asyncio.sleep(0)
         assert not second.done()  # it comes by itself
         assert [len(one.events) for one in joined(await second)] == [5]
         third = asyncio.create_task(ticket.take())
         await asyncio.sleep(0)
-        ticket.put(news(0, 9))
+        ticket.tell(news(0, 9))
         ticket.end()
         assert len(await third) == 1
         assert await ticket.take() == []
@@ -301,22 +300,22 @@ def test_a_reader_too_slow_is_left_behind() -> None:
 
     from edgedec.decoding.emission import Emission
     from edgedec.serve.errors import ApiError
-    from edgedec.serve.ticket import News, Ticket
+    from edgedec.serve.turns import News, Ticket
 
     async def main() -> None:
         ticket = Ticket([], timeout_s=10, most_unread=10)
         events = [Emission(1, "x", "target")] * 6
-        thread = threading.Thread(target=lambda: [ticket.put(News(0, events)) for _ in range(2)])
+        thread = threading.Thread(target=lambda: [ticket.tell(News(0, events)) for _ in range(2)])
         thread.start()
         thread.join()
-        assert ticket.cancelled
+        assert ticket.left
         assert len(await ticket.take()) == 2
         with pytest.raises(ApiError, match="left 12 tokens unread"):
             await ticket.take()
         patient = Ticket([], timeout_s=10, most_unread=10)
         for _ in range(20):
-            patient.put(News(0, events))
+            patient.tell(News(0, events))
             assert await patient.take()
-        assert not patient.cancelled
+        assert not patient.left
 
     asyncio.run(main())

@@ -28,7 +28,7 @@ from edgedec.serve.bodies import Bodies
 from edgedec.serve.compiling import Compiler
 from edgedec.serve.models import Models
 from edgedec.serve.settings import Settings
-from edgedec.serve.turns import Turns
+from edgedec.serve.turns import Ticket, Turns
 from edgedec.serve.visit import Visit
 
 BODY = {"prompt": "x", "max_tokens": 4}
@@ -65,7 +65,7 @@ def test_a_full_queue_is_unhealthy_and_alive(pipeline: Pipeline, gate: threading
                 return asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
 
             async def asked(count: int) -> None:
-                while served.turns.running + served.turns.waiting < count:
+                while len(served.turns.running) + len(served.turns.waiting) < count:
                     await asyncio.sleep(0)
 
             first = ask()
@@ -124,7 +124,7 @@ def test_a_request_whose_time_is_over_in_the_queue_gets_504(
             while not (served.turns.running and served.turns.waiting):
                 await asyncio.sleep(0)
             if late:
-                served.turns._waiting[0].deadline = 0.0
+                served.turns.waiting[0].deadline = 0.0
             gate.set()
             assert [(await one).status_code for one in asked] == [200, 504 if late else 200]
 
@@ -224,12 +224,14 @@ def test_a_server_whose_decoding_has_died_is_not_alive(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Turns) -> bool:
-        return False
+        raise ZeroDivisionError
 
     async def test(alive: bool) -> None:
         async with serving_here(pipeline) as (served, client):
             if not alive:
-                served.turns._thread.join(60)
+                served.turns.submit(Ticket([], timeout_s=60))
+                while not served.turns.broken:
+                    await asyncio.sleep(0)
             expected = (200, "ok", False) if alive else (503, "stopped", False)
             assert await told(client, "/livez") == expected
             assert await told(client) == expected

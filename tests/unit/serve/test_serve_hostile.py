@@ -120,7 +120,7 @@ def test_many_of_them_are_turned_away(pipeline: Pipeline, monkeypatch: pytest.Mo
 
 def test_the_decoding_thread_compiles_nothing(bundle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even when many requests wait, each with a schema of its own."""
-    from edgedec.serve.ticket import Work
+    from edgedec.serve.turns import Work
 
     compile_: Callable[..., Any] = Grammars._compile
     threads: list[str] = []

@@ -15,7 +15,7 @@ from serving import TEMPLATE, Server
 
 from edgedec import Pipeline
 from edgedec.serve.errors import ApiError
-from edgedec.serve.ticket import Ticket
+from edgedec.serve.turns import Ticket
 
 GIVEN: dict[str, Any] = {"prompt": "def f", "n_predict": 12, "temperature": 0}
 

@@ -20,7 +20,7 @@ from test_serve_routes import TEXTS
 from edgedec import Pipeline
 from edgedec.errors import BundleError, InputError, MemoryBudgetError
 from edgedec.serve import app, keeping
-from edgedec.serve.ticket import Ticket
+from edgedec.serve.turns import Ticket
 from edgedec.serve.visit import Visit
 
 MB = 1_000_000

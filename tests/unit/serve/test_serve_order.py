@@ -11,10 +11,9 @@ import pytest
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 
 from edgedec import GenerateOptions, Pipeline
-from edgedec.serve import order
+from edgedec.generation import turns
 from edgedec.serve.settings import Settings
-from edgedec.serve.ticket import Ticket, Work
-from edgedec.serve.turns import Turns
+from edgedec.serve.turns import Ticket, Turns, Work
 
 CHUNK = 128
 SHORT, LONG = [5, 6, 7, 8] * 4, [7 + n % 60 for n in range(1500)]
@@ -25,17 +24,24 @@ def ticket(tokens: Sequence[int]) -> Ticket:
     return Ticket([Work(tokens, OPTIONS)], timeout_s=60)
 
 
-def unread(one: Ticket) -> int:
-    return len(one.works[0].prompt)
+class Unread(Ticket):
+    """One of no pipeline, which holds nothing of its prompt."""
+
+    def unread(self) -> int:
+        return len(self.works[0].prompt)
+
+
+def of_size(size: int) -> Unread:
+    return Unread([Work([1] * size, OPTIONS)], timeout_s=60)
 
 
 def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each turn of a long prompt (``L`` as it is read) and of a short one that comes second."""
     taken: list[str] = []
-    honest, charge = Turns._round, order.charge
+    honest, charge = Ticket.turn, turns.charge
     # A part of a prompt takes as long as three rounds.
     monkeypatch.setattr(
-        order,
+        turns,
         "charge",
         lambda tickets, one, seconds, *, read: charge(tickets, one, 3 if read else 1, read=read),
     )
@@ -43,21 +49,21 @@ def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     async def main(pipeline: Pipeline) -> None:
         tickets = {"l": ticket(LONG), "s": ticket(SHORT)}
 
-        def noted(self: Turns, one: Ticket) -> bool:
+        def noted(one: Ticket) -> tuple[bool, int]:
             name = "l" if one is tickets["l"] else "s"
-            more = honest(self, one)
+            more = honest(one)
             taken.append(name.upper() if one.to_read else name)
             if taken == ["L"]:
-                turns.submit(tickets["s"])
+                served.submit(tickets["s"])
             return more
 
-        monkeypatch.setattr(Turns, "_round", noted)
-        turns = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
-        turns.submit(tickets["l"])
+        monkeypatch.setattr(Ticket, "turn", noted)
+        served = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
+        served.submit(tickets["l"])
         for one in tickets.values():
             while await one.take():
                 pass
-        turns.close()
+        served.close()
 
     with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
         asyncio.run(main(pipeline))
@@ -77,7 +83,7 @@ def test_a_short_prompt_overtakes_a_long_one(bundle: Path, monkeypatch: pytest.M
 
 def test_first_come_first_served_is_noticed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin: the request that came first has every turn."""
-    monkeypatch.setattr(order, "due", lambda tickets, unread: tickets[0])
+    monkeypatch.setattr(turns, "due", lambda tickets: tickets[0])
     assert not is_fair(turns_of(bundle, monkeypatch))
 
 
@@ -85,16 +91,16 @@ def read_before_the_long_one(rounds: int) -> int:
     """Tokens of short prompts, one of which comes each turn, that are read before a long one."""
 
     async def main() -> int:
-        long = ticket([1] * 512)
+        long: Ticket = of_size(512)
         tickets = [long]
         others = 0
         for _ in range(rounds):
-            tickets.append(ticket([1] * 100))
-            one = order.due(tickets, unread)
+            tickets.append(of_size(100))
+            one = turns.due(tickets)
             left = one.to_read or 0
             read = min(CHUNK, left)
             one.to_read = left - read
-            order.age([other for other in tickets if other is not one], read)
+            turns.age([other for other in tickets if other is not one], read)
             if not long.to_read:
                 return others
             others += read * (one is not long)
@@ -107,21 +113,21 @@ def read_before_the_long_one(rounds: int) -> int:
 def test_a_long_prompt_does_not_starve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < read_before_the_long_one(100) <= 2 * 512
     # Broken twin: nothing ages.
-    monkeypatch.setattr(order, "age", lambda tickets, read: None)
+    monkeypatch.setattr(turns, "age", lambda tickets, read: None)
     assert read_before_the_long_one(100) > 5000
 
 
 def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
     async def main() -> list[int]:
-        tickets = [ticket([1] * size) for size in (256, 250, 256, 240)]
+        tickets = [of_size(size) for size in (256, 250, 256, 240)]
         # The first reads before the others come.
-        assert order.due(tickets[:1], unread) is tickets[0]
+        assert turns.due(tickets[:1]) is tickets[0]
         tickets[0].to_read, found = CHUNK, [0]
         while any(one.to_read != 0 for one in tickets):
-            one = order.due([one for one in tickets if one.to_read != 0], unread)
+            one = turns.due([one for one in tickets if one.to_read != 0])
             found.append(tickets.index(one))
             one.to_read = max(0, (one.to_read or 0) - CHUNK)
-            order.age([other for other in tickets if other is not one], CHUNK)
+            turns.age([other for other in tickets if other is not one], CHUNK)
         return found
 
     found = asyncio.run(main())
@@ -141,10 +147,10 @@ def slowed(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
     """
 
     def served(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
-        left = {ticket([1] * prompt): tokens for prompt, tokens in clients}
+        left = {of_size(prompt): tokens for prompt, tokens in clients}
         first, last, now = dict.fromkeys(left, 0.0), dict.fromkeys(left, 0.0), 0.0
         while waiting := [one for one in left if not last[one]]:
-            one = order.due(waiting, unread)
+            one = turns.due(waiting)
             read = min(CHUNK, one.to_read or 0)
             seconds = PART_S * read / CHUNK
             reads, one.to_read = bool(read), (one.to_read or 0) - read
@@ -154,8 +160,8 @@ def slowed(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
                 first[one] = first[one] or now + seconds
                 last[one] = now + seconds if left[one] <= 0 else 0.0
             now += seconds
-            order.age([other for other in waiting if other is not one], read)
-            order.charge(waiting, one, seconds, read=reads)
+            turns.age([other for other in waiting if other is not one], read)
+            turns.charge(waiting, one, seconds, read=reads)
         return [(first[one], last[one]) for one in left]
 
     async def main() -> list[tuple[float, float]]:
@@ -183,7 +189,7 @@ def test_a_round_for_each_part_that_is_read_slows_short_texts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Broken twin: turns cost nothing, so that texts and prompts alternate."""
-    monkeypatch.setattr(order, "charge", lambda tickets, one, seconds, *, read: _alternate(one))
+    monkeypatch.setattr(turns, "charge", lambda tickets, one, seconds, *, read: _alternate(one))
     assert max(one for both in slowed(BESIDE_LONG) for one in both) > 4
 
 
@@ -193,27 +199,27 @@ def _alternate(one: Ticket) -> None:
 
 def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
     async def main() -> None:
-        first, second = ticket([1] * 10), ticket([1] * 10)
-        assert order.due([first], unread) is first
+        first, second = of_size(10), of_size(10)
+        assert turns.due([first]) is first
         first.to_read = 0
-        order.charge([first], first, 30.0, read=True)
-        assert order.due([first, second], unread) is first, "both have used as much"
-        order.charge([first, second], first, 1.0, read=False)
-        assert order.due([first, second], unread) is second
+        turns.charge([first], first, 30.0, read=True)
+        assert turns.due([first, second]) is first, "both have used as much"
+        turns.charge([first, second], first, 1.0, read=False)
+        assert turns.due([first, second]) is second
         second.to_read = 0
-        order.charge([first, second], second, 1.5, read=False)
-        assert order.due([first, second], unread) is first
+        turns.charge([first, second], second, 1.5, read=False)
+        assert turns.due([first, second]) is first
 
     asyncio.run(main())
 
 
 def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
     async def main() -> list[float]:
-        tickets = [ticket([1] * 10) for _ in range(4)]
-        order.due(tickets, unread)
+        tickets = [of_size(10) for _ in range(4)]
+        turns.due(tickets)
         for one in tickets[:3]:
             one.to_read = 0
-        order.charge(tickets, tickets[3], 3.0, read=True)
+        turns.charge(tickets, tickets[3], 3.0, read=True)
         return [one.used_s or 0.0 for one in tickets]
 
     assert asyncio.run(main()) == [0.0, 0.0, 0.0, 1.0]
@@ -222,13 +228,14 @@ def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
 def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
     # The prefix that a session was thought to hold is gone by the time the prompt is read.
     async def main(pipeline: Pipeline) -> tuple[Ticket, Ticket]:
-        turns = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
-        turns.close()
+        served = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
+        served.close()
         reading, waiting = ticket(LONG), ticket(LONG)
+        reading.turns = served
         reading.to_read = reading.length = 10
         waiting.to_read = waiting.length = len(LONG)
-        turns._running += [reading, waiting]
-        assert turns._round(reading)
+        served.running += [reading, waiting]
+        assert served._turn(reading)
         assert reading.stream is not None
         reading.stream.close()
         return reading, waiting
@@ -242,11 +249,11 @@ def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
 
 def test_a_request_that_is_to_end_comes_first() -> None:
     async def main() -> None:
-        tickets = [ticket([1] * size) for size in (10, 20, 30)]
+        tickets = [of_size(size) for size in (10, 20, 30)]
         tickets[2].deadline = 0.0
-        assert order.due(tickets, unread) is tickets[2]
-        tickets[1].cancel()
-        assert order.due(tickets, unread) is tickets[1]
+        assert turns.due(tickets) is tickets[2]
+        tickets[1].leave()
+        assert turns.due(tickets) is tickets[1]
 
     asyncio.run(main())
 
@@ -256,15 +263,15 @@ def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) 
 
     async def main(pipeline: Pipeline) -> int:
         one = Ticket([Work(SHORT, OPTIONS)], timeout_s=60, most_unread=100 if stream else None)
-        turns = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
-        turns.submit(one)
+        served = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
+        served.submit(one)
         events = sum(len(news.events) for news in await one.take())
         await asyncio.sleep(0.2)
-        events += one.unread
+        events += sum(len(news.events) for news in one._news)
         one.sent()
         while await one.take():
             pass
-        turns.close()
+        served.close()
         return events
 
     with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
@@ -274,9 +281,9 @@ def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) 
 def test_a_first_token_is_sent_before_the_next_round(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgedec.serve.ticket._SENDING_S", 50)
+    monkeypatch.setattr("edgedec.serve.turns._SENDING_S", 50)
     assert rounds_before_the_first_token_is_sent(bundle) == 1
     assert rounds_before_the_first_token_is_sent(bundle, stream=False) > 1
     # Broken twin: it does not wait.
-    monkeypatch.setattr(Ticket, "put_first", Ticket.put)
+    monkeypatch.setattr("edgedec.serve.turns._SENDING_S", 0)
     assert rounds_before_the_first_token_is_sent(bundle) > 1

@@ -25,7 +25,7 @@ from edgedec.serve import body, errors, lane
 from edgedec.serve.errors import ApiError
 from edgedec.serve.lane import Lane
 from edgedec.serve.prompts import SHORT, Prompts
-from edgedec.serve.ticket import Ticket, Work
+from edgedec.serve.turns import Ticket, Work
 from edgedec.text.tokenizer import Tokenizer
 
 LONG = "    " * 1100  # more than a short text, and few enough tokens for the context

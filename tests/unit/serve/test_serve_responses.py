@@ -16,7 +16,7 @@ from serving import Server
 
 from edgedec import Pipeline
 from edgedec.serve.errors import ApiError
-from edgedec.serve.ticket import Ticket
+from edgedec.serve.turns import Ticket
 
 GIVEN: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_output_tokens": 24}
 TALK: list[Any] = [
@@ -167,9 +167,9 @@ def test_a_stream_that_fails_says_so(
 ) -> None:
     put = Ticket.put
 
-    def broken(ticket: Ticket, news: Any) -> None:
-        put(ticket, news)
+    def broken(ticket: Ticket, events: Any) -> bool:
         ticket.fail(ApiError(503, "it broke"))
+        return put(ticket, events)
 
     async def test() -> None:
         async with serving_here(pipeline) as (_, client):

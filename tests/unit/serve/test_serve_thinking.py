@@ -19,7 +19,7 @@ from edgedec import GenerateOptions, Pipeline
 from edgedec.export import ExportOptions
 from edgedec.serve.answers import Writer
 from edgedec.serve.parsing import ParsedRequest
-from edgedec.serve.ticket import Work
+from edgedec.serve.turns import Work
 
 THOUGHT, ANSWERED = "".join(THOUGHTS).strip(), "".join(ANSWER)
 OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}

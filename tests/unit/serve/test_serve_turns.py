@@ -18,8 +18,7 @@ from edgedec import GenerateOptions, Pipeline
 from edgedec.errors import MemoryBudgetError
 from edgedec.serve.errors import ApiError
 from edgedec.serve.settings import Settings
-from edgedec.serve.ticket import Ticket, Work
-from edgedec.serve.turns import Turns
+from edgedec.serve.turns import Ticket, Turns, Work
 
 
 def ticket(tokens: int = 4) -> Ticket:
@@ -87,7 +86,7 @@ class TestTurns:
         async def main() -> None:
             turns = Turns(pipeline, Settings("tiny", parallel=1), settled=settle)
             tickets = [ticket(tokens) for tokens in (2, 8, 9, 3)]
-            with turns._wake:  # all of them come at once
+            with turns._lock:  # all of them come at once
                 for one in tickets:
                     turns.submit(one)
             assert [await texts_of(one) for one in tickets] == [1] * 4
@@ -107,14 +106,14 @@ class TestTurns:
             turns = Turns(pipeline, Settings("tiny", parallel=2))
 
             def short_of_memory(self: Pipeline, prompt: Any, options: Any) -> Any:
-                if options.max_new_tokens > short and turns.running > 1:
+                if options.max_new_tokens > short and len(turns.running) > 1:
                     raise MemoryBudgetError("no room beside another")
                 order.append(options.max_new_tokens)
                 return stream(self, prompt, options)
 
             monkeypatch.setattr(Pipeline, "stream", short_of_memory)
             tickets = [ticket(tokens) for tokens in (4, 9, 3, 2, 1)]
-            with turns._wake:  # all of them come at once
+            with turns._lock:  # all of them come at once
                 for one in tickets:
                     turns.submit(one)
             assert [await texts_of(one) for one in tickets] == [1] * 5
