@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edgedec.serve import absent, parsing
-from edgedec.serve.anthropic_form import MessagesForm, body_of
+from edgedec.serve import parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
-from edgedec.serve.form import Dialect, Router
+from edgedec.serve.form import Chunk, Dialect, Form, absent, event
+from edgedec.serve.models import name_of
 from edgedec.serve.other_names import MOST_TOKENS, of_schema
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-from edgedec.serve.visit import name_of
+
+if TYPE_CHECKING:
+    from edgedec.serve.app import Routes
 
 _ELSEWHERE = "use /v1/chat/completions"
 # Fields of a chat that this API has under other names or not at all, by what to do.
@@ -38,7 +42,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _TEXTS, _THOUGHTS = ("text",), ("thinking", "redacted_thinking")
 
 
-def routes(router: Router) -> list[Route]:
+def routes(router: Routes) -> list[Route]:
     """Return the routes."""
 
     async def count(request: Request) -> Response:
@@ -54,23 +58,14 @@ def routes(router: Router) -> list[Route]:
     return [
         router.texts("/v1/messages", Dialect(read, MessagesForm, body_of, templated=True)),
         router.route("/v1/messages/count_tokens", count, "POST", body=body_of),
-        absent.route(
-            router, "/v1/messages/{rest:path}", "this server has /v1/messages alone", body_of
-        ),
+        absent(router, "/v1/messages/{rest:path}", "this server has /v1/messages alone", body_of),
     ]
 
 
 def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
-    """Read a request.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Read a request; ApiError if a field is not as expected."""
     body = Body(fields)
-    for name, advice in _REFUSED.items():
-        if body.get(name) is not None:
-            raise ApiError(400, f"{name}: {advice}", param=name)
+    body.refuse(_REFUSED)
     chat = {name: value for name, value in fields.items() if name not in _TRANSLATED}
     chat["messages"] = _system(body.get("system")) + _messages(body.rows("messages"))
     chat["tools"] = [_tool(one, f"tools[{at}]") for at, one in enumerate(body.rows("tools") or ())]
@@ -214,3 +209,134 @@ def _choice(asked: Body | None) -> Any:
     if kind == "tool":
         return {"type": "function", "function": {"name": name}}
     return _CHOICES[kind or "auto"]
+
+
+_KINDS = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
+    404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error",
+    503: "overloaded_error", 504: "timeout_error",
+}  # fmt: skip
+_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+def body_of(error: ApiError) -> Chunk:
+    """Return an error as Anthropic writes it."""
+    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+class MessagesForm(Form):
+    """An answer of ``/v1/messages``."""
+
+    def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
+        super().__init__(parsed, head)
+        self._id = f"msg_{secrets.token_hex(12)}"
+        # The kind of the block that is open, and how many there were; its call's number.
+        self._open, self._count, self._call = "", 0, -1
+
+    def whole(self, answer: Chunk) -> Chunk:
+        """Return a whole answer."""
+        message, content = self.part(answer), list[Chunk]()
+        if thinking := message.get("reasoning_content"):
+            content.append({"type": "thinking", "thinking": thinking, "signature": ""})
+        if text := message.get("content"):
+            content.append({"type": "text", "text": text})
+        for one in message.get("tool_calls", ()):
+            function = one["function"]
+            content.append(
+                {"type": "tool_use", "id": one["id"], "name": function["name"],
+                 "input": _input(function["arguments"])}
+            )  # fmt: skip
+        usage, end = _usage(answer["usage"]), self._end()
+        return {**self._message(content), **end, "usage": usage, "edgedec": self.figures}
+
+    def begin(self) -> str:
+        """Return the event before the first token."""
+        usage = {"input_tokens": len(self.parsed.works[0].prompt), "output_tokens": 0}
+        unknown = {"stop_reason": None, "stop_sequence": None}
+        message = {**self._message([]), **unknown, "usage": usage}
+        return _event("message_start", message=message)
+
+    def chunk(self, chunk: Chunk) -> str:
+        """Return the events of a round; those of its end wait for ``end``."""
+        delta, events = self.part(chunk), ""
+        if thinking := delta.get("reasoning_content"):
+            events += self._begin("thinking", {"thinking": "", "signature": ""})
+            events += self._delta("thinking_delta", thinking=thinking)
+        if text := delta.get("content"):
+            events += self._begin("text", {"text": ""})
+            events += self._delta("text_delta", text=text)
+        for call in delta.get("tool_calls", ()):
+            if call["index"] != self._call:
+                events += self._close()
+                self._call = call["index"]
+                named = {"id": call["id"], "name": call["function"]["name"], "input": {}}
+                events += self._begin("tool_use", named)
+            if arguments := call["function"]["arguments"]:
+                events += self._delta("input_json_delta", partial_json=arguments)
+        return events
+
+    def end(self, usage: Chunk | None) -> str:
+        """Return the events after the last token."""
+        assert usage is not None, "read() asks for it"
+        events = "" if self._count else self._begin("text", {"text": ""})
+        last = {"delta": self._end(), "usage": _usage(usage["usage"]), "edgedec": self.figures}
+        return events + self._close() + _event("message_delta", **last) + _event("message_stop")
+
+    def failed(self, error: ApiError) -> str:
+        """Return the event of a text that fails."""
+        return _event("error", error=body_of(error)["error"])
+
+    def _begin(self, kind: str, fields: Chunk) -> str:
+        """Return the events that begin a block, unless one of its kind is open."""
+        if self._open == kind:
+            return ""
+        closed = self._close()
+        self._open, self._count = kind, self._count + 1
+        block = {"type": kind, **fields}
+        return closed + _event("content_block_start", index=self._count - 1, content_block=block)
+
+    def _delta(self, kind: str, **fields: Any) -> str:
+        delta = {"type": kind, **fields}
+        return _event("content_block_delta", index=self._count - 1, delta=delta)
+
+    def _close(self) -> str:
+        kind, self._open = self._open, ""
+        return _event("content_block_stop", index=self._count - 1) if kind else ""
+
+    def _message(self, content: list[Chunk]) -> Chunk:
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.head["model"],
+            "content": content,
+        }
+
+    def _end(self) -> Chunk:
+        by = self.figures.get("stopped_by")
+        reason = _REASONS[self.reason] if by is None else "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": by}
+
+
+def _input(arguments: str) -> Any:
+    try:
+        found = json.loads(arguments)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _event(kind: str, **fields: Any) -> str:
+    return event({"type": kind, **fields}, kind)
+
+
+def _usage(usage: Chunk) -> Chunk:
+    """Return the tokens as Anthropic counts them: those of the cache apart."""
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    return {
+        "input_tokens": usage["prompt_tokens"] - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage["completion_tokens"],
+    }

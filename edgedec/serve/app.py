@@ -17,34 +17,28 @@ from starlette.routing import Route
 
 from edgedec._support.fields import one_line
 from edgedec.serve import (
-    absent,
     anthropic,
     counting,
     errors,
-    health,
+    keyless,
     llama_server,
     ollama,
-    page,
     parsing,
     responses,
 )
-from edgedec.serve.access import AccessLog
-from edgedec.serve.answers import Writer
+from edgedec.serve.answers import EventStream, Writer, all_of, unless_left
 from edgedec.serve.body import parsed
 from edgedec.serve.counting import IGNORED, says_what
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
-from edgedec.serve.events import EventStream, all_of, unless_left
-from edgedec.serve.form import Chunk, Dialect, Handler
-from edgedec.serve.guard import Guard
+from edgedec.serve.form import EMBEDDINGS, Chunk, Dialect, Handler, absent
+from edgedec.serve.guard import AccessLog, Guard, Spelling
 from edgedec.serve.metrics import CONTENT_TYPE
 from edgedec.serve.model import ANSWERED_BY
-from edgedec.serve.models import Models
+from edgedec.serve.models import Models, NotLoaded, Visit, keep_of, name_of
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import SHORT
-from edgedec.serve.spelling import Spelling
 from edgedec.serve.turns import Ticket
-from edgedec.serve.visit import NotLoaded, Visit, keep_of, name_of
 
 T = TypeVar("T")
 _JSON = "application/json"
@@ -68,15 +62,14 @@ class Routes:
             self.texts("/v1/completions", Dialect(parsing.completion)),
             self.texts("/v1/chat/completions", Dialect(parsing.chat, templated=True)),
             *counting.routes(self),
-            *health.routes(self),
             self.route("/metrics", self.metrics, "GET"),
             self.route("/edgedec/status", self.status, "GET"),
             *responses.routes(self),
             *anthropic.routes(self),
             *llama_server.routes(self),
             *ollama.routes(self),
-            absent.route(self, "/v1/embeddings", absent.EMBEDDINGS),
-            *page.routes(),
+            absent(self, "/v1/embeddings", EMBEDDINGS),
+            *keyless.routes(self),
         ]
         guards = [
             Middleware(AccessLog),

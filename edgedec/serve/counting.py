@@ -7,26 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edgedec.serve import messages, thinking
+from edgedec.serve import messages
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
-from edgedec.serve.form import Chunk, Router
+from edgedec.serve.form import Chunk
+from edgedec.serve.messages import Tools
 from edgedec.serve.model import Served
+from edgedec.serve.models import Visit, name_of
 from edgedec.serve.prompts import Prompts
-from edgedec.serve.tools import Tools
-from edgedec.serve.visit import Visit, name_of
+
+if TYPE_CHECKING:
+    from edgedec.serve.app import Routes
 
 IGNORED = "X-Edgedec-Ignored"
 Made = tuple[Chunk, list[str]]
 
 
-def routes(router: Router) -> list[Route]:
+def routes(router: Routes) -> list[Route]:
     """Return the routes."""
 
     def answered(make: Callable[[Served, Body], Chunk]) -> Callable[[Request], Any]:
@@ -107,7 +110,7 @@ def _rendered(served: Served, body: Body) -> Chunk:
 
 def _conversation(prompts: Prompts, body: Body) -> str:
     """Return the text of a conversation, with the fields of a chat that shape it."""
-    variables, think = thinking.read(body)
+    variables, think = messages.read_thinking(body)
     talk, ending = messages.read(body.get("messages")), messages.ending(body)
     variables |= messages.documents(body)
     tools = Tools.read(body)

@@ -9,21 +9,27 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec.serve.errors import ApiError
-from edgedec.serve.models import Models
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-from edgedec.serve.visit import Visit
+
+if TYPE_CHECKING:
+    from edgedec.serve.app import Routes
 
 Chunk = dict[str, Any]
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+def event(data: Chunk, name: str = "") -> str:
+    """Return a server-sent event."""
+    return (f"event: {name}\n" if name else "") + f"data: {json.dumps(data)}\n\n"
 
 
 class Form:
@@ -35,6 +41,7 @@ class Form:
 
     Attributes:
         loading_s: seconds for which the request waited for its model to be loaded.
+        reason, figures: what ``part`` has noted.
 
     """
 
@@ -43,6 +50,15 @@ class Form:
 
     def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
         self.parsed, self.head = parsed, head
+        self.reason, self.figures = "stop", Chunk()
+
+    def part(self, answer: Chunk) -> Chunk:
+        """Return the text of an answer or a chunk; note its figures, and how it ends."""
+        (choice,) = answer["choices"]
+        self.reason = choice["finish_reason"] or self.reason
+        self.figures = answer.get("edgedec", self.figures)
+        part: Chunk = choice.get("delta", choice.get("message", choice))
+        return part
 
     def begin(self) -> str:
         """Return what a stream begins with."""
@@ -50,7 +66,7 @@ class Form:
 
     def chunk(self, chunk: Chunk) -> str:
         """Return a chunk of a stream."""
-        return f"data: {json.dumps(chunk)}\n\n"
+        return event(chunk)
 
     def end(self, usage: Chunk | None) -> str:
         """Return the end of a stream; ``usage`` is its last chunk, if it was asked for."""
@@ -58,7 +74,7 @@ class Form:
 
     def failed(self, error: ApiError) -> str:
         """Return the end of a stream that fails."""
-        return f"data: {json.dumps(error.body())}\n\ndata: [DONE]\n\n"
+        return event(error.body()) + "data: [DONE]\n\n"
 
     def whole(self, answer: Chunk) -> Chunk:
         """Return a whole answer."""
@@ -86,25 +102,16 @@ class Dialect:
     bare: Callable[[dict[str, Any]], ParsedRequest | None] = lambda fields: None
 
 
-class Router(Protocol):
-    """What the routes of an API need of the server."""
+EMBEDDINGS = "this server generates text and has no embeddings: use a server for embeddings"
 
-    models: Models
 
-    def route(
-        self, path: str, handler: Handler, *methods: str, body: Callable[[ApiError], Chunk] = ...
-    ) -> Route:
-        """Return a route that is counted, and whose errors have this body."""
+def absent(
+    router: Routes, path: str, why: str, body: Callable[[ApiError], Chunk] = ApiError.body
+) -> Route:
+    """Return a route that clients look for and that is refused; ``why`` says what to do instead."""
 
-    def texts(self, path: str, dialect: Dialect) -> Route:
-        """Return a route that answers with generated texts."""
+    async def refused(request: Request) -> Response:
+        # OpenAI's clients repeat a request that gets 501.
+        raise ApiError(404, why, code="not_available")
 
-    async def read(
-        self,
-        request: Request,
-        visit: Visit,
-        use: Callable[[dict[str, Any]], Any],
-        *,
-        threaded: bool,
-    ) -> Any:
-        """Return what becomes of a request's JSON, once its model is loaded."""
+    return router.route(path, refused, "GET", "POST", "DELETE", body=body)

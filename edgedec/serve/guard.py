@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import re
 from collections.abc import Collection
+from datetime import datetime, timezone
+from time import perf_counter
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgedec._support.fields import one_line
-from edgedec.serve import health, page
+from edgedec.serve import keyless
 from edgedec.serve.errors import ApiError
 from edgedec.serve.settings import Settings
 
-# Routes without a key: what watches whether the server is up, and the page, which asks for it.
-_OPEN = page.PATHS | health.PATHS
 # RFC 9112, section 3.2: nothing but a name or an address, and a port.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII)
 _HEADERS = {
@@ -90,7 +91,7 @@ class Guard:
                 code="unknown_origin",
             )
         preflight = scope["method"] == "OPTIONS" and origin is not None
-        if self._key is not None and scope["path"] not in _OPEN and not preflight:
+        if self._key is not None and scope["path"] not in keyless.PATHS and not preflight:
             kind, _, given = headers.get("authorization", "").partition(" ")
             if not kind:  # as Anthropic's clients send it
                 kind, given = "bearer", headers.get("x-api-key", "")
@@ -118,3 +119,75 @@ def _known(name: str, hosts: Collection[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+_log = logging.getLogger("edgedec.access")
+
+
+class AccessLog:
+    """Logs client, method, path, status and seconds of each request, once it is answered.
+
+    Queries and bodies are not logged: they may hold what nobody else should read.
+
+    Args:
+        app: what answers them.
+
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _log.isEnabledFor(logging.INFO):
+            await self._app(scope, receive, send)
+            return
+        began, status = perf_counter(), 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            _log.info(
+                "%s %s %s %s %d %.3f s",
+                datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                scope["client"][0] if scope.get("client") else "-",
+                scope["method"],
+                one_line(scope["path"]),
+                status,
+                perf_counter() - began,
+            )
+
+
+# llama.cpp's server has these as well.
+_SHORT = {
+    f"/{name}": f"/v1/{name}" for name in ("chat/completions", "completions", "models", "responses")
+}
+
+
+class Spelling:
+    """Passes a request on with the usual path of its route.
+
+    Args:
+        app: what answers.
+
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a connection's request."""
+        if scope["type"] == "http" and (path := usual(scope["path"])) != scope["path"]:
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await self._app(scope, receive, send)
+
+
+def usual(path: str) -> str:
+    """Return a path with single slashes and none at its end, below ``/v1`` where its route is."""
+    path = re.sub("/{2,}", "/", path)
+    path = path if path == "/" else path.removesuffix("/")
+    return _SHORT.get(path, path)

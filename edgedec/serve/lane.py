@@ -11,9 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
-from edgedec.serve.errors import ending
+from edgedec.grammar.grammars import Grammars
+from edgedec.serve.errors import busy, ending
+from edgedec.serve.turns import Work
 
 T = TypeVar("T")
 
@@ -129,3 +132,51 @@ def due(sizes: Sequence[int], overtaken: int) -> int:
     """
     shortest = min(range(len(sizes)), key=sizes.__getitem__)
     return shortest if overtaken + sizes[shortest] <= sizes[0] else 0
+
+
+class Compiler:
+    """Compiles grammars before the decoding thread needs them.
+
+    Args:
+        grammars: of the pipeline that decodes the texts.
+
+    """
+
+    # New ones, the current one included: each may take as long as ``grammars`` allows.
+    most = 4
+
+    def __init__(self, grammars: Grammars) -> None:
+        self._grammars = grammars
+        self._lane = Lane("grammar")
+
+    async def prepare(self, works: Sequence[Work]) -> None:
+        """Compile the grammar of a request, which all of its texts follow.
+
+        Raises:
+            ApiError: too many new ones are waiting.
+            InputError, RuntimeUnavailable: it cannot be used; says why.
+
+        """
+        grammar = works[0].options.constraint
+        if grammar is None:
+            return
+        compiled = partial(self._grammars.constraint, grammar)
+        if self._grammars.knows(grammar):  # it does not wait
+            prepared = await asyncio.to_thread(compiled)
+        else:
+            if self._lane.jobs >= self.most:
+                raise busy(
+                    f"{self._lane.jobs} new schemas or grammars are being compiled: ask again"
+                    " later", retry_s=5,
+                )  # fmt: skip
+            prepared = await self._lane.run(compiled)
+        for work in works:
+            work.prepared = prepared
+
+    def close(self) -> None:
+        """Turn away the grammars that wait; the thread ends after the current one."""
+        self._lane.close()
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._lane.join()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,12 +14,15 @@ from edgedec.generation.own_sampling import values_of
 from edgedec.serve import parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
-from edgedec.serve.form import Chunk, Dialect, Form, Router
+from edgedec.serve.form import Chunk, Dialect, Form, event
 from edgedec.serve.model import Served
 from edgedec.serve.other_names import LIMITS, MOST_TOKENS
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
+
+if TYPE_CHECKING:
+    from edgedec.serve.app import Routes
 
 _STOP_TYPES = {"eos": "eos", "stop": "word"}
 _MOST_BIASES = 1 << 12
@@ -34,7 +36,7 @@ _ROUTER = {
 }
 
 
-def routes(router: Router) -> list[Route]:
+def routes(router: Routes) -> list[Route]:
     """Return the routes."""
 
     async def props(request: Request) -> Response:
@@ -74,25 +76,18 @@ def _props(served: Served) -> Chunk:
 
 
 def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
-    """Read a request of ``/completion``.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Read a request of ``/completion``; ApiError if a field is not as expected."""
     body = Body(fields)
     prompt = body.get("prompt")
     if not isinstance(prompt, str) and not (
         isinstance(prompt, list) and prompt and all(type(one) is int for one in prompt)
     ):
         raise refused("prompt", "one text, or its tokens", prompt)
-    for name, advice in {
+    body.refuse({
         "n": "this route gives one text: use /v1/completions",
         "echo": "use /v1/completions",
         "logprobs": "use /v1/completions",
-    }.items():
-        if body.get(name) is not None:
-            raise ApiError(400, f"{name}: {advice}", param=name)
+    })  # fmt: skip
     own = {} if prompts.sampling is None else values_of(prompts.sampling)
     if body.get("repeat_penalty") is not None:
         own.pop("repetition_penalty", None)
@@ -119,33 +114,31 @@ class CompletionForm(Form):
 
     def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
         super().__init__(parsed, head)
-        self._figures: Chunk = {}
         self._lines = False
 
     def whole(self, answer: Chunk) -> Chunk:
         """Return a whole answer."""
-        (choice,) = answer["choices"]
-        self._figures, self._lines = answer["edgedec"], "\n" in choice["text"]
-        return self._last(choice["text"], answer["usage"])
+        text = self.part(answer)["text"]
+        self._lines = "\n" in text
+        return self._last(text, answer["usage"])
 
     def chunk(self, chunk: Chunk) -> str:
         """Return the event of a round; the last one waits for ``end``."""
-        (choice,) = chunk["choices"]
-        text, self._figures = choice["text"], chunk.get("edgedec", self._figures)
+        text = self.part(chunk)["text"]
         self._lines = self._lines or "\n" in text
-        return _event({"index": 0, "content": text, "tokens": [], "stop": False}) if text else ""
+        return event({"index": 0, "content": text, "tokens": [], "stop": False}) if text else ""
 
     def end(self, usage: Chunk | None) -> str:
         """Return the last event, with the figures."""
         assert usage is not None, "read() asks for it"
-        return _event(self._last("", usage["usage"]))
+        return event(self._last("", usage["usage"]))
 
     def failed(self, error: ApiError) -> str:
         """Return the event that ends a text that fails."""
-        return _event(body_of(error))
+        return event(body_of(error))
 
     def _last(self, content: str, usage: Chunk) -> Chunk:
-        options, figures = self.parsed.works[0].options, self._figures
+        options, figures = self.parsed.works[0].options, self.figures
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         settings = {"n_predict": options.max_new_tokens, "stop": list(options.stop),
                     **values_of(options.sampling), "seed": figures["seed"]}  # fmt: skip
@@ -188,7 +181,3 @@ def _timings(usage: Chunk, figures: Chunk, cached: int) -> Chunk:
         "draft_n": figures["drafted"],
         "draft_n_accepted": figures["accepted"],
     }
-
-
-def _event(value: Chunk) -> str:
-    return f"data: {json.dumps(value)}\n\n"

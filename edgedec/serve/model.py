@@ -8,8 +8,8 @@ from typing import Any
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.generation.own_sampling import values_of
 from edgedec.pipeline import Pipeline
-from edgedec.serve.compiling import Compiler
 from edgedec.serve.errors import reloading
+from edgedec.serve.lane import Compiler
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Settings
 from edgedec.serve.shared import Shared

@@ -17,10 +17,11 @@ from time import time
 from typing import Any
 
 from edgedec._support.fields import one_line
-from edgedec.errors import StateError
+from edgedec.errors import InputError, StateError
 from edgedec.hardware.resident import resident_bytes
 from edgedec.memory.grant import granting
 from edgedec.pipeline import Pipeline
+from edgedec.serve import keeping
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import ApiError, busy, ending
 from edgedec.serve.model import Served
@@ -29,12 +30,57 @@ from edgedec.serve.room import Room
 from edgedec.serve.settings import Settings
 from edgedec.serve.shared import Shared
 from edgedec.serve.turns import late
-from edgedec.serve.visit import NotLoaded, Visit
 
 # Values of a body may be tokens of a model whose context is not known yet.
 _LONGEST = 1 << 17
 # Names in the error of a request for another one.
 _NAMED = 12
+
+
+class NotLoaded(Exception):
+    """The model that a request asks for is not loaded, or is about to be dropped."""
+
+
+class Visit:
+    """One request's use of a model.
+
+    Args:
+        models: of the server.
+        came: whether it came before the server drained, so that it is decoded.
+
+    Attributes:
+        entry: the model that it asks for; None before that is known.
+        served: it once it is loaded: it stays so until the request leaves.
+        waited_s: seconds for which it waited for that.
+
+    """
+
+    def __init__(self, models: Models, *, came: bool) -> None:
+        self._models, self.came = models, came
+        self.entry: Entry | None = None
+        self.served: Served | None = None
+        self.waited_s = 0.0
+
+    def take(self, name: str, keep_s: float | None = None) -> Served:
+        """Return the model of this name; any thread may call.
+
+        Args:
+            name: which the request gives; "" if it gives none.
+            keep_s: for how long it asks to keep the model; None if it does not say.
+
+        Raises:
+            NotLoaded: it is to be waited for first.
+            ApiError: there is none of this name, or the server ends.
+
+        """
+        if self.served is None:
+            self.entry = self._models.find(name)
+            self._models.admit(self)
+        assert self.entry is not None
+        if self.served is None:
+            raise NotLoaded
+        self._models.keep(self.entry, keep_s)
+        return self.served
 
 
 class Models:
@@ -200,12 +246,7 @@ class Models:
                 self.room.settle(one.entry)
 
     def admit(self, visit: Visit) -> None:
-        """Give a request its model if that is loaded, and stays so.
-
-        Raises:
-            ApiError: the server ends.
-
-        """
+        """Give a request its model if that is loaded, and stays so; ApiError if the server ends."""
         entry = visit.entry
         assert entry is not None
         self._check_ending(came=visit.came)
@@ -327,3 +368,20 @@ class Models:
             except StateError:  # it is being dropped
                 continue
         return found or [self.room.free_bytes()]
+
+
+def name_of(fields: dict[str, Any]) -> str:
+    """Return the model that a request names; "" if none. ApiError if that is no name."""
+    name = fields.get("model") or ""
+    if not isinstance(name, str):
+        raise ApiError(400, "model: expected a name", param="model")
+    return name
+
+
+def keep_of(fields: dict[str, Any]) -> float | None:
+    """Remove ``keep_alive`` from a request and return it in seconds; None if it does not say."""
+    given = fields.pop("keep_alive", None)
+    try:
+        return None if given in (None, "") else keeping.seconds(given)
+    except InputError as error:
+        raise ApiError(400, str(error), param="keep_alive") from None

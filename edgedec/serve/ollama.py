@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from functools import partial
-from time import time
-from typing import Any
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,17 +19,19 @@ from edgedec._support.fields import one_line
 from edgedec._version import __version__
 from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
-from edgedec.serve import absent, other_names, parsing
+from edgedec.serve import other_names, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
-from edgedec.serve.form import Chunk, Dialect, Router
+from edgedec.serve.form import EMBEDDINGS, Chunk, Dialect, Form, absent
 from edgedec.serve.keeping import FOR_EVER
-from edgedec.serve.ollama_form import ChatForm, GenerateForm, body_of, when
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts, infill_marks
 from edgedec.serve.settings import Limits
 from edgedec.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from edgedec.serve.app import Routes
 
 # The version of Ollama whose API these routes follow; editors demand a recent one.
 FOLLOWS = "0.6.4"
@@ -45,7 +49,7 @@ _ROUTES = (
 _NEVER = "9999-12-31T23:59:59Z"  # when a model is dropped that stays
 
 
-def routes(router: Router) -> list[Route]:
+def routes(router: Routes) -> list[Route]:
     """Return the routes."""
     about = _About(router)
     return [
@@ -60,16 +64,16 @@ def routes(router: Router) -> list[Route]:
         router.route("/api/ps", about.loaded, "GET", body=body_of),
         router.route("/api/version", about.version, "GET", body=body_of),
         router.route("/api/show", about.show, "POST", body=body_of),
-        absent.route(router, "/api/embed", absent.EMBEDDINGS, body_of),
-        absent.route(router, "/api/embeddings", absent.EMBEDDINGS, body_of),
-        absent.route(router, "/api/{rest:path}", _ROUTES, body_of),
+        absent(router, "/api/embed", EMBEDDINGS, body_of),
+        absent(router, "/api/embeddings", EMBEDDINGS, body_of),
+        absent(router, "/api/{rest:path}", _ROUTES, body_of),
     ]
 
 
 class _About:
     """Answers to what Ollama's clients ask about models."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Routes) -> None:
         self._router, self._models = router, router.models
 
     async def version(self, request: Request) -> Response:
@@ -190,12 +194,7 @@ def _short(count: int) -> str:
 
 
 def bare_chat(fields: dict[str, Any]) -> ParsedRequest | None:
-    """Return the answer to a request of ``/api/chat`` without messages; None if it has some.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Return the answer to a request of ``/api/chat`` without messages; None if it has some."""
     if fields.get("messages"):
         return None
     return _loaded(_chat(fields)[0], {"message": {"role": "assistant", "content": ""}})
@@ -210,24 +209,14 @@ def _chat(fields: dict[str, Any]) -> tuple[Body, list[Any], dict[str, Any], list
 
 
 def read_chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
-    """Read a request of ``/api/chat``.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Read a request of ``/api/chat``; ApiError if a field is not as expected."""
     body, talk, common, tools = _chat(fields)
     given = {"messages": [_message(one) for one in talk], "tools": tools or None, **common}
     return _translated(parsing.chat(given, prompts, limits), body)
 
 
 def bare_generate(fields: dict[str, Any]) -> ParsedRequest | None:
-    """Return the answer to a request of ``/api/generate`` without a text; None if it has one.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Return the answer to a request of ``/api/generate`` without a text; None if it has one."""
     if fields.get("prompt") or fields.get("suffix"):
         return None
     return _loaded(_text(fields)[0], {"response": ""})
@@ -238,20 +227,13 @@ def _text(fields: dict[str, Any]) -> tuple[Body, str, str | None, dict[str, Any]
     prompt, suffix = body.text("prompt"), body.text("suffix")
     body.text("system"), body.flag("raw")
     common = _common(body)
-    for name, advice in _ELSEWHERE.items():
-        if body.get(name):
-            raise ApiError(400, f"{name}: {advice}", param=name)
+    body.refuse(_ELSEWHERE)
     body.end()
     return body, prompt or "", suffix, common
 
 
 def read_generate(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
-    """Read a request of ``/api/generate``: a chat's first turn, or a plain text.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Read a request of ``/api/generate``: a chat's first turn, or a plain text."""
     body, prompt, suffix, common = _text(fields)
     system = body.text("system")
     if not (body.flag("raw") or suffix or prompts.template is None):
@@ -308,3 +290,97 @@ def _loaded(body: Body, empty: Chunk) -> ParsedRequest:
 def _translated(parsed: ParsedRequest, body: Body) -> ParsedRequest:
     parsed.ignored.extend(body.ignored)
     return replace(parsed, call_pieces=False)  # its arguments are objects
+
+
+_S = 1_000_000_000  # nanoseconds
+_THINKING = "reasoning_content"
+
+
+def body_of(error: ApiError) -> Chunk:
+    """Return an error as Ollama writes it."""
+    return {"error": error.message}
+
+
+class ChatForm(Form):
+    """An answer of ``/api/chat``: one object for each round, a line each, or one in all."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, parsed: ParsedRequest, head: Chunk) -> None:
+        super().__init__(parsed, head)
+        self._began = perf_counter()
+
+    def whole(self, answer: Chunk) -> Chunk:
+        """Return a whole answer."""
+        return {**self._content(self.part(answer)), **self._last(answer["usage"])}
+
+    def chunk(self, chunk: Chunk) -> str:
+        """Return the line of a round; the last one waits for ``end``."""
+        part = self.part(chunk)
+        if not any(part.get(name) for name in ("content", "text", "tool_calls", _THINKING)):
+            return ""
+        return _line({**self._head(), **self._content(part), "done": False})
+
+    def end(self, usage: Chunk | None) -> str:
+        """Return the last line, with the figures."""
+        assert usage is not None, "_common() asks for it"
+        return _line({**self._content({}), **self._last(usage["usage"])})
+
+    def failed(self, error: ApiError) -> str:
+        """Return the line that ends a text that fails."""
+        return _line(body_of(error))
+
+    def _head(self) -> Chunk:
+        return {"model": self.head["model"], "created_at": when(None)}
+
+    def _content(self, part: Chunk) -> Chunk:
+        message: Chunk = {"role": "assistant", "content": part.get("content") or ""}
+        if calls := [_call(one["function"]) for one in part.get("tool_calls") or ()]:
+            message["tool_calls"] = calls
+        return {"message": message | _thinking(part)}
+
+    def _last(self, usage: Chunk) -> Chunk:
+        total_s = perf_counter() - self._began
+        first_s = min(self.figures.get("ttft_s", 0.0), total_s)
+        return {
+            **self._head(),
+            "done": True,
+            "done_reason": "length" if self.reason == "length" else "stop",
+            "total_duration": int((total_s + self.loading_s) * _S),
+            "load_duration": int(self.loading_s * _S),
+            "prompt_eval_count": usage["prompt_tokens"],
+            "prompt_eval_duration": int(first_s * _S),
+            "eval_count": usage["completion_tokens"],
+            "eval_duration": int((total_s - first_s) * _S),
+            "edgedec": self.figures,
+        }
+
+
+class GenerateForm(ChatForm):
+    """An answer of ``/api/generate``, which may be a chat's or a completion's."""
+
+    def _content(self, part: Chunk) -> Chunk:
+        text = part.get("content") or part.get("text") or ""
+        return {"response": text, **_thinking(part)}
+
+
+def _thinking(part: Chunk) -> Chunk:
+    return {"thinking": part[_THINKING]} if part.get(_THINKING) else {}
+
+
+def _call(function: Chunk) -> Chunk:
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        arguments = {}
+    return {"function": {"name": function["name"], "arguments": arguments}}
+
+
+def _line(value: Chunk) -> str:
+    return json.dumps(value, separators=(",", ":")) + "\n"
+
+
+def when(seconds: float | None) -> str:
+    """Return a time in ISO 8601; None is now."""
+    now = datetime.now(timezone.utc) if seconds is None else None
+    return (now or datetime.fromtimestamp(seconds or 0, timezone.utc)).isoformat()

@@ -78,12 +78,7 @@ def of_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_format(body: Body) -> dict[str, Any] | None:
-    """Return the ``response_format`` of Ollama's ``format``; None without one.
-
-    Raises:
-        ApiError: it is not as expected.
-
-    """
+    """Return the ``response_format`` of Ollama's ``format``; None without one."""
     form = body.get("format")
     if form in (None, ""):
         return None
@@ -93,12 +88,7 @@ def of_format(body: Body) -> dict[str, Any] | None:
 
 
 def of_options(options: Body) -> dict[str, Any]:
-    """Return Ollama's ``options`` by OpenAI's names.
-
-    Raises:
-        ApiError: one is not as expected.
-
-    """
+    """Return Ollama's ``options`` by OpenAI's names; ApiError if one is not as expected."""
     found: dict[str, Any] = {"max_tokens": options.limit("num_predict", MOST_TOKENS)}
     found |= {name: options.get(name) for name in _SAME}
     found["repetition_penalty"] = options.number("repeat_penalty", 0, 100)

@@ -11,13 +11,13 @@ from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
-from edgedec.serve import constraint, messages, other_names, thinking
+from edgedec.serve import messages, other_names
 from edgedec.serve.body import Body
 from edgedec.serve.calls import NAMES
 from edgedec.serve.errors import ApiError, refused
+from edgedec.serve.messages import Tools
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-from edgedec.serve.tools import Tools
 from edgedec.serve.turns import Work
 
 _MOST_TOKENS, _COMPLETION_TOKENS = other_names.MOST_TOKENS, 16
@@ -59,12 +59,7 @@ class ParsedRequest:
 
 
 def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
-    """Read a request of ``/v1/completions``.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Read a request of ``/v1/completions``; ApiError if a field is not as expected."""
     body = _body(fields)
     top, echo = body.whole("logprobs", 0, 20), body.flag("echo")
     if echo and top is not None:
@@ -88,19 +83,14 @@ def completion(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> Pars
 
 
 def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequest:
-    """Read a request of ``/v1/chat/completions``.
-
-    Raises:
-        ApiError: a field is not as expected.
-
-    """
+    """Read a request of ``/v1/chat/completions``; ApiError if a field is not as expected."""
     body = _body(fields)
     wanted = body.flag("logprobs") or False
     top = body.whole("top_logprobs", 0, 20)
     if top is not None and not wanted:
         raise ApiError(400, "top_logprobs: needs logprobs: true", param="top_logprobs")
     given = _options(body, limits, prompts.sampling)
-    variables, given["think"] = thinking.read(body)
+    variables, given["think"] = messages.read_thinking(body)
     longer = body.limit("max_completion_tokens", _MOST_TOKENS)
     if longer is not None:
         given["max_new_tokens"] = longer
@@ -189,7 +179,7 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
         "max_new_tokens": body.limit("max_tokens", _MOST_TOKENS),
         "stop": _stops(body, limits),
     }
-    given |= constraint.read(body.part("response_format"))
+    given |= messages.read_format(body.part("response_format"))
     if grammar := body.text("grammar"):
         given["grammar"] = grammar
     ours = body.part("edgedec")

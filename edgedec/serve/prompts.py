@@ -57,11 +57,6 @@ class Prompts:
         """The model's chat template."""
         return self._tokenizer.chat_template
 
-    @property
-    def infills(self) -> bool:
-        """True if the model can write a text between two others."""
-        return infill_marks(self._tokenizer) is not None
-
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a text.
 
@@ -149,12 +144,7 @@ class Prompts:
         return self.variables(GenerateOptions(think=think))
 
     def check(self, prompt: Sequence[int]) -> None:
-        """Refuse tokens that are too many.
-
-        Raises:
-            ApiError: they are.
-
-        """
+        """Refuse tokens that are too many; ApiError if they are."""
         if len(prompt) > self._most:
             raise self._too_long(str(len(prompt)))
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from edgedec._support.fields import one_line
 from edgedec.errors import EdgedecError, MemoryBudgetError
@@ -25,16 +25,9 @@ from edgedec.serve.model import Served
 _WAITED_S, _POLL_S = 10.0, 0.5
 
 
-class Serving(Protocol):
-    """Returns an open pipeline as one that clients use."""
-
-    def __call__(
-        self,
-        entry: Entry,
-        pipeline: Pipeline,
-        relieve: Callable[[], bool],
-        rested: Callable[[], None],
-    ) -> Served: ...
+# Returns an open pipeline as one that clients use, given what waits for memory and what is told of
+# the end of its last text.
+Serving = Callable[[Entry, Pipeline, Callable[[], bool], Callable[[], None]], Served]
 
 
 class Room:

@@ -210,12 +210,7 @@ def read_key(file: Path | None) -> str | None:
 
 
 def check_exposed(host: str, key: str | None) -> None:
-    """Refuse to serve other machines without a key.
-
-    Raises:
-        InputError: it would.
-
-    """
+    """Refuse to serve other machines without a key; InputError if it would."""
     if key is None and not is_loopback(host):
         raise InputError(
             f"--host {host}: other machines could use the model: give a key with --api-key-file or"

@@ -20,7 +20,7 @@ from edgedec.cli import main
 
 pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 
-from edgedec.serve.health import ALIVE
+from edgedec.serve.keyless import ALIVE
 
 
 @pytest.fixture

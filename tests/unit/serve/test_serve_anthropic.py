@@ -15,7 +15,7 @@ from serving import Server
 from test_serve_tools import SCHEMAS, caller, needs_grammars
 
 from edgedec import Pipeline
-from edgedec.serve.anthropic_form import MessagesForm
+from edgedec.serve.anthropic import MessagesForm
 from edgedec.serve.errors import ApiError
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.turns import Ticket

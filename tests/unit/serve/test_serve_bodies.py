@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from edgedec import Pipeline
 from edgedec.serve import body
-from edgedec.serve.bodies import Bodies
+from edgedec.serve.shared import Bodies
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.settings import Limits
 

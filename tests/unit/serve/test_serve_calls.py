@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgedec.serve.calls import NAMES, Calls
-from edgedec.serve.tools import Tools
+from edgedec.serve.messages import Tools
 
 OSLO, ROME = {"city": "Oslo"}, {"city": 'R"o}m]e'}
 NAMED = json.dumps({"name": "weather", "arguments": OSLO})

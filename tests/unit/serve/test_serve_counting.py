@@ -10,7 +10,7 @@ import pytest
 from serving import Server
 
 from edgedec.pipeline import Pipeline
-from edgedec.serve.spelling import usual
+from edgedec.serve.guard import usual
 
 TALK = [{"role": "user", "content": "Hello there"}]
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}

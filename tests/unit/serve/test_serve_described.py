@@ -28,7 +28,7 @@ from test_serve_tools import (
 from tiny_checkpoints import scripted_checkpoint
 
 from edgedec.serve.calls import Calls
-from edgedec.serve.tools import Tools
+from edgedec.serve.messages import Tools
 from edgedec.text.template_form import Form
 
 # Templates that know nothing of tools: of any kind, and of those that want users and assistants by

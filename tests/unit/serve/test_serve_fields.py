@@ -15,7 +15,7 @@ pytest.importorskip("openai", reason="openai not installed: install the extra de
 
 from serving import Server
 
-from edgedec.serve import other_fields
+from edgedec.serve import body as other_fields
 from edgedec.serve.body import Body
 from edgedec.serve.parsing import chat, completion
 from edgedec.serve.settings import Limits

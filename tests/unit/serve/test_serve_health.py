@@ -24,12 +24,12 @@ from waiting import until
 
 from edgedec import Pipeline
 from edgedec.errors import RuntimeUnavailable
-from edgedec.serve.bodies import Bodies
-from edgedec.serve.compiling import Compiler
+from edgedec.serve.shared import Bodies
+from edgedec.serve.lane import Compiler
 from edgedec.serve.models import Models
 from edgedec.serve.settings import Settings
 from edgedec.serve.turns import Ticket, Turns
-from edgedec.serve.visit import Visit
+from edgedec.serve.models import Visit
 
 BODY = {"prompt": "x", "max_tokens": 4}
 # Special tokens, any of which may end a text, are never drawn.

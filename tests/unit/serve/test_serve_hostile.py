@@ -23,7 +23,7 @@ from serving import Server
 from edgedec import GenerateOptions, Pipeline
 from edgedec.errors import InputError
 from edgedec.grammar.grammars import Grammars
-from edgedec.serve.compiling import Compiler
+from edgedec.serve.lane import Compiler
 
 SHORT: dict[str, Any] = {"model": "tiny", "prompt": "x", "max_tokens": 4, "temperature": 0}
 

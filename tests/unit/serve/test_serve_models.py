@@ -21,7 +21,7 @@ from edgedec import Pipeline
 from edgedec.errors import BundleError, InputError, MemoryBudgetError
 from edgedec.serve import app, keeping
 from edgedec.serve.turns import Ticket
-from edgedec.serve.visit import Visit
+from edgedec.serve.models import Visit
 
 MB = 1_000_000
 NEVER = "9999-12-31T23:59:59Z"

@@ -21,7 +21,7 @@ from serving import Server
 from starlette.routing import Route
 
 from edgedec import Pipeline
-from edgedec.serve import page
+from edgedec.serve import keyless
 from edgedec.serve.app import Routes
 from edgedec.serve.models import Models
 from edgedec.serve.settings import Limits, Settings
@@ -38,7 +38,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "/api/chat": {"messages": TALK, "options": {"num_predict": 4}, "stream": False},
     "/api/generate": {"prompt": "x", "options": {"num_predict": 4}, "stream": False},
 }
-OPEN = {"/health", "/livez", *(one.path for one in page.routes())}
+OPEN = {"/", "/health", "/livez", *(one for one in keyless.PATHS if one.startswith("/page/"))}
 
 
 def routes_of(pipeline: Pipeline) -> list[Route]:

@@ -19,7 +19,7 @@ from tiny_checkpoints import scripted_checkpoint
 
 from edgedec.export import ExportOptions
 from edgedec.serve.calls import Calls
-from edgedec.serve.tools import Tools
+from edgedec.serve.messages import Tools
 
 # As Hermes and Qwen have it.
 TEMPLATE = """\
