@@ -34,6 +34,10 @@ class Lane:
     Args:
         name: of the thread.
 
+    Attributes:
+        jobs: number of jobs in it, the current one included.
+        closed: whether it takes no more.
+
     """
 
     def __init__(self, name: str) -> None:
@@ -41,18 +45,8 @@ class Lane:
         self._changed = threading.Condition()
         self._waiting: list[_Job] = []  # the oldest first
         self._overtaken = 0  # the sum of those that have overtaken it
-        self._jobs = self._done = 0
-        self._closed = False
-
-    @property
-    def jobs(self) -> int:
-        """Number of jobs in it, the current one included."""
-        return self._jobs
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more jobs."""
-        return self._closed
+        self.jobs = self._done = 0
+        self.closed = False
 
     async def run(self, job: Callable[[], T], size: int = 0) -> T:
         """Return what a job returns.
@@ -67,16 +61,16 @@ class Lane:
         """
         one = _Job(job, size)
         with self._changed:
-            if self._closed:
+            if self.closed:
                 raise ending()
-            self._jobs += 1
+            self.jobs += 1
             self._waiting.append(one)
             self._pool.submit(self._do_next)
         one.future.add_done_callback(self._left)
         try:
             return await asyncio.wrap_future(one.future)
         except asyncio.CancelledError:
-            if self._closed:
+            if self.closed:
                 raise ending() from None
             raise
         finally:
@@ -98,7 +92,7 @@ class Lane:
 
     def _left(self, future: Future[Any]) -> None:
         with self._changed:
-            self._jobs -= 1
+            self.jobs -= 1
             self._done += 1
             self._changed.notify_all()
 
@@ -106,12 +100,12 @@ class Lane:
         """Wait in another thread until a job has ended; return whether one has."""
         with self._changed:
             before = self._done
-            return self._jobs > 0 and self._changed.wait_for(lambda: self._done > before, seconds)
+            return self.jobs > 0 and self._changed.wait_for(lambda: self._done > before, seconds)
 
     def close(self) -> None:
         """Turn away the jobs that wait; the thread ends after the current one."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             turned_away, self._waiting = self._waiting, []
         for one in turned_away:
             one.future.cancel()

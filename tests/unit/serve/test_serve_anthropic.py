@@ -6,11 +6,7 @@ import json
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
-from served_here import run, serving_here
+from served_here import serving_here
 from serving import Server
 from test_serve_tools import SCHEMAS, caller, needs_grammars
 
@@ -255,7 +251,9 @@ def test_harmless_fields_are_named(server: Server) -> None:
     assert named == {"metadata", "service_tier", "thinking.display"}
 
 
-def test_a_stream_that_fails_says_so(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_fails_says_so(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     take = Ticket.take
 
     async def failing(ticket: Ticket) -> Any:
@@ -263,35 +261,28 @@ def test_a_stream_that_fails_says_so(pipeline: Pipeline, monkeypatch: pytest.Mon
         ticket.fail(ApiError(503, "out of memory"))
         return found
 
-    async def test() -> None:
-        monkeypatch.setattr(Ticket, "take", failing)
-        async with serving_here(pipeline) as (_, client):
-            body = {**GIVEN, "messages": HELLO, "stream": True}
-            text = (await client.post(PATH, json=body)).text
-        name, data = text.strip().split("\n\n")[-1].splitlines()
-        assert name == "event: error"
-        assert json.loads(data[6:]) == {
-            "type": "error", "error": {"type": "overloaded_error", "message": "out of memory"}
-        }  # fmt: skip
-
-    run(test())
+    monkeypatch.setattr(Ticket, "take", failing)
+    async with serving_here(pipeline) as (_, client):
+        body = {**GIVEN, "messages": HELLO, "stream": True}
+        text = (await client.post(PATH, json=body)).text
+    name, data = text.strip().split("\n\n")[-1].splitlines()
+    assert name == "event: error"
+    assert json.loads(data[6:]) == {
+        "type": "error", "error": {"type": "overloaded_error", "message": "out of memory"}
+    }  # fmt: skip
 
 
-def test_its_key_is_taken_as_its_clients_send_it(pipeline: Pipeline) -> None:
+async def test_its_key_is_taken_as_its_clients_send_it(pipeline: Pipeline) -> None:
     key = "a-key-of-this-test-0123456789"
-
-    async def test() -> None:
-        async with serving_here(pipeline, key=key) as (_, client):
-            body = {**GIVEN, "messages": HELLO, "max_tokens": 2}
-            for headers, status in (
-                ({"x-api-key": key}, 200),
-                ({"x-api-key": "another"}, 401),
-                ({"x-api-key": key, "authorization": "Bearer another"}, 401),
-                ({}, 401),
-            ):
-                assert (await client.post(PATH, json=body, headers=headers)).status_code == status
-
-    run(test())
+    async with serving_here(pipeline, key=key) as (_, client):
+        body = {**GIVEN, "messages": HELLO, "max_tokens": 2}
+        for headers, status in (
+            ({"x-api-key": key}, 200),
+            ({"x-api-key": "another"}, 401),
+            ({"x-api-key": key, "authorization": "Bearer another"}, 401),
+            ({}, 401),
+        ):
+            assert (await client.post(PATH, json=body, headers=headers)).status_code == status
 
 
 @pytest.mark.parametrize("stream", [False, True])

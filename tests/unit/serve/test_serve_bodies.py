@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
-from served_here import ASKED, run, serving_here
+from served_here import ASKED, serving_here
 from starlette.requests import ClientDisconnect, Request
 
 from edgedec import Pipeline
 from edgedec.serve import body
-from edgedec.serve.shared import Bodies
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.settings import Limits
+from edgedec.serve.shared import Bodies
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -89,90 +86,77 @@ async def rounds() -> None:
 class TestBodies:
     LIMITS = Limits(body_bytes=100)
 
-    def test_the_oldest_unfinished_one_gives_way(self) -> None:
-        async def main() -> None:
-            never = asyncio.get_running_loop().create_future()
-            bodies = Bodies(self.LIMITS, most=250)
-            silent = []
-            for _ in range(4):
-                stays = arriving(b"x" * 80, then=asyncio.shield(never))
-                silent.append(asyncio.create_task(bodies.receive(stays)))
-                await rounds()
-            assert [one.done() for one in silent] == [True, False, False, False]
-            with pytest.raises(ApiError) as refused:
-                await silent[0]
-            assert (refused.value.status, refused.value.code) == (503, "insufficient_memory")
-            assert refused.value.retry_s
-            # Who sends all that it has is served, however many stay unfinished.
-            assert await bodies.receive(arriving(b"y" * 60, b"y" * 30)) == b"y" * 90
-            bodies.close()
-            ended = await asyncio.gather(*silent, return_exceptions=True)
-            assert [one.code for one in ended if isinstance(one, ApiError)] == [
-                "insufficient_memory", "insufficient_memory", "shutting_down", "shutting_down",
-            ]  # fmt: skip
-            assert bodies._held == 0
+    async def test_the_oldest_unfinished_one_gives_way(self) -> None:
+        never = asyncio.get_running_loop().create_future()
+        bodies = Bodies(self.LIMITS, most=250)
+        silent = []
+        for _ in range(4):
+            stays = arriving(b"x" * 80, then=asyncio.shield(never))
+            silent.append(asyncio.create_task(bodies.receive(stays)))
+            await rounds()
+        assert [one.done() for one in silent] == [True, False, False, False]
+        with pytest.raises(ApiError) as refused:
+            await silent[0]
+        assert (refused.value.status, refused.value.code) == (503, "insufficient_memory")
+        assert refused.value.retry_s
+        # Who sends all that it has is served, however many stay unfinished.
+        assert await bodies.receive(arriving(b"y" * 60, b"y" * 30)) == b"y" * 90
+        bodies.close()
+        ended = await asyncio.gather(*silent, return_exceptions=True)
+        assert [one.code for one in ended if isinstance(one, ApiError)] == [
+            "insufficient_memory", "insufficient_memory", "shutting_down", "shutting_down",
+        ]  # fmt: skip
+        assert bodies._held == 0
 
-        run(main())
-
-    def test_what_waits_to_be_parsed_counts(self) -> None:
-        async def main() -> None:
-            bodies = Bodies(self.LIMITS, most=100)
-            raw = await bodies.receive(arriving(b"x" * 90))
-            with bodies.counted(raw), pytest.raises(ApiError, match="other requests fill"):
-                await bodies.receive(arriving(b"y" * 20))
-            assert await bodies.receive(arriving(b"y" * 20)) == b"y" * 20
-
-        run(main())
+    async def test_what_waits_to_be_parsed_counts(self) -> None:
+        bodies = Bodies(self.LIMITS, most=100)
+        raw = await bodies.receive(arriving(b"x" * 90))
+        with bodies.counted(raw), pytest.raises(ApiError, match="other requests fill"):
+            await bodies.receive(arriving(b"y" * 20))
+        assert await bodies.receive(arriving(b"y" * 20)) == b"y" * 20
 
     @pytest.mark.parametrize(("declared", "chunks"), [(60, (20, 40)), (0, (60,))])
-    def test_nobody_gives_way_to_a_body_that_would_not_fit_even_so(
+    async def test_nobody_gives_way_to_a_body_that_would_not_fit_even_so(
         self, declared: int, chunks: tuple[int, ...]
     ) -> None:
-        async def main() -> None:
-            never = asyncio.get_running_loop().create_future()
-            bodies = Bodies(self.LIMITS, most=100)
-            raw = await bodies.receive(arriving(b"x" * 50))
-            with bodies.counted(raw):
-                stays = arriving(b"y" * 40, then=asyncio.shield(never))
-                older = asyncio.create_task(bodies.receive(stays))
-                await rounds()
-                large = arriving(*(b"z" * count for count in chunks))
-                if declared:
-                    large.scope["headers"] = [(b"content-length", b"%d" % declared)]
-                with pytest.raises(ApiError, match="other requests fill"):
-                    await bodies.receive(large)
-                await rounds()
-                assert not older.done()
-                # The control: one that fits then.
-                assert await bodies.receive(arriving(b"z" * 20, b"z" * 25)) == b"z" * 45
-                with pytest.raises(ApiError, match="other requests fill"):
-                    await older
-            assert bodies._held == 0
-
-        run(main())
+        never = asyncio.get_running_loop().create_future()
+        bodies = Bodies(self.LIMITS, most=100)
+        raw = await bodies.receive(arriving(b"x" * 50))
+        with bodies.counted(raw):
+            stays = arriving(b"y" * 40, then=asyncio.shield(never))
+            older = asyncio.create_task(bodies.receive(stays))
+            await rounds()
+            large = arriving(*(b"z" * count for count in chunks))
+            if declared:
+                large.scope["headers"] = [(b"content-length", b"%d" % declared)]
+            with pytest.raises(ApiError, match="other requests fill"):
+                await bodies.receive(large)
+            await rounds()
+            assert not older.done()
+            # The control: one that fits then.
+            assert await bodies.receive(arriving(b"z" * 20, b"z" * 25)) == b"z" * 45
+            with pytest.raises(ApiError, match="other requests fill"):
+                await older
+        assert bodies._held == 0
 
     @pytest.mark.parametrize("how", ["leaves", "late", "large"])
-    def test_memory_of_a_body_that_fails_is_given_back(self, how: str) -> None:
+    async def test_memory_of_a_body_that_fails_is_given_back(self, how: str) -> None:
         limits = Limits(body_bytes=100, body_s=0.01 if how == "late" else 30)
-
-        async def main() -> None:
-            loop = asyncio.get_running_loop()
-            then = loop.create_future()
-            if how == "leaves":
-                then.set_result(None)
-            bodies = Bodies(limits, most=250)
-            chunks = [b"x" * 80] * (2 if how == "large" else 1)
-            expected: Any = ClientDisconnect if how == "leaves" else ApiError
-            with pytest.raises(expected) as failed:
-                await bodies.receive(arriving(*chunks, then=then))
-            assert bodies._held == 0
-            seen: Any = failed.value
-            while seen is not None:  # even while the error is kept
-                for frame in _frames(seen.__traceback__):
-                    assert not frame.f_locals.get("raw")
-                seen = seen.__cause__ or seen.__context__
-
-        run(main())
+        loop = asyncio.get_running_loop()
+        then = loop.create_future()
+        if how == "leaves":
+            then.set_result(None)
+        bodies = Bodies(limits, most=250)
+        chunks = [b"x" * 80] * (2 if how == "large" else 1)
+        expected: Any = ClientDisconnect if how == "leaves" else ApiError
+        with pytest.raises(expected) as failed:
+            await bodies.receive(arriving(*chunks, then=then))
+        assert bodies._held == 0
+        seen: Any = failed.value
+        while seen is not None:  # even while the error is kept
+            for frame in _frames(seen.__traceback__):
+                assert not frame.f_locals.get("raw")
+            seen = seen.__cause__ or seen.__context__
 
 
 def _frames(traceback: Any) -> Iterator[Any]:
@@ -203,27 +187,24 @@ HALF = "\ud800"
         {"messages": [{"role": HALF, "content": HALF}]},
     ],
 )
-def test_what_an_error_repeats_is_short_and_printable(
+async def test_what_an_error_repeats_is_short_and_printable(
     pipeline: Pipeline, change: dict[str, Any]
 ) -> None:
-    async def main() -> None:
-        chat = {"messages", "tools", "response_format"} & set(change)
-        path = "/v1/chat/completions" if chat else "/v1/completions"
-        plain = {} if chat else {"prompt": "x"}
-        async with serving_here(pipeline, strict=True) as (_, client):
-            content = json.dumps({**ASKED, **plain, **change})
-            found = await client.post(
-                path, content=content, headers={"Content-Type": "application/json"}
-            )
-            assert found.status_code in (400, 404), found.text
-            error = found.json()["error"]
-            assert error["message"].isprintable()
-            assert len(found.content) < 3000
-            long = await client.get("/" + "%1b" * 9000)
-            assert long.json()["error"]["message"].isprintable()
-            assert len(long.content) < 1000
-
-    run(main())
+    chat = {"messages", "tools", "response_format"} & set(change)
+    path = "/v1/chat/completions" if chat else "/v1/completions"
+    plain = {} if chat else {"prompt": "x"}
+    async with serving_here(pipeline, strict=True) as (_, client):
+        content = json.dumps({**ASKED, **plain, **change})
+        found = await client.post(
+            path, content=content, headers={"Content-Type": "application/json"}
+        )
+        assert found.status_code in (400, 404), found.text
+        error = found.json()["error"]
+        assert error["message"].isprintable()
+        assert len(found.content) < 3000
+        long = await client.get("/" + "%1b" * 9000)
+        assert long.json()["error"]["message"].isprintable()
+        assert len(long.content) < 1000
 
 
 def test_half_a_surrogate_in_an_answer_is_escaped() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
 pytest.importorskip("llm", reason="llm not installed: install the extra dev")
 
 from serving import Server

@@ -11,10 +11,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 from serving import Server
 from test_serve_guard import BODY, LONG
 from timed_server import GET, LEFT, PAGE_BYTES, Clock, Watched, answering, watched

@@ -8,12 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import openai
+import pytest
 from serving import CONTEXT, Server, checkpoint, serving
 from test_serve_tools import (
     ASKED,

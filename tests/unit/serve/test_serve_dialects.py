@@ -7,14 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-import tiny_bundles
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import httpx
 import openai
+import pytest
+import tiny_bundles
 from calling_models import ANSWER, DIALECTS, calling_checkpoint, tools
 from serving import Server, serving
 

@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 from serving import Server
 from starlette.routing import compile_path
 from test_serve_routes import OPEN, routes_of

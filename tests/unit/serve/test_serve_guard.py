@@ -10,12 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import openai
+import pytest
 from serving import Server
 from waiting import LIMIT_S, until
 
@@ -257,7 +253,7 @@ class TestLeaving:
             asyncio.run(main(pipeline))
 
 
-def test_rounds_are_sent_together_and_ends_at_once() -> None:
+async def test_rounds_are_sent_together_and_ends_at_once() -> None:
     """The first news wakes the client, those close after it wait for it, and an end does not."""
     import asyncio
 
@@ -267,55 +263,48 @@ def test_rounds_are_sent_together_and_ends_at_once() -> None:
     def news(choice: int, token: int) -> News:
         return News(choice, [Emission(token, "x", "target")])
 
-    async def main() -> None:
-        ticket = Ticket([], timeout_s=10)
-        first = asyncio.create_task(ticket.take())
-        await asyncio.sleep(0)
-        thread = threading.Thread(target=ticket.tell, args=(news(0, 1),))
-        thread.start()
-        assert len(await first) == 1
-        thread.join()
-        second = asyncio.create_task(ticket.take())
-        await asyncio.sleep(0)
-        for token in range(5):
-            ticket.tell(news(0, token))
-        await asyncio.sleep(0)
-        assert not second.done()  # it comes by itself
-        assert [len(one.events) for one in joined(await second)] == [5]
-        third = asyncio.create_task(ticket.take())
-        await asyncio.sleep(0)
-        ticket.tell(news(0, 9))
-        ticket.end()
-        assert len(await third) == 1
-        assert await ticket.take() == []
-        mixed = [news(0, 1), news(1, 2), news(1, 3), news(0, 4)]
-        assert [(one.choice, len(one.events)) for one in joined(mixed)] == [(0, 1), (1, 2), (0, 1)]
-
-    asyncio.run(main())
+    ticket = Ticket([], timeout_s=10)
+    first = asyncio.create_task(ticket.take())
+    await asyncio.sleep(0)
+    thread = threading.Thread(target=ticket.tell, args=(news(0, 1),))
+    thread.start()
+    assert len(await first) == 1
+    thread.join()
+    second = asyncio.create_task(ticket.take())
+    await asyncio.sleep(0)
+    for token in range(5):
+        ticket.tell(news(0, token))
+    await asyncio.sleep(0)
+    assert not second.done()  # it comes by itself
+    assert [len(one.events) for one in joined(await second)] == [5]
+    third = asyncio.create_task(ticket.take())
+    await asyncio.sleep(0)
+    ticket.tell(news(0, 9))
+    ticket.end()
+    assert len(await third) == 1
+    assert await ticket.take() == []
+    mixed = [news(0, 1), news(1, 2), news(1, 3), news(0, 4)]
+    assert [(one.choice, len(one.events)) for one in joined(mixed)] == [(0, 1), (1, 2), (0, 1)]
 
 
-def test_a_reader_too_slow_is_left_behind() -> None:
+async def test_a_reader_too_slow_is_left_behind() -> None:
     """The text ends, what came before it is kept, and the decoding thread never waits."""
-    import asyncio
 
     from edgedec.decoding.emission import Emission
     from edgedec.serve.errors import ApiError
     from edgedec.serve.turns import News, Ticket
 
-    async def main() -> None:
-        ticket = Ticket([], timeout_s=10, most_unread=10)
-        events = [Emission(1, "x", "target")] * 6
-        thread = threading.Thread(target=lambda: [ticket.tell(News(0, events)) for _ in range(2)])
-        thread.start()
-        thread.join()
-        assert ticket.left
-        assert len(await ticket.take()) == 2
-        with pytest.raises(ApiError, match="left 12 tokens unread"):
-            await ticket.take()
-        patient = Ticket([], timeout_s=10, most_unread=10)
-        for _ in range(20):
-            patient.tell(News(0, events))
-            assert await patient.take()
-        assert not patient.left
-
-    asyncio.run(main())
+    ticket = Ticket([], timeout_s=10, most_unread=10)
+    events = [Emission(1, "x", "target")] * 6
+    thread = threading.Thread(target=lambda: [ticket.tell(News(0, events)) for _ in range(2)])
+    thread.start()
+    thread.join()
+    assert ticket.left
+    assert len(await ticket.take()) == 2
+    with pytest.raises(ApiError, match="left 12 tokens unread"):
+        await ticket.take()
+    patient = Ticket([], timeout_s=10, most_unread=10)
+    for _ in range(20):
+        patient.tell(News(0, events))
+        assert await patient.take()
+    assert not patient.left

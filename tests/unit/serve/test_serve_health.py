@@ -12,24 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import httpx
+import pytest
 from served_here import ASKED, models_here, run, serving_here
 from serving import Server
 from waiting import until
 
 from edgedec import Pipeline
 from edgedec.errors import RuntimeUnavailable
-from edgedec.serve.shared import Bodies
 from edgedec.serve.lane import Compiler
-from edgedec.serve.models import Models
+from edgedec.serve.models import Models, Visit
 from edgedec.serve.settings import Settings
+from edgedec.serve.shared import Bodies
 from edgedec.serve.turns import Ticket, Turns
-from edgedec.serve.models import Visit
 
 BODY = {"prompt": "x", "max_tokens": 4}
 # Special tokens, any of which may end a text, are never drawn.
@@ -57,29 +52,28 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     opened.set()
 
 
-def test_a_full_queue_is_unhealthy_and_alive(pipeline: Pipeline, gate: threading.Event) -> None:
-    async def test() -> None:
-        async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
+async def test_a_full_queue_is_unhealthy_and_alive(
+    pipeline: Pipeline, gate: threading.Event
+) -> None:
+    async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
 
-            def ask() -> asyncio.Task[httpx.Response]:
-                return asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
+        def ask() -> asyncio.Task[httpx.Response]:
+            return asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
 
-            async def asked(count: int) -> None:
-                while len(served.turns.running) + len(served.turns.waiting) < count:
-                    await asyncio.sleep(0)
+        async def asked(count: int) -> None:
+            while len(served.turns.running) + len(served.turns.waiting) < count:
+                await asyncio.sleep(0)
 
-            first = ask()
-            await asked(1)
-            assert await told(client) == (200, "ok", False)  # the control: one more may wait
-            second = ask()
-            await asked(2)
-            assert await told(client) == (503, "queue_full", True)
-            assert await told(client, "/livez") == (200, "ok", False)
-            gate.set()
-            assert [(await one).status_code for one in (first, second)] == [200, 200]
-            assert await told(client) == (200, "ok", False)
-
-    run(test())
+        first = ask()
+        await asked(1)
+        assert await told(client) == (200, "ok", False)  # the control: one more may wait
+        second = ask()
+        await asked(2)
+        assert await told(client) == (503, "queue_full", True)
+        assert await told(client, "/livez") == (200, "ok", False)
+        gate.set()
+        assert [(await one).status_code for one in (first, second)] == [200, 200]
+        assert await told(client) == (200, "ok", False)
 
 
 def test_a_server_that_drains_is_unhealthy_and_finishes_what_has_come(
@@ -182,41 +176,37 @@ def test_what_arrived_before_the_server_drains_is_decoded(
     run(test(503))
 
 
-def test_a_reloading_model_is_unhealthy(
+async def test_a_reloading_model_is_unhealthy(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looked at while the configuration that replaces a failed one is being opened."""
     seen: list[tuple[int, str, bool]] = []
+    async with serving_here(pipeline) as (_, client):
+        opening, opened = threading.Event(), threading.Event()
 
-    async def test() -> None:
-        async with serving_here(pipeline) as (_, client):
-            opening, opened = threading.Event(), threading.Event()
+        def reopen(self: object, parts: Any, error: Exception) -> Any:
+            opening.set()
+            assert opened.wait(60)
+            return parts
 
-            def reopen(self: object, parts: Any, error: Exception) -> Any:
-                opening.set()
-                assert opened.wait(60)
-                return parts
+        engine = pipeline.engine
+        step, failed = type(engine).run, []
 
-            engine = pipeline.engine
-            step, failed = type(engine).run, []
+        def failing(self: Any, *given: Any) -> Any:
+            if not failed:
+                failed.append(True)
+                raise RuntimeUnavailable("the device is gone")
+            return step(self, *given)
 
-            def failing(self: Any, *given: Any) -> Any:
-                if not failed:
-                    failed.append(True)
-                    raise RuntimeUnavailable("the device is gone")
-                return step(self, *given)
-
-            monkeypatch.setattr(type(engine), "run", failing)
-            monkeypatch.setattr(type(pipeline._ways), "reopen", reopen)
-            asked = asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
-            await asyncio.to_thread(opening.wait, 60)
-            seen.append(await told(client))
-            assert await told(client, "/livez") == (200, "ok", False)
-            opened.set()
-            assert (await asked).status_code == 200
-            seen.append(await told(client))
-
-    run(test())
+        monkeypatch.setattr(type(engine), "run", failing)
+        monkeypatch.setattr(type(pipeline._ways), "reopen", reopen)
+        asked = asyncio.create_task(client.post("/v1/completions", json={**ASKED, **BODY}))
+        await asyncio.to_thread(opening.wait, 60)
+        seen.append(await told(client))
+        assert await told(client, "/livez") == (200, "ok", False)
+        opened.set()
+        assert (await asked).status_code == 200
+        seen.append(await told(client))
     assert seen == [(503, "reloading", True), (200, "ok", False)]
 
 

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
 pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
 
 import httpx
 from hostile_schemas import REFUSED, TAKEN
-from served_here import run, serving_here
+from served_here import serving_here
 from serving import Server
 
 from edgedec import GenerateOptions, Pipeline
@@ -78,7 +76,9 @@ def test_other_texts_go_on_while_one_is_compiled(server: Server) -> None:
     assert message in answer.json()["error"]["message"]
 
 
-def test_many_of_them_are_turned_away(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_of_them_are_turned_away(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each unlike the others; what waits is bounded, and the server goes on."""
     gate = threading.Event()
 
@@ -87,8 +87,7 @@ def test_many_of_them_are_turned_away(pipeline: Pipeline, monkeypatch: pytest.Mo
         raise InputError("the JSON schema is too complex")
 
     monkeypatch.setattr(Grammars, "_compile", compiled)
-
-    async def test() -> None:
+    try:
         async with serving_here(pipeline) as (_, client):
 
             def asked_here(number: int) -> Any:
@@ -111,9 +110,6 @@ def test_many_of_them_are_turned_away(pipeline: Pipeline, monkeypatch: pytest.Mo
             gate.set()
             refused = [(await one).status_code for one in waiting]
             assert refused == [400] * Compiler.most
-
-    try:
-        run(test())
     finally:
         gate.set()
 

@@ -6,17 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 import tiny_bundles
 import tiny_tokenizers
-from tokenizers import AddedToken, Tokenizer
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
-import openai
 from serving import CONTEXT, Server, serving
 from tiny_checkpoints import scripted_checkpoint
+from tokenizers import AddedToken, Tokenizer
 
 from edgedec.export import ExportOptions
 from edgedec.serve import prompts

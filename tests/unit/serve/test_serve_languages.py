@@ -9,9 +9,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from serving import Server
 
 PAGE = "docs/guides/languages-and-editors.md"

@@ -6,11 +6,7 @@ import json
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
-from served_here import run, serving_here
+from served_here import serving_here
 from serving import TEMPLATE, Server
 
 from edgedec import Pipeline
@@ -70,26 +66,22 @@ def test_it_says_what_ended_a_text(server: Server, stream: bool) -> None:
     assert found["content"] == text[: text.index(text[5:8])]
 
 
-def test_defaults_are_those_of_a_chat(pipeline: Pipeline) -> None:
+async def test_defaults_are_those_of_a_chat(pipeline: Pipeline) -> None:
     """And the text is as long as it gets."""
     usual = pipeline.sampling
-
-    async def test() -> None:
-        async with serving_here(pipeline) as (_, client):
-            given = {"prompt": "x", "seed": 5, "stop": [" ", "e", "a"]}
-            found = (await client.post("/completion", json=given)).json()
-            settings = found["generation_settings"]
-            assert usual is not None
-            assert settings["temperature"] == usual.temperature
-            assert settings["top_k"] == usual.top_k
-            assert settings["n_predict"] >= 1 << 20
-            other = (await client.post("/completion", json={**given, "temperature": 0.1})).json()
-            assert other["generation_settings"]["temperature"] == 0.1  # the control
-            props = (await client.get("/props")).json()
-            params = props["default_generation_settings"]["params"]
-            assert params["temperature"] == usual.temperature
-
-    run(test())
+    async with serving_here(pipeline) as (_, client):
+        given = {"prompt": "x", "seed": 5, "stop": [" ", "e", "a"]}
+        found = (await client.post("/completion", json=given)).json()
+        settings = found["generation_settings"]
+        assert usual is not None
+        assert settings["temperature"] == usual.temperature
+        assert settings["top_k"] == usual.top_k
+        assert settings["n_predict"] >= 1 << 20
+        other = (await client.post("/completion", json={**given, "temperature": 0.1})).json()
+        assert other["generation_settings"]["temperature"] == 0.1  # the control
+        props = (await client.get("/props")).json()
+        params = props["default_generation_settings"]["params"]
+        assert params["temperature"] == usual.temperature
 
 
 def test_props(server: Server) -> None:
@@ -133,7 +125,9 @@ def test_pairs_of_biases_are_those_of_the_other_route(server: Server) -> None:
     assert found != asked(server)["content"]  # the control
 
 
-def test_a_stream_that_fails_says_so(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_fails_says_so(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     take = Ticket.take
 
     async def failing(ticket: Ticket) -> Any:
@@ -141,11 +135,8 @@ def test_a_stream_that_fails_says_so(pipeline: Pipeline, monkeypatch: pytest.Mon
         ticket.fail(ApiError(503, "out of memory"))
         return found
 
-    async def test() -> None:
-        monkeypatch.setattr(Ticket, "take", failing)
-        async with serving_here(pipeline) as (_, client):
-            text = (await client.post("/completion", json={**GIVEN, "stream": True})).text
-        last = json.loads(text.strip().split("\n\n")[-1][6:])
-        assert last["error"]["message"] == "out of memory"
-
-    run(test())
+    monkeypatch.setattr(Ticket, "take", failing)
+    async with serving_here(pipeline) as (_, client):
+        text = (await client.post("/completion", json={**GIVEN, "stream": True})).text
+    last = json.loads(text.strip().split("\n\n")[-1][6:])
+    assert last["error"]["message"] == "out of memory"

@@ -9,14 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from waiting import until
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import openai
+import pytest
 from serving import Server
+from waiting import until
 
 from edgedec import Pipeline
 

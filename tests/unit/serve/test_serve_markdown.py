@@ -7,9 +7,6 @@ import random
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from browser import Browser
 from served_page import SCRIPTED, finish, opened, say
 from serving import Server

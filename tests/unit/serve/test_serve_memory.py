@@ -10,10 +10,6 @@ import pytest
 import tiny_bundles
 import tiny_models
 import tiny_tokenizers
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 from serving import Server, serving
 
 from edgedec import Pipeline

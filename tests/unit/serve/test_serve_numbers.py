@@ -11,10 +11,7 @@ import json
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
-from served_here import run, serving_here
+from served_here import serving_here
 
 from edgedec import Pipeline
 from edgedec.errors import InputError
@@ -164,22 +161,19 @@ def test_an_unknown_format_is_an_annotation(schema: Any, kept: Any) -> None:
         ("/v1/completions", {}, 415),
     ],
 )
-def test_ollamas_examples_need_no_content_type(
+async def test_ollamas_examples_need_no_content_type(
     pipeline: Pipeline, path: str, headers: dict[str, str], status: int
 ) -> None:
-    async def test() -> None:
-        body = (
-            b'{"model": "tiny"}'
-            if path == "/api/show"
-            else (
-                b'{"model": "tiny", "prompt": "x", "stream": false, "raw": true,'
-                b' "options": {"num_predict": 1}}'
-            )
+    body = (
+        b'{"model": "tiny"}'
+        if path == "/api/show"
+        else (
+            b'{"model": "tiny", "prompt": "x", "stream": false, "raw": true,'
+            b' "options": {"num_predict": 1}}'
         )
-        async with serving_here(pipeline) as (_, client):
-            answer = await client.post(path, content=body, headers=headers)
-            assert answer.status_code == status
-            empty = await client.post(path, headers=headers)
-            assert empty.status_code == 415  # the control: nothing that could be JSON
-
-    run(test())
+    )
+    async with serving_here(pipeline) as (_, client):
+        answer = await client.post(path, content=body, headers=headers)
+        assert answer.status_code == status
+        empty = await client.post(path, headers=headers)
+        assert empty.status_code == 415  # the control: nothing that could be JSON

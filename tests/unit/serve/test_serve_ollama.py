@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import LIMIT_S
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 from serving import Server, serving
 from test_serve_tools import TOOLS, caller, needs_grammars
+from waiting import LIMIT_S
 
 from edgedec.bundle import Bundle
 from edgedec.gguf import GgufHeader

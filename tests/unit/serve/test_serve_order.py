@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from edgedec import GenerateOptions, Pipeline
 from edgedec.generation import turns
 from edgedec.serve.settings import Settings
@@ -197,20 +195,17 @@ def _alternate(one: Ticket) -> None:
     one.used_s = (one.used_s or 0.0) + 1
 
 
-def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
-    async def main() -> None:
-        first, second = of_size(10), of_size(10)
-        assert turns.due([first]) is first
-        first.to_read = 0
-        turns.charge([first], first, 30.0, read=True)
-        assert turns.due([first, second]) is first, "both have used as much"
-        turns.charge([first, second], first, 1.0, read=False)
-        assert turns.due([first, second]) is second
-        second.to_read = 0
-        turns.charge([first, second], second, 1.5, read=False)
-        assert turns.due([first, second]) is first
-
-    asyncio.run(main())
+async def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
+    first, second = of_size(10), of_size(10)
+    assert turns.due([first]) is first
+    first.to_read = 0
+    turns.charge([first], first, 30.0, read=True)
+    assert turns.due([first, second]) is first, "both have used as much"
+    turns.charge([first, second], first, 1.0, read=False)
+    assert turns.due([first, second]) is second
+    second.to_read = 0
+    turns.charge([first, second], second, 1.5, read=False)
+    assert turns.due([first, second]) is first
 
 
 def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
@@ -247,15 +242,12 @@ def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
     assert waiting.overtaken == CHUNK
 
 
-def test_a_request_that_is_to_end_comes_first() -> None:
-    async def main() -> None:
-        tickets = [of_size(size) for size in (10, 20, 30)]
-        tickets[2].deadline = 0.0
-        assert turns.due(tickets) is tickets[2]
-        tickets[1].leave()
-        assert turns.due(tickets) is tickets[1]
-
-    asyncio.run(main())
+async def test_a_request_that_is_to_end_comes_first() -> None:
+    tickets = [of_size(size) for size in (10, 20, 30)]
+    tickets[2].deadline = 0.0
+    assert turns.due(tickets) is tickets[2]
+    tickets[1].leave()
+    assert turns.due(tickets) is tickets[1]
 
 
 def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) -> int:

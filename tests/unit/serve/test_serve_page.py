@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from browser import Browser
 from served_page import IDLE, SCRIPTED, TEXT, choose, opened, say
 from serving import Server

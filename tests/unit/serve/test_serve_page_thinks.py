@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import tiny_bundles
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from browser import Browser
 from served_page import IDLE, TEXT, choose, opened, say, turns
 from serving import serving

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from edgedec.cli._served import planning
 from edgedec.cli.serve import command
 from edgedec.decoding import drafting

@@ -6,9 +6,6 @@ import json
 import re
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from browser import Browser
 from served_page import opened
 from serving import CONTEXT, Server

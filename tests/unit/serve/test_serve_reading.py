@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 from functools import partial
 from typing import Any
 
 import pytest
-from waiting import LIMIT_S
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
-import json
-
 import tiny_tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from served_here import ASKED, Noted, run, serving_here
+from waiting import LIMIT_S
 
 from edgedec import GenerateOptions, Pipeline
 from edgedec.serve import body, errors, lane
@@ -92,7 +88,7 @@ class TestReading:
     """Long requests are parsed and tokenised in one thread that is not the loop's."""
 
     @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
-    def test_the_event_loop_goes_on(
+    async def test_the_event_loop_goes_on(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, path: str
     ) -> None:
         noted, gate, begun = Noted(monkeypatch), threading.Event(), threading.Event()
@@ -108,57 +104,45 @@ class TestReading:
         chat = path == "/v1/chat/completions"
         given = {"messages": [{"role": "user", "content": LONG}]} if chat else {"prompt": LONG}
         given |= {} if path == "/tokenize" else ASKED
-
-        async def main() -> None:
-            async with serving_here(pipeline) as (_, client):
-                asking = [asyncio.create_task(client.post(path, json=given)) for _ in range(9)]
-                await asyncio.to_thread(begun.wait, 30)
-                # The loop answers others while one request is read.
-                assert (await client.get("/health")).status_code == 200
-                short = await client.post("/v1/completions", json={**ASKED, "prompt": "x"})
-                assert short.status_code == 200
-                assert not any(one.done() for one in asking)
-                gate.set()
-                assert {one.status_code for one in await asyncio.gather(*asking)} == {200}
-
-        run(main())
+        async with serving_here(pipeline) as (_, client):
+            asking = [asyncio.create_task(client.post(path, json=given)) for _ in range(9)]
+            await asyncio.to_thread(begun.wait, 30)
+            # The loop answers others while one request is read.
+            assert (await client.get("/health")).status_code == 200
+            short = await client.post("/v1/completions", json={**ASKED, "prompt": "x"})
+            assert short.status_code == 200
+            assert not any(one.done() for one in asking)
+            gate.set()
+            assert {one.status_code for one in await asyncio.gather(*asking)} == {200}
         long = [
             name for name, text in zip(noted.threads, noted.texts, strict=True) if len(text) > SHORT
         ]
         assert len(long) == 9
         assert all(name.startswith("edgedec-reader") for name in long)
 
-    def test_as_many_as_the_queue_holds_may_come_at_once(self, pipeline: Pipeline) -> None:
+    async def test_as_many_as_the_queue_holds_may_come_at_once(self, pipeline: Pipeline) -> None:
         given = {**ASKED, "prompt": "    " * 1500}
+        async with serving_here(pipeline) as (_, client):
+            asking = [client.post("/v1/completions", json=given) for _ in range(30)]
+            answers = await asyncio.gather(*asking)
+            assert [one.status_code for one in answers] == [200] * 30
 
-        async def main() -> None:
-            async with serving_here(pipeline) as (_, client):
-                asking = [client.post("/v1/completions", json=given) for _ in range(30)]
-                answers = await asyncio.gather(*asking)
-                assert [one.status_code for one in answers] == [200] * 30
-
-        run(main())
-
-    def test_no_prompt_is_read_while_the_queue_is_full(
+    async def test_no_prompt_is_read_while_the_queue_is_full(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         noted = Noted(monkeypatch)
-
-        async def main() -> None:
-            async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
-                work = Work([5, 6, 7], GenerateOptions(1900, ignore_eos=True))
-                for _ in range(2):
-                    served.turns.submit(Ticket([work] * 100, timeout_s=60))
-                for prompt in ("x", LONG):
-                    found = await client.post("/v1/completions", json={**ASKED, "prompt": prompt})
-                    assert found.status_code == 429
-                    assert int(found.headers["retry-after"]) > 0
-                assert not noted.texts
-                # What is only counted needs no place.
-                found = await client.post("/tokenize", json={"prompt": LONG})
-                assert found.status_code == 200
-
-        run(main())
+        async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
+            work = Work([5, 6, 7], GenerateOptions(1900, ignore_eos=True))
+            for _ in range(2):
+                served.turns.submit(Ticket([work] * 100, timeout_s=60))
+            for prompt in ("x", LONG):
+                found = await client.post("/v1/completions", json={**ASKED, "prompt": prompt})
+                assert found.status_code == 429
+                assert int(found.headers["retry-after"]) > 0
+            assert not noted.texts
+            # What is only counted needs no place.
+            found = await client.post("/tokenize", json={"prompt": LONG})
+            assert found.status_code == 200
 
     def test_a_short_one_does_not_wait_behind_long_ones(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
@@ -200,7 +184,7 @@ class TestReading:
         monkeypatch.setattr(lane, "due", lambda sizes, overtaken: 0)
         assert read() == [30, 31, 32, 6]
 
-    def test_one_at_a_time_in_order(self) -> None:
+    async def test_one_at_a_time_in_order(self) -> None:
         running, most = 0, 0
         lock = threading.Lock()
         order: list[int] = []
@@ -215,79 +199,65 @@ class TestReading:
                 running -= 1
             order.append(number)
 
-        async def main() -> None:
-            lane = Lane("test")
-            await asyncio.gather(*(lane.run(partial(job, number)) for number in range(9)))
-            assert not lane.settle(1)  # there is nothing to wait for
-            lane.close()
-            lane.join()
-
-        run(main())
+        lane = Lane("test")
+        await asyncio.gather(*(lane.run(partial(job, number)) for number in range(9)))
+        assert not lane.settle(1)  # there is nothing to wait for
+        lane.close()
+        lane.join()
         assert most == 1
         assert order == list(range(9))
 
-    def test_each_job_that_ends_may_have_given_memory_back(self) -> None:
+    async def test_each_job_that_ends_may_have_given_memory_back(self) -> None:
         gates = [threading.Event() for _ in range(2)]
+        lane = Lane("test")
+        jobs = [asyncio.create_task(lane.run(partial(gate.wait, 30))) for gate in gates]
+        await asyncio.sleep(0)
+        assert not lane.settle(0)
+        with lane._changed:  # the first one does not end before it is waited for
+            gates[0].set()
+            assert lane.settle(30)
+        assert lane.jobs == 1
+        gates[1].set()
+        await asyncio.gather(*jobs)
+        lane.close()
+        lane.join()
 
-        async def main() -> None:
-            lane = Lane("test")
-            jobs = [asyncio.create_task(lane.run(partial(gate.wait, 30))) for gate in gates]
-            await asyncio.sleep(0)
-            assert not lane.settle(0)
-            with lane._changed:  # the first one does not end before it is waited for
-                gates[0].set()
-                assert lane.settle(30)
-            assert lane.jobs == 1
-            gates[1].set()
-            await asyncio.gather(*jobs)
-            lane.close()
-            lane.join()
-
-        run(main())
-
-    def test_what_waits_is_turned_away_at_the_end(self) -> None:
+    async def test_what_waits_is_turned_away_at_the_end(self) -> None:
         gate, begun = threading.Event(), threading.Event()
 
         def job() -> bool:
             begun.set()
             return gate.wait(LIMIT_S)
 
-        async def main() -> None:
-            lane = Lane("test")
-            jobs = [asyncio.create_task(lane.run(job)) for _ in range(3)]
-            assert await asyncio.to_thread(begun.wait, 30)
-            settling = asyncio.create_task(asyncio.to_thread(lane.settle, 30))
-            lane.close()
-            gate.set()
-            first, *others = await asyncio.gather(*jobs, return_exceptions=True)
-            assert first is True
-            assert all(isinstance(one, ApiError) and one.status == 503 for one in others)
-            await settling
-            with pytest.raises(ApiError, match="shutting down"):
-                await lane.run(gate.wait)
-            lane.join()
+        lane = Lane("test")
+        jobs = [asyncio.create_task(lane.run(job)) for _ in range(3)]
+        assert await asyncio.to_thread(begun.wait, 30)
+        settling = asyncio.create_task(asyncio.to_thread(lane.settle, 30))
+        lane.close()
+        gate.set()
+        first, *others = await asyncio.gather(*jobs, return_exceptions=True)
+        assert first is True
+        assert all(isinstance(one, ApiError) and one.status == 503 for one in others)
+        await settling
+        with pytest.raises(ApiError, match="shutting down"):
+            await lane.run(gate.wait)
+        lane.join()
 
-        run(main())
-
-    def test_a_request_that_memory_does_not_hold_is_refused_alone(
+    async def test_a_request_that_memory_does_not_hold_is_refused_alone(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         noted = Noted(monkeypatch)
         monkeypatch.setattr(Pipeline, "free_bytes", lambda self: 500_000)
-
-        async def main() -> None:
-            async with serving_here(pipeline) as (_, client):
-                found = await client.post("/v1/completions", json={**ASKED, "prompt": LONG})
-                assert found.status_code == 503
-                assert found.headers["retry-after"]
-                assert found.json()["error"]["code"] == "insufficient_memory"
-                assert "1.0 MB" in found.json()["error"]["message"]
-                assert not noted.texts
-                assert (
-                    await client.post("/v1/completions", json={**ASKED, "prompt": "x"})
-                ).status_code == 200
-
-        run(main())
+        async with serving_here(pipeline) as (_, client):
+            found = await client.post("/v1/completions", json={**ASKED, "prompt": LONG})
+            assert found.status_code == 503
+            assert found.headers["retry-after"]
+            assert found.json()["error"]["code"] == "insufficient_memory"
+            assert "1.0 MB" in found.json()["error"]["message"]
+            assert not noted.texts
+            assert (
+                await client.post("/v1/completions", json={**ASKED, "prompt": "x"})
+            ).status_code == 200
 
 
 def errors_alive() -> int:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import openai
-from served_here import run, serving_here
+import pytest
+from served_here import serving_here
 from serving import Server
 
 from edgedec import Pipeline
@@ -162,7 +158,7 @@ def test_what_it_does_not_have(server: Server) -> None:
         ("/v1/chat/completions", {"messages": TALK[:1]}, ['"message": "it broke"', "[DONE]"]),
     ],
 )
-def test_a_stream_that_fails_says_so(
+async def test_a_stream_that_fails_says_so(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, ends: list[str]
 ) -> None:
     put = Ticket.put
@@ -171,13 +167,10 @@ def test_a_stream_that_fails_says_so(
         ticket.fail(ApiError(503, "it broke"))
         return put(ticket, events)
 
-    async def test() -> None:
-        async with serving_here(pipeline) as (_, client):
-            fields = {"model": "tiny", "stream": True, **body}
-            assert "it broke" not in (await client.post(path, json=fields)).text  # the control
-            monkeypatch.setattr(Ticket, "put", broken)
-            answer = await client.post(path, json=fields)
-            assert answer.status_code == 200
-            assert all(end in answer.text for end in ends)
-
-    run(test())
+    async with serving_here(pipeline) as (_, client):
+        fields = {"model": "tiny", "stream": True, **body}
+        assert "it broke" not in (await client.post(path, json=fields)).text  # the control
+        monkeypatch.setattr(Ticket, "put", broken)
+        answer = await client.post(path, json=fields)
+        assert answer.status_code == 200
+        assert all(end in answer.text for end in ends)

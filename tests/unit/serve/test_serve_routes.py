@@ -10,12 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import httpx
+import pytest
 from served_here import run, serving_here
 from serving import Server
 from starlette.routing import Route
@@ -64,47 +60,41 @@ def test_each_route_is_known_here(pipeline: Pipeline) -> None:
     }  # fmt: skip
 
 
-def test_each_demands_the_key_and_a_known_name_and_page(pipeline: Pipeline) -> None:
-    async def test() -> None:
-        routes = routes_of(pipeline)
-        async with serving_here(pipeline, key=KEY) as (_, client):
-            for route in routes:
-                method = min(set(route.methods or ()) - {"HEAD"})
-                path = re.sub(r"{.*}", "tiny", route.path)
-                key = {"Authorization": f"Bearer {KEY}"}
+async def test_each_demands_the_key_and_a_known_name_and_page(pipeline: Pipeline) -> None:
+    routes = routes_of(pipeline)
+    async with serving_here(pipeline, key=KEY) as (_, client):
+        for route in routes:
+            method = min(set(route.methods or ()) - {"HEAD"})
+            path = re.sub(r"{.*}", "tiny", route.path)
+            key = {"Authorization": f"Bearer {KEY}"}
 
-                async def status(
-                    headers: dict[str, str], path: str = path, method: str = method
-                ) -> int:
-                    return (await client.request(method, path, headers=headers)).status_code
+            async def status(
+                headers: dict[str, str], path: str = path, method: str = method
+            ) -> int:
+                return (await client.request(method, path, headers=headers)).status_code
 
-                assert await status({}) == (200 if path in OPEN else 401), path
-                assert await status({**key, "Host": "evil.example"}) == 421
-                assert await status({**key, "Origin": "http://evil.example"}) == 403
-                assert await status(key) in (200, 404, 415)  # the control
-
-    run(test())
+            assert await status({}) == (200 if path in OPEN else 401), path
+            assert await status({**key, "Host": "evil.example"}) == 421
+            assert await status({**key, "Origin": "http://evil.example"}) == 403
+            assert await status(key) in (200, 404, 415)  # the control
 
 
 @pytest.mark.parametrize("path", TEXTS)
-def test_bodies_are_limited(pipeline: Pipeline, path: str) -> None:
-    async def test() -> None:
-        async with serving_here(pipeline, limits=Limits(body_bytes=2000)) as (_, client):
-            for size, status in ((100, 200), (3000, 413)):
-                answer = await client.post(path, json={**TEXTS[path], "user": "x" * size})
-                assert answer.status_code == status
-            assert "at most 2000 bytes" in answer.text
-            deep = b'{"messages": ' + b"[" * 1900
-            kind = {"Content-Type": "application/json"}
-            assert (await client.post(path, content=deep, headers=kind)).status_code == 400
-            form = {"Content-Type": "text/plain"}
-            assert (await client.post(path, content=b"{}", headers=form)).status_code == 415
-
-    run(test())
+async def test_bodies_are_limited(pipeline: Pipeline, path: str) -> None:
+    async with serving_here(pipeline, limits=Limits(body_bytes=2000)) as (_, client):
+        for size, status in ((100, 200), (3000, 413)):
+            answer = await client.post(path, json={**TEXTS[path], "user": "x" * size})
+            assert answer.status_code == status
+        assert "at most 2000 bytes" in answer.text
+        deep = b'{"messages": ' + b"[" * 1900
+        kind = {"Content-Type": "application/json"}
+        assert (await client.post(path, content=deep, headers=kind)).status_code == 400
+        form = {"Content-Type": "text/plain"}
+        assert (await client.post(path, content=b"{}", headers=form)).status_code == 415
 
 
 @pytest.mark.parametrize("path", TEXTS)
-def test_each_waits_in_the_queue(
+async def test_each_waits_in_the_queue(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """One request runs, one waits, and the third is told to come again."""
@@ -117,8 +107,7 @@ def test_each_waits_in_the_queue(
         return stream(self, *given, **more)
 
     monkeypatch.setattr(Pipeline, "stream", held)
-
-    async def test() -> None:
+    try:
         async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
 
             def ask() -> asyncio.Task[httpx.Response]:
@@ -134,9 +123,6 @@ def test_each_waits_in_the_queue(
             assert third.headers["retry-after"]
             gate.set()
             assert [(await one).status_code for one in (first, second)] == [200, 200]
-
-    try:
-        run(test())
     finally:
         gate.set()
 
@@ -162,18 +148,15 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]
         yield lambda: [one.getMessage() for one in caplog.records if one.name == "edgedec.access"]
 
 
-def test_the_access_log(pipeline: Pipeline, lines: Callable[[], list[str]]) -> None:
-    async def test() -> None:
-        async with serving_here(pipeline) as (_, client):
-            await client.get("/health?token=secret")
-            await client.get("/no%0asuch%1b[31mroute")
-            await client.get("/health", headers={"Host": "evil.example"})
-            body = {"messages": TALK, "max_tokens": 4, "stream": True}
-            await client.post("/v1/chat/completions", json=body)
-            logging.getLogger("edgedec.access").setLevel(logging.WARNING)  # the control
-            await client.get("/health")
-
-    run(test())
+async def test_the_access_log(pipeline: Pipeline, lines: Callable[[], list[str]]) -> None:
+    async with serving_here(pipeline) as (_, client):
+        await client.get("/health?token=secret")
+        await client.get("/no%0asuch%1b[31mroute")
+        await client.get("/health", headers={"Host": "evil.example"})
+        body = {"messages": TALK, "max_tokens": 4, "stream": True}
+        await client.post("/v1/chat/completions", json=body)
+        logging.getLogger("edgedec.access").setLevel(logging.WARNING)  # the control
+        await client.get("/health")
     when, who = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", r"127\.0\.0\.1"
     wanted = [
         r"GET /health 200", r"GET /no\?such\?\[31mroute 404", r"GET /health 421",

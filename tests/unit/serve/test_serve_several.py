@@ -10,14 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-from click.testing import CliRunner
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import openai
+import pytest
 from browser import Browser
+from click.testing import CliRunner
 from served_page import IDLE, TEXT, say
 from serving import Server, serving
 from test_serve_docs import curled, curls

@@ -6,9 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
 from browser import Browser
 from served_page import IDLE, SCRIPTED, answer, choose, finish, opened, press, say, turns
 from serving import Server

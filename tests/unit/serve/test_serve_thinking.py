@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import tiny_bundles
-from served_here import run, serving_here
+from served_here import serving_here
 from serving import serving
 from thinking_models import ANSWER, MANNERS, THOUGHTS, thinking_checkpoint, thinking_pipeline
 
@@ -52,27 +52,24 @@ async def message(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
     return found
 
 
-def test_thinking_and_answer_are_apart_whole_and_streamed(each: Pipeline) -> None:
-    async def test() -> None:
-        async with serving_here(each) as (_, client):
-            answer = (await ask(client)).json()
-            told = answer["choices"][0]["message"]
-            assert (told["reasoning_content"], told["content"]) == (THOUGHT, ANSWERED)
-            usage = answer["usage"]
-            thought = usage["completion_tokens_details"]["reasoning_tokens"]
-            assert len(THOUGHTS) <= thought < usage["completion_tokens"]
-            streamed = await ask(client, stream=True, stream_options={"include_usage": True})
-            lines = [line[6:] for line in streamed.text.splitlines() if line.startswith("data: {")]
-            *chunks, last = map(json.loads, lines)
-            deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-            assert "".join(one.get("reasoning_content", "") for one in deltas) == THOUGHT
-            assert "".join(one.get("content", "") for one in deltas) == ANSWERED
-            assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": thought}
-            # The thinking comes first.
-            first = next(i for i, one in enumerate(deltas) if one.get("content"))
-            assert not any("reasoning_content" in one for one in deltas[first + 1 :])
-
-    run(test())
+async def test_thinking_and_answer_are_apart_whole_and_streamed(each: Pipeline) -> None:
+    async with serving_here(each) as (_, client):
+        answer = (await ask(client)).json()
+        told = answer["choices"][0]["message"]
+        assert (told["reasoning_content"], told["content"]) == (THOUGHT, ANSWERED)
+        usage = answer["usage"]
+        thought = usage["completion_tokens_details"]["reasoning_tokens"]
+        assert len(THOUGHTS) <= thought < usage["completion_tokens"]
+        streamed = await ask(client, stream=True, stream_options={"include_usage": True})
+        lines = [line[6:] for line in streamed.text.splitlines() if line.startswith("data: {")]
+        *chunks, last = map(json.loads, lines)
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        assert "".join(one.get("reasoning_content", "") for one in deltas) == THOUGHT
+        assert "".join(one.get("content", "") for one in deltas) == ANSWERED
+        assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": thought}
+        # The thinking comes first.
+        first = next(i for i, one in enumerate(deltas) if one.get("content"))
+        assert not any("reasoning_content" in one for one in deltas[first + 1 :])
 
 
 @pytest.mark.parametrize(
@@ -85,13 +82,10 @@ def test_thinking_and_answer_are_apart_whole_and_streamed(each: Pipeline) -> Non
         {"edgedec": {"think_tokens": 0}},
     ],
 )
-def test_switched_off(each: Pipeline, fields: dict[str, Any]) -> None:
-    async def test() -> None:
-        async with serving_here(each) as (_, client):
-            told = await message(client, **fields)
-            assert (told.get("reasoning_content"), told["content"]) == (None, ANSWERED)
-
-    run(test())
+async def test_switched_off(each: Pipeline, fields: dict[str, Any]) -> None:
+    async with serving_here(each) as (_, client):
+        told = await message(client, **fields)
+        assert (told.get("reasoning_content"), told["content"]) == (None, ANSWERED)
 
 
 @pytest.mark.parametrize(
@@ -104,54 +98,44 @@ def test_switched_off(each: Pipeline, fields: dict[str, Any]) -> None:
         {"chat_template_kwargs": {"controls": {"length": "short"}, "tools_in": ["search"]}},
     ],
 )
-def test_left_on(each: Pipeline, fields: dict[str, Any]) -> None:
-    async def test() -> None:
-        async with serving_here(each) as (_, client):
-            assert (await message(client, **fields))["reasoning_content"] == THOUGHT
-
-    run(test())
+async def test_left_on(each: Pipeline, fields: dict[str, Any]) -> None:
+    async with serving_here(each) as (_, client):
+        assert (await message(client, **fields))["reasoning_content"] == THOUGHT
 
 
-def test_what_the_template_reads() -> None:
-    async def test() -> None:
-        with thinking_pipeline("harmony", parallel=2) as pipeline:
-            async with serving_here(pipeline) as (served, client):
-                seen: list[str] = []
-                render = served.tokenizer.render
+async def test_what_the_template_reads() -> None:
+    with thinking_pipeline("harmony", parallel=2) as pipeline:
+        async with serving_here(pipeline) as (served, client):
+            seen: list[str] = []
+            render = served.tokenizer.render
 
-                def noted(*args: Any, **more: Any) -> str:
-                    seen.append(render(*args, **more))
-                    return seen[-1]
+            def noted(*args: Any, **more: Any) -> str:
+                seen.append(render(*args, **more))
+                return seen[-1]
 
-                served.tokenizer.render = noted  # type: ignore[method-assign]
-                await message(client, reasoning_effort="high")
-                await message(client, chat_template_kwargs={"reasoning_effort": "low"})
-                await message(client)
-                efforts = [text.partition("Reasoning: ")[2].split("<")[0] for text in seen]
-                assert efforts == ["high", "low", "medium"]
-
-    run(test())
+            served.tokenizer.render = noted  # type: ignore[method-assign]
+            await message(client, reasoning_effort="high")
+            await message(client, chat_template_kwargs={"reasoning_effort": "low"})
+            await message(client)
+            efforts = [text.partition("Reasoning: ")[2].split("<")[0] for text in seen]
+            assert efforts == ["high", "low", "medium"]
 
 
-def test_budgets_grammars_and_logprobs(qwen: Pipeline) -> None:
+async def test_budgets_grammars_and_logprobs(qwen: Pipeline) -> None:
     pytest.importorskip("llguidance")
-
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            told = await message(client, edgedec={"think_tokens": 2})
-            assert THOUGHT.startswith(told["reasoning_content"])
-            assert len(told["reasoning_content"]) < len(THOUGHT)
-            assert told["content"] == ANSWERED
-            schema = {"enum": ["a", "b"]}
-            form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-            told = await message(client, response_format=form)
-            assert told["reasoning_content"] == THOUGHT
-            assert told["content"] in ('"a"', '"b"')
-            answer = (await ask(client, logprobs=True)).json()
-            entries = answer["choices"][0]["logprobs"]["content"]
-            assert "".join(entry["token"] for entry in entries).startswith(f"\n\n{ANSWERED}")
-
-    run(test())
+    async with serving_here(qwen) as (_, client):
+        told = await message(client, edgedec={"think_tokens": 2})
+        assert THOUGHT.startswith(told["reasoning_content"])
+        assert len(told["reasoning_content"]) < len(THOUGHT)
+        assert told["content"] == ANSWERED
+        schema = {"enum": ["a", "b"]}
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        told = await message(client, response_format=form)
+        assert told["reasoning_content"] == THOUGHT
+        assert told["content"] in ('"a"', '"b"')
+        answer = (await ask(client, logprobs=True)).json()
+        entries = answer["choices"][0]["logprobs"]["content"]
+        assert "".join(entry["token"] for entry in entries).startswith(f"\n\n{ANSWERED}")
 
 
 @pytest.mark.parametrize(
@@ -168,17 +152,16 @@ def test_budgets_grammars_and_logprobs(qwen: Pipeline) -> None:
         ({"edgedec": {"think_tokens": -1}}, "think_tokens: expected a whole number"),
     ],
 )
-def test_wrong_fields_are_refused(qwen: Pipeline, fields: dict[str, Any], expected: str) -> None:
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            answer = await ask(client, **fields)
-            assert answer.status_code == 400
-            assert expected in answer.json()["error"]["message"]
+async def test_wrong_fields_are_refused(
+    qwen: Pipeline, fields: dict[str, Any], expected: str
+) -> None:
+    async with serving_here(qwen) as (_, client):
+        answer = await ask(client, **fields)
+        assert answer.status_code == 400
+        assert expected in answer.json()["error"]["message"]
 
-    run(test())
 
-
-def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
+async def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
     qwen: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
@@ -189,17 +172,13 @@ def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
         return stream(pipeline, prompt, options, **more)
 
     monkeypatch.setattr(Pipeline, "stream", noted)
-
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            (card,) = (await client.get("/v1/models")).json()["data"]
-            assert card["edgedec"]["sampling"] == OWN
-            await ask(client, temperature=None)
-            await ask(client, temperature=None, top_k=5)
-            await ask(client)
-            await client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
-
-    run(test())
+    async with serving_here(qwen) as (_, client):
+        (card,) = (await client.get("/v1/models")).json()["data"]
+        assert card["edgedec"]["sampling"] == OWN
+        await ask(client, temperature=None)
+        await ask(client, temperature=None, top_k=5)
+        await ask(client)
+        await client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
     found = [(one.temperature, one.top_p, one.top_k) for one in drawn]
     assert found == [(0.6, 0.95, 20), (0.6, 0.95, 5), (0, 0.95, 20), (1.0, 1.0, 0)]
 

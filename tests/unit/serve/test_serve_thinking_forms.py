@@ -6,15 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
 import httpx
+import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from served_here import run, serving_here
+from served_here import serving_here
 from thinking_models import ANSWER, THOUGHTS, thinking_pipeline
 
 from edgedec import Pipeline
@@ -43,7 +39,7 @@ async def ask(client: httpx.AsyncClient, path: str, **fields: Any) -> httpx.Resp
 
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("stream", [True, False])
-def test_ollamas(qwen: Pipeline, path: str, stream: bool) -> None:
+async def test_ollamas(qwen: Pipeline, path: str, stream: bool) -> None:
     async def told(client: httpx.AsyncClient, **fields: Any) -> tuple[str, str]:
         answer = await ask(client, path, stream=stream, **fields)
         lines = [json.loads(line) for line in answer.text.splitlines()]
@@ -52,16 +48,13 @@ def test_ollamas(qwen: Pipeline, path: str, stream: bool) -> None:
         key = "content" if path == "/api/chat" else "response"
         return thinking, "".join(part[key] for part in parts)
 
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            for on in ({}, {"think": True}, {"think": "high"}):
-                assert await told(client, **on) == (THOUGHT, ANSWERED)
-            assert await told(client, think=False) == ("", ANSWERED)
-
-    run(test())
+    async with serving_here(qwen) as (_, client):
+        for on in ({}, {"think": True}, {"think": "high"}):
+            assert await told(client, **on) == (THOUGHT, ANSWERED)
+        assert await told(client, think=False) == ("", ANSWERED)
 
 
-def test_the_template_is_rendered_once_for_all_who_ask_what_the_model_can(
+async def test_the_template_is_rendered_once_for_all_who_ask_what_the_model_can(
     qwen: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendered: list[str] = []
@@ -71,21 +64,18 @@ def test_the_template_is_rendered_once_for_all_who_ask_what_the_model_can(
         rendered.append(template.source)
         return real(template, *args, **options)
 
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            first = (await client.post("/api/show", json={})).json()
-            once = len(rendered)
-            again = (await client.post("/api/show", json={"model": "other"})).json()
-        assert first == again
-        assert first["template"] == rendered[0]
-        assert len(rendered) == once > 0
-
     monkeypatch.setattr(ChatTemplate, "render", render)
-    run(test())
+    async with serving_here(qwen) as (_, client):
+        first = (await client.post("/api/show", json={})).json()
+        once = len(rendered)
+        again = (await client.post("/api/show", json={"model": "other"})).json()
+    assert first == again
+    assert first["template"] == rendered[0]
+    assert len(rendered) == once > 0
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_what_a_template_failed_to_tell_is_asked_again(
+async def test_what_a_template_failed_to_tell_is_asked_again(
     qwen: Pipeline, monkeypatch: pytest.MonkeyPatch, passes: bool
 ) -> None:
     """A template that was stopped may do next time; the control refuses, which it always will."""
@@ -101,20 +91,17 @@ def test_what_a_template_failed_to_tell_is_asked_again(
         found: list[str] = shown.json()["capabilities"]
         return found
 
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            assert await able(client) == ["completion"]
-            failing.clear()
-            after = ["completion", "tools", "thinking"] if passes else ["completion"]
-            assert await able(client) == after
-
     assert qwen.tokenizer.chat_template is not None
     monkeypatch.setattr(qwen.tokenizer.chat_template, "_switches", None)
     monkeypatch.setattr(ChatTemplate, "render", render)
-    run(test())
+    async with serving_here(qwen) as (_, client):
+        assert await able(client) == ["completion"]
+        failing.clear()
+        after = ["completion", "tools", "thinking"] if passes else ["completion"]
+        assert await able(client) == after
 
 
-def test_what_ollamas_clients_are_told(qwen: Pipeline, pipeline: Pipeline) -> None:
+async def test_what_ollamas_clients_are_told(qwen: Pipeline, pipeline: Pipeline) -> None:
     async def able(one: Pipeline) -> list[str]:
         async with serving_here(one) as (_, client):
             shown = await client.post("/api/show", json={"model": "tiny"})
@@ -128,61 +115,52 @@ def test_what_ollamas_clients_are_told(qwen: Pipeline, pipeline: Pipeline) -> No
             found: list[str] = shown.json()["capabilities"]
             return found
 
-    async def test() -> None:
-        assert await able(qwen) == ["completion", "tools", "thinking"]
-        assert await able(pipeline) == ["completion", "tools"]  # the control
-
-    run(test())
+    assert await able(qwen) == ["completion", "tools", "thinking"]
+    assert await able(pipeline) == ["completion", "tools"]  # the control
 
 
-def test_responses_whole(qwen: Pipeline) -> None:
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            answer = Response.model_validate((await ask(client, "/v1/responses")).json())
-            thinking, message = answer.output
-            assert thinking.type == "reasoning"
-            assert [part.text for part in thinking.content or []] == [THOUGHT]
-            assert message.type == "message"
-            assert answer.output_text == ANSWERED
-            assert answer.usage is not None
-            counted = answer.usage.output_tokens_details.reasoning_tokens
-            assert len(THOUGHTS) <= counted < answer.usage.output_tokens
-            off = await ask(client, "/v1/responses", reasoning={"effort": "none"})
-            answer = Response.model_validate(off.json())
-            assert [item.type for item in answer.output] == ["message"]
-            assert answer.output_text == ANSWERED
-            # A client sends both back; the thinking is not a message.
-            talk = [{"role": "user", "content": "Hi"}, *off.json()["output"],
-                    {"type": "reasoning", "id": "rs_1", "summary": []},
-                    {"role": "user", "content": "And?"}]  # fmt: skip
-            assert (await ask(client, "/v1/responses", input=talk)).json()["status"] == "completed"
-
-    run(test())
+async def test_responses_whole(qwen: Pipeline) -> None:
+    async with serving_here(qwen) as (_, client):
+        answer = Response.model_validate((await ask(client, "/v1/responses")).json())
+        thinking, message = answer.output
+        assert thinking.type == "reasoning"
+        assert [part.text for part in thinking.content or []] == [THOUGHT]
+        assert message.type == "message"
+        assert answer.output_text == ANSWERED
+        assert answer.usage is not None
+        counted = answer.usage.output_tokens_details.reasoning_tokens
+        assert len(THOUGHTS) <= counted < answer.usage.output_tokens
+        off = await ask(client, "/v1/responses", reasoning={"effort": "none"})
+        answer = Response.model_validate(off.json())
+        assert [item.type for item in answer.output] == ["message"]
+        assert answer.output_text == ANSWERED
+        # A client sends both back; the thinking is not a message.
+        talk = [{"role": "user", "content": "Hi"}, *off.json()["output"],
+                {"type": "reasoning", "id": "rs_1", "summary": []},
+                {"role": "user", "content": "And?"}]  # fmt: skip
+        assert (await ask(client, "/v1/responses", input=talk)).json()["status"] == "completed"
 
 
-def test_responses_streamed(qwen: Pipeline) -> None:
-    async def test() -> None:
-        async with serving_here(qwen) as (_, client):
-            whole = (await ask(client, "/v1/responses", stream=True)).text
-        lines = [line[6:] for line in whole.splitlines() if line.startswith("data: ")]
-        adapter: Any = TypeAdapter(ResponseStreamEvent)
-        events = [adapter.validate_json(line) for line in lines]
-        kinds = [event.type.removeprefix("response.") for event in events]
-        seen = [kind for n, kind in enumerate(kinds) if kind != kinds[n - 1]]
-        assert seen == [
-            "created", "in_progress", "output_item.added", "content_part.added",
-            "reasoning_text.delta", "reasoning_text.done", "content_part.done", "output_item.done",
-            "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
-            "content_part.done", "output_item.done", "completed",
-        ]  # fmt: skip
-        assert [event.sequence_number for event in events] == list(range(len(events)))
-        pieces: dict[str, str] = {}
-        for event in events:
-            if event.type.endswith(".delta"):
-                pieces[event.type] = pieces.get(event.type, "") + event.delta
-                assert event.output_index == (event.type == "response.output_text.delta")
-        assert list(pieces.values()) == [THOUGHT, ANSWERED]
-        assert [item.type for item in events[-1].response.output] == ["reasoning", "message"]
-        assert events[-1].response.output_text == ANSWERED
-
-    run(test())
+async def test_responses_streamed(qwen: Pipeline) -> None:
+    async with serving_here(qwen) as (_, client):
+        whole = (await ask(client, "/v1/responses", stream=True)).text
+    lines = [line[6:] for line in whole.splitlines() if line.startswith("data: ")]
+    adapter: Any = TypeAdapter(ResponseStreamEvent)
+    events = [adapter.validate_json(line) for line in lines]
+    kinds = [event.type.removeprefix("response.") for event in events]
+    seen = [kind for n, kind in enumerate(kinds) if kind != kinds[n - 1]]
+    assert seen == [
+        "created", "in_progress", "output_item.added", "content_part.added",
+        "reasoning_text.delta", "reasoning_text.done", "content_part.done", "output_item.done",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
+        "content_part.done", "output_item.done", "completed",
+    ]  # fmt: skip
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    pieces: dict[str, str] = {}
+    for event in events:
+        if event.type.endswith(".delta"):
+            pieces[event.type] = pieces.get(event.type, "") + event.delta
+            assert event.output_index == (event.type == "response.output_text.delta")
+    assert list(pieces.values()) == [THOUGHT, ANSWERED]
+    assert [item.type for item in events[-1].response.output] == ["reasoning", "message"]
+    assert events[-1].response.output_text == ANSWERED

@@ -7,13 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 import tiny_bundles
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-pytest.importorskip("openai", reason="openai not installed: install the extra dev")
-
-import openai
 from serving import CONTEXT, Server, serving
 from tiny_checkpoints import scripted_checkpoint
 

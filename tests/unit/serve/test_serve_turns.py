@@ -8,10 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
-
-from served_here import ASKED, run
+from served_here import ASKED
 from serving import Server
 
 from edgedec import GenerateOptions, Pipeline
@@ -33,7 +30,7 @@ async def texts_of(one: Ticket) -> int:
 
 
 class TestTurns:
-    def test_a_text_waits_for_memory_that_is_about_to_be_given_back(
+    async def test_a_text_waits_for_memory_that_is_about_to_be_given_back(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stream, refusals = Pipeline.stream, [2]
@@ -46,25 +43,19 @@ class TestTurns:
 
         monkeypatch.setattr(Pipeline, "stream", short_of_memory)
         settled = [True, True]
+        turns = Turns(pipeline, Settings("tiny"), settled=lambda: bool(settled and settled.pop()))
+        turns.submit(one := ticket())
+        assert await texts_of(one) == 1
+        assert not settled
+        # Broken twin: nothing is about to be given back.
+        refusals[0] = 1
+        turns.submit(two := ticket())
+        with pytest.raises(ApiError, match="no room") as refused:
+            await texts_of(two)
+        assert (refused.value.status, refused.value.retry_s) == (503, 5)
+        turns.close()
 
-        async def main() -> None:
-            turns = Turns(
-                pipeline, Settings("tiny"), settled=lambda: bool(settled and settled.pop())
-            )
-            turns.submit(one := ticket())
-            assert await texts_of(one) == 1
-            assert not settled
-            # Broken twin: nothing is about to be given back.
-            refusals[0] = 1
-            turns.submit(two := ticket())
-            with pytest.raises(ApiError, match="no room") as refused:
-                await texts_of(two)
-            assert (refused.value.status, refused.value.retry_s) == (503, 5)
-            turns.close()
-
-        run(main())
-
-    def test_a_text_that_fits_goes_before_one_that_waits_for_memory(
+    async def test_a_text_that_fits_goes_before_one_that_waits_for_memory(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stream, order = Pipeline.stream, []
@@ -82,87 +73,73 @@ class TestTurns:
             return True
 
         monkeypatch.setattr(Pipeline, "stream", short_of_memory)
+        turns = Turns(pipeline, Settings("tiny", parallel=1), settled=settle)
+        tickets = [ticket(tokens) for tokens in (2, 8, 9, 3)]
+        with turns._lock:  # all of them come at once
+            for one in tickets:
+                turns.submit(one)
+        assert [await texts_of(one) for one in tickets] == [1] * 4
+        # Each that does not fit lets one go first; then memory is waited for.
+        assert order == [2, 8, 9, 8, 0, 8, 9, 3]
+        turns.close()
 
-        async def main() -> None:
-            turns = Turns(pipeline, Settings("tiny", parallel=1), settled=settle)
-            tickets = [ticket(tokens) for tokens in (2, 8, 9, 3)]
-            with turns._lock:  # all of them come at once
-                for one in tickets:
-                    turns.submit(one)
-            assert [await texts_of(one) for one in tickets] == [1] * 4
-            # Each that does not fit lets one go first; then memory is waited for.
-            assert order == [2, 8, 9, 8, 0, 8, 9, 3]
-            turns.close()
-
-        run(main())
-
-    def test_nobody_who_comes_later_takes_the_memory_that_a_text_waits_for(
+    async def test_nobody_who_comes_later_takes_the_memory_that_a_text_waits_for(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stream, order = Pipeline.stream, []
         short = 4
+        turns = Turns(pipeline, Settings("tiny", parallel=2))
 
-        async def main() -> None:
-            turns = Turns(pipeline, Settings("tiny", parallel=2))
+        def short_of_memory(self: Pipeline, prompt: Any, options: Any) -> Any:
+            if options.max_new_tokens > short and len(turns.running) > 1:
+                raise MemoryBudgetError("no room beside another")
+            order.append(options.max_new_tokens)
+            return stream(self, prompt, options)
 
-            def short_of_memory(self: Pipeline, prompt: Any, options: Any) -> Any:
-                if options.max_new_tokens > short and len(turns.running) > 1:
-                    raise MemoryBudgetError("no room beside another")
-                order.append(options.max_new_tokens)
-                return stream(self, prompt, options)
-
-            monkeypatch.setattr(Pipeline, "stream", short_of_memory)
-            tickets = [ticket(tokens) for tokens in (4, 9, 3, 2, 1)]
-            with turns._lock:  # all of them come at once
-                for one in tickets:
-                    turns.submit(one)
-            assert [await texts_of(one) for one in tickets] == [1] * 5
-            # The long one before the short ones that came after it, though they would fit at once.
-            assert order == [4, 9, 3, 2, 1]
-            turns.close()
-
-        run(main())
-
-    def test_retry_after_counts_decoding_alone(self, pipeline: Pipeline) -> None:
-        async def main() -> None:
-            turns = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
-            for _ in range(30):
-                one = ticket()
-                one.began -= 1000  # it waited in the queue
+        monkeypatch.setattr(Pipeline, "stream", short_of_memory)
+        tickets = [ticket(tokens) for tokens in (4, 9, 3, 2, 1)]
+        with turns._lock:  # all of them come at once
+            for one in tickets:
                 turns.submit(one)
-                await texts_of(one)
-            while turns.running:
-                await asyncio.sleep(0)
-            running, waiting = ticket(1900), ticket()
-            turns.submit(running)
-            turns.submit(waiting)
-            with pytest.raises(ApiError) as refused:
-                turns.submit(ticket())
-            assert refused.value.retry_s is not None
-            assert refused.value.retry_s <= 5
-            turns.close()
+        assert [await texts_of(one) for one in tickets] == [1] * 5
+        # The long one before the short ones that came after it, though they would fit at once.
+        assert order == [4, 9, 3, 2, 1]
+        turns.close()
 
-        run(main())
+    async def test_retry_after_counts_decoding_alone(self, pipeline: Pipeline) -> None:
+        turns = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
+        for _ in range(30):
+            one = ticket()
+            one.began -= 1000  # it waited in the queue
+            turns.submit(one)
+            await texts_of(one)
+        while turns.running:
+            await asyncio.sleep(0)
+        running, waiting = ticket(1900), ticket()
+        turns.submit(running)
+        turns.submit(waiting)
+        with pytest.raises(ApiError) as refused:
+            turns.submit(ticket())
+        assert refused.value.retry_s is not None
+        assert refused.value.retry_s <= 5
+        turns.close()
 
-    def test_at_the_end_texts_go_on_and_nothing_else_begins(self, pipeline: Pipeline) -> None:
-        async def main() -> None:
-            turns = Turns(pipeline, Settings("tiny", parallel=1))
-            running, waiting = ticket(200), ticket()
-            turns.submit(running)
-            assert await running.take()
-            turns.submit(waiting)
-            turns.end()
-            for refused in (texts_of(waiting), texts_of_new(turns)):
-                with pytest.raises(ApiError, match="shutting down"):
-                    await refused
-            assert await texts_of(running) == 1
-            turns.close()
-
+    async def test_at_the_end_texts_go_on_and_nothing_else_begins(self, pipeline: Pipeline) -> None:
         async def texts_of_new(turns: Turns) -> int:
             turns.submit(one := ticket())
             return await texts_of(one)
 
-        run(main())
+        turns = Turns(pipeline, Settings("tiny", parallel=1))
+        running, waiting = ticket(200), ticket()
+        turns.submit(running)
+        assert await running.take()
+        turns.submit(waiting)
+        turns.end()
+        for refused in (texts_of(waiting), texts_of_new(turns)):
+            with pytest.raises(ApiError, match="shutting down"):
+                await refused
+        assert await texts_of(running) == 1
+        turns.close()
 
 
 def cached(server: Server) -> int:
