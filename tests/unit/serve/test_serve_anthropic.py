@@ -12,9 +12,7 @@ from test_serve_tools import SCHEMAS, caller, needs_grammars
 
 from edgedec import Pipeline
 from edgedec.serve.anthropic import MessagesForm
-from edgedec.serve.errors import ApiError
 from edgedec.serve.parsing import ParsedRequest
-from edgedec.serve.turns import Ticket
 
 __all__ = ["caller"]  # a fixture
 PATH = "/v1/messages"
@@ -249,27 +247,6 @@ def test_harmless_fields_are_named(server: Server) -> None:
     assert answer.status_code == 200, answer.text
     named = set(answer.headers["x-edgedec-ignored"].split(", "))
     assert named == {"metadata", "service_tier", "thinking.display"}
-
-
-async def test_a_stream_that_fails_says_so(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take = Ticket.take
-
-    async def failing(ticket: Ticket) -> Any:
-        found = await take(ticket)
-        ticket.fail(ApiError(503, "out of memory"))
-        return found
-
-    monkeypatch.setattr(Ticket, "take", failing)
-    async with serving_here(pipeline) as (_, client):
-        body = {**GIVEN, "messages": HELLO, "stream": True}
-        text = (await client.post(PATH, json=body)).text
-    name, data = text.strip().split("\n\n")[-1].splitlines()
-    assert name == "event: error"
-    assert json.loads(data[6:]) == {
-        "type": "error", "error": {"type": "overloaded_error", "message": "out of memory"}
-    }  # fmt: skip
 
 
 async def test_its_key_is_taken_as_its_clients_send_it(pipeline: Pipeline) -> None:

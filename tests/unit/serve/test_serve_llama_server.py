@@ -10,8 +10,6 @@ from served_here import serving_here
 from serving import TEMPLATE, Server
 
 from edgedec import Pipeline
-from edgedec.serve.errors import ApiError
-from edgedec.serve.turns import Ticket
 
 GIVEN: dict[str, Any] = {"prompt": "def f", "n_predict": 12, "temperature": 0}
 
@@ -123,20 +121,3 @@ def test_pairs_of_biases_are_those_of_the_other_route(server: Server) -> None:
     found = asked(server, logit_bias=[[token, 100]])["content"]
     assert found == openais(server, logit_bias={str(token): 100})["choices"][0]["text"]
     assert found != asked(server)["content"]  # the control
-
-
-async def test_a_stream_that_fails_says_so(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take = Ticket.take
-
-    async def failing(ticket: Ticket) -> Any:
-        found = await take(ticket)
-        ticket.fail(ApiError(503, "out of memory"))
-        return found
-
-    monkeypatch.setattr(Ticket, "take", failing)
-    async with serving_here(pipeline) as (_, client):
-        text = (await client.post("/completion", json={**GIVEN, "stream": True})).text
-    last = json.loads(text.strip().split("\n\n")[-1][6:])
-    assert last["error"]["message"] == "out of memory"

@@ -156,6 +156,12 @@ def test_what_it_does_not_have(server: Server) -> None:
         ("/api/chat", {"messages": TALK[:1]}, ['{"error":"it broke"}']),
         ("/api/generate", {"prompt": "x"}, ['{"error":"it broke"}']),
         ("/v1/chat/completions", {"messages": TALK[:1]}, ['"message": "it broke"', "[DONE]"]),
+        (
+            "/v1/messages",
+            {"messages": TALK[:1], "max_tokens": 24},
+            ["event: error", '"error": {"type": "overloaded_error", "message": "it broke"}'],
+        ),
+        ("/completion", {"prompt": "x"}, ['{"error": {"code": 503, "message": "it broke"']),
     ],
 )
 async def test_a_stream_that_fails_says_so(
@@ -164,8 +170,9 @@ async def test_a_stream_that_fails_says_so(
     put = Ticket.put
 
     def broken(ticket: Ticket, events: Any) -> bool:
+        goes_on = put(ticket, events)
         ticket.fail(ApiError(503, "it broke"))
-        return put(ticket, events)
+        return goes_on
 
     async with serving_here(pipeline) as (_, client):
         fields = {"model": "tiny", "stream": True, **body}
