@@ -74,26 +74,6 @@ def test_a_conversation_is_counted_as_a_chat_reads_it(
 
 
 @pytest.mark.parametrize(
-    ("path", "fields", "said"),
-    [
-        ("/tokenize", {}, "expected prompt"),
-        ("/tokenize", {"prompt": "a", "content": "b"}, "expected prompt"),
-        ("/tokenize", {"content": "a", "parse_special": False}, "parse_special"),
-        ("/detokenize", {}, "tokens: expected a list of token ids"),
-        ("/detokenize", {"tokens": [1.5]}, "tokens: expected a list of token ids"),
-        ("/detokenize", {"tokens": [-1]}, "tokens: expected the model's token ids"),
-        ("/apply-template", {"messages": []}, "messages: expected"),
-    ],
-)
-def test_wrong_requests_are_refused(
-    server: Server, path: str, fields: dict[str, Any], said: str
-) -> None:
-    answer = server.post(path, fields)
-    assert answer.status_code == 400
-    assert said in answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize(
     ("asked", "found"),
     [
         ("/v1/models/", "/v1/models"),

@@ -91,31 +91,6 @@ def test_props(server: Server) -> None:
     assert found["modalities"] == {"vision": False, "audio": False}
 
 
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"prompt": None}, "prompt: expected one text, or its tokens"),
-    ({"prompt": ["a", "b"]}, "prompt: expected one text, or its tokens"),
-    ({"prompt": [1, "b"]}, "prompt: expected one text, or its tokens"),
-    ({"n": 2}, "n: this route gives one text"),
-    ({"echo": True}, "echo: use /v1/completions"),
-    ({"n_predict": 0}, "n_predict: expected a whole number from 1"),
-    ({"n_predict": 3, "max_tokens": 4}, "n_predict: it is max_tokens as well"),
-    ({"n_probs": 3}, "n_probs: this server does not have this field"),
-    ({"logit_bias": [["word", 1]]}, "logit_bias: expected pairs of a token's id and a number"),
-    ({"logit_bias": [[1, False]]}, "logit_bias: expected token ids with numbers"),
-    ({"mirostat": 2}, "mirostat: this server does not have this field"),
-    ({"prompt": "word " * 3000}, "the context holds 2048"),
-]
-
-
-@pytest.mark.parametrize(("fields", "message"), BAD)
-def test_wrong_requests_are_refused(server: Server, fields: dict[str, Any], message: str) -> None:
-    answer = server.post("/completion", {"prompt": "x", **fields})
-    assert answer.status_code == 400
-    error = answer.json()["error"]
-    assert (error["code"], error["type"]) == (400, "invalid_request_error")
-    assert message in error["message"]
-
-
 def test_pairs_of_biases_are_those_of_the_other_route(server: Server) -> None:
     (token,) = server.post("/tokenize", {"prompt": "q"}).json()["tokens"][-1:]
     found = asked(server, logit_bias=[[token, 100]])["content"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from serving import Server
-from test_serve_tools import TOOLS, needs_grammars
+from test_serve_tools import needs_grammars
 
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.serve.errors import ApiError
@@ -89,41 +89,6 @@ def test_a_schema_of_anything_and_json(server: Server) -> None:
     (text, _), _ = answer(server, "/v1/completions", **PLAIN, format="json", seed=1)
     assert text.startswith("{")
     assert answer(server, "/v1/completions", **PLAIN, json_schema={})[0][1] > 0
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"max_tokens": 7, "n_predict": 8}, "n_predict: it is max_tokens as well: leave one out"),
-    ({"n_predict": 7, "num_predict": 8}, "num_predict: it is max_tokens as well"),
-    ({"n_predict": 0}, "n_predict: expected a whole number from 1"),
-    ({"temperature": 0, "options": {"temperature": 1}}, "options.temperature: it is temperature"),
-    ({"options": {"mirostat": 2}}, "options.mirostat: this server does not have this field"),
-    ({"options": []}, "options: expected an object"),
-    ({"format": "xml"}, "format: expected json or a JSON schema"),
-    ({"json_schema": "x"}, "json_schema: expected a JSON schema"),
-    ({"json_schema": {}, "format": "json"}, "format: it is response_format as well"),
-    ({"json_schema": {}, "response_format": {"type": "text"}}, "json_schema: it is response_form"),
-    ({"json_schema": {}, "grammar": 'root ::= "a"'}, "expected one of them"),
-    ({"grammar": ["x"]}, "grammar: expected a text"),
-    ({"samplers": "kfypmt"}, "samplers: expected a list"),
-    ({"samplers": ["top_p"], "temperature": 0.5}, "samplers: expected temperature, in this"),
-]
-
-
-@pytest.mark.parametrize(("fields", "message"), BAD)
-def test_what_means_two_things_is_refused(
-    server: Server, fields: dict[str, Any], message: str
-) -> None:
-    found = server.post("/v1/completions", {"model": "tiny", "prompt": "x", **fields})
-    assert found.status_code == 400
-    assert message in found.json()["error"]["message"]
-
-
-def test_a_forced_call_takes_no_other_grammar(server: Server) -> None:
-    found = server.post(
-        "/v1/chat/completions",
-        {**TALK, "tools": TOOLS, "tool_choice": "required", "grammar": 'root ::= "a"'},
-    )
-    assert found.json()["error"]["message"].startswith("grammar: a call that must be has its own")
 
 
 LLAMACPP = ["penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]

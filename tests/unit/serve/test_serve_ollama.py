@@ -233,38 +233,6 @@ def test_a_request_without_a_text_finds_the_model_loaded(
     assert key in found
 
 
-BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("chat", {"messages": "x"}, "messages: expected a list"),
-    ("chat", {"messages": [{"role": "user", "content": "x", "images": ["aa"]}]}, "text alone"),
-    ("chat", {"messages": TALK, "format": "xml"}, "format: expected json or a JSON schema"),
-    ("chat", {"messages": TALK, "options": []}, "options: expected an object"),
-    ("chat", {"messages": TALK, "options": {"num_predict": -3}}, "options.num_predict: expected"),
-    ("chat", {"messages": TALK, "options": {"num_predict": 0}}, "options.num_predict: expected"),
-    ("chat", {"messages": TALK, "options": {"mirostat": 2}}, "options.mirostat: this server does"),
-    ("chat", {"messages": TALK, "options": {"stop": 3}}, "stop: expected a text"),
-    ("chat", {"messages": TALK, "prompt": "x"}, "prompt: this server does not have this field"),
-    ("chat", {"messages": TALK, "tools": [{}]}, "tools: expected functions with a name"),
-    ("generate", {"prompt": 3}, "prompt: expected a text"),
-    ("generate", {"prompt": "x", "context": [1]}, "context: send the conversation to /api/chat"),
-    ("generate", {"prompt": "x", "images": ["aa"]}, "images: this server reads text alone"),
-    ("generate", {"prompt": "x", "template": "{{ x }}"}, "template: this server uses the model's"),
-    ("generate", {"prompt": "x", "raw": True, "system": "y"}, "system: a plain text has no"),
-    ("generate", {"prompt": "word " * 3000}, "the context holds 2048"),
-    ("show", {"model": 3}, "model: expected a text"),
-]
-
-
-@pytest.mark.parametrize(("path", "body", "message"), BAD)
-def test_wrong_requests_are_refused_in_ollamas_shape(
-    server: Server, path: str, body: dict[str, Any], message: str
-) -> None:
-    answer = server.post(f"/api/{path}", {"model": "tiny", **body})
-    assert answer.status_code == 400
-    found = answer.json()
-    assert list(found) == ["error"]
-    assert message in found["error"]
-
-
 def test_names_count_where_they_are_to(start: Callable[..., Any], bundle: Path) -> None:
     with start("--strict-model", "--name", "mine") as server:
         body = {"messages": TALK, "options": OPTIONS, "stream": False}

@@ -138,29 +138,6 @@ async def test_budgets_grammars_and_logprobs(qwen: Pipeline) -> None:
         assert "".join(entry["token"] for entry in entries).startswith(f"\n\n{ANSWERED}")
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"enable_thinking": "no"}, "enable_thinking: expected true or false"),
-        ({"reasoning_effort": "huge"}, "reasoning_effort: expected one of none, minimal, low"),
-        ({"chat_template_kwargs": []}, "chat_template_kwargs: expected an object"),
-        ({"chat_template_kwargs": {"messages": ""}}, "'messages': not a variable of its own"),
-        ({"chat_template_kwargs": {"a b": 1}}, "'a b': not a variable of its own"),
-        ({"chat_template_kwargs": {"a": ["x" * 9000]}}, "chat_template_kwargs.a: expected at most"),
-        ({"chat_template_kwargs": {"a": "x" * 9000}}, "chat_template_kwargs.a: expected at most"),
-        ({"chat_template_kwargs": {f"a{n}": 1 for n in range(33)}}, "an object of at most 32"),
-        ({"edgedec": {"think_tokens": -1}}, "think_tokens: expected a whole number"),
-    ],
-)
-async def test_wrong_fields_are_refused(
-    qwen: Pipeline, fields: dict[str, Any], expected: str
-) -> None:
-    async with serving_here(qwen) as (_, client):
-        answer = await ask(client, **fields)
-        assert answer.status_code == 400
-        assert expected in answer.json()["error"]["message"]
-
-
 async def test_chats_are_drawn_as_the_model_asks_and_completions_as_the_api_does(
     qwen: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

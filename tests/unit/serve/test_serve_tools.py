@@ -151,29 +151,6 @@ def test_a_conversation_goes_on_after_a_call(caller: Server) -> None:
     assert second.choices[0].message.tool_calls[0].function.name == "weather"
 
 
-BAD: list[tuple[dict[str, Any], str, str]] = [
-    ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice", "none, auto, required or"),
-    ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice", "none, auto"),
-    (
-        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
-        "tool_choice",
-        "a function of tools",
-    ),
-    ({"tool_choice": "required"}, "tool_choice", "tools to choose from"),
-    ({"tools": [*TOOLS] * 65}, "tools", "at most 128"),
-    ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools", "with a name"),
-]
-
-
-@pytest.mark.parametrize(("change", "param", "message"), BAD)
-def test_wrong_tools_are_refused(
-    caller: Server, change: dict[str, Any], param: str, message: str
-) -> None:
-    with pytest.raises(openai.BadRequestError, match=message) as refused:
-        caller.client().chat.completions.create(model="tiny", messages=ASKED, **change)
-    assert refused.value.param == param
-
-
 @pytest.mark.parametrize("parameters", ["x", {"type": "no such type"}, {"pattern": "("}])
 def test_parameters_that_are_no_schema_are_refused(caller: Server, parameters: Any) -> None:
     needs_grammars()
@@ -186,14 +163,6 @@ def test_parameters_that_are_no_schema_are_refused(caller: Server, parameters: A
         caller.client().chat.completions.create(
             model="tiny", messages=ASKED, tools=tools, tool_choice="required"
         )
-
-
-def test_a_forced_call_has_no_other_format(caller: Server) -> None:
-    with pytest.raises(openai.BadRequestError, match="expected one of them"):
-        caller.client().chat.completions.create(
-            model="tiny", messages=ASKED, tools=TOOLS, tool_choice="required",
-            response_format={"type": "json_object"},
-        )  # fmt: skip
 
 
 def test_a_model_that_calls_nothing(server: Server) -> None:
