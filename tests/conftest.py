@@ -1,8 +1,10 @@
 """What every test shares: markers that skip with a reason, and where data stands."""
 
+import asyncio
 import atexit
 import gc
 import importlib.util
+import inspect
 import math
 import os
 import shutil
@@ -19,6 +21,7 @@ import kinds
 import pytest
 import suites
 from hypothesis import settings
+from waiting import LIMIT_S
 
 Measurements = dict[tuple[ModuleType, str], Any]
 
@@ -44,6 +47,17 @@ for _name, _file in (("LIBRARY", "library"), ("CONFIG", "config.toml"), ("HISTOR
 # A shell that starts a run in the background has it ignore Ctrl-C, and every child inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, within a limit."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    asyncio.run(asyncio.wait_for(test, LIMIT_S))
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

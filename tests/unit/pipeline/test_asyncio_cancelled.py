@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import queued_texts
 import test_pipeline
-from queued_texts import OPTIONS, PROMPT, TASKS, Held, at_rest, prompt_of, run, soon, waiting
+from queued_texts import OPTIONS, PROMPT, TASKS, Held, at_rest, prompt_of, soon, waiting
 from test_pipeline import LONG
 from waiting import LIMIT_S, until
 
-from edgedec import Generation, Pipeline
+from edgedec import Pipeline
 from edgedec.generation.asynchronous import AsyncStream
 from edgedec.generation.queue import Place
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -26,7 +26,7 @@ held, expected = queued_texts.held, queued_texts.expected
 
 class TestCancelledTasks:
     @pytest.mark.parametrize("seed", range(4))
-    def test_any_of_them_at_any_point(
+    async def test_any_of_them_at_any_point(
         self, pipeline: Pipeline, expected: list[list[int]], seed: int
     ) -> None:
         chance = random.Random(seed)
@@ -36,15 +36,12 @@ class TestCancelledTasks:
                 return (await pipeline.agenerate(prompt_of(number), OPTIONS)).token_ids
             return [event.token async for event in pipeline.astream(prompt_of(number), OPTIONS)]
 
-        async def main() -> list[Any]:
-            tasks = [asyncio.create_task(one_task(number)) for number in range(TASKS)]
-            for task in chance.sample(tasks, TASKS // 2):
-                for _ in range(chance.randrange(30)):
-                    await asyncio.sleep(0)
-                task.cancel()
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-        found = run(main())
+        tasks = [asyncio.create_task(one_task(number)) for number in range(TASKS)]
+        for task in chance.sample(tasks, TASKS // 2):
+            for _ in range(chance.randrange(30)):
+                await asyncio.sleep(0)
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
         gc.collect()
         until(lambda: at_rest(pipeline))
         for number, text in enumerate(found):
@@ -52,39 +49,35 @@ class TestCancelledTasks:
         assert sum(isinstance(text, list) for text in found) >= TASKS // 2
         assert pipeline.generate(prompt_of(0), OPTIONS).token_ids == expected[0]
 
-    def test_one_that_waits_for_its_place(self, one: Pipeline, held: Held) -> None:
-        async def main() -> int:
-            first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
-            await soon(held.inside.is_set)
-            second = asyncio.create_task(one.agenerate([5, 6], OPTIONS))
-            third = asyncio.create_task(one.agenerate([7, 8], OPTIONS))
-            await soon(lambda: waiting(one) == 2)
-            second.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await second
-            assert waiting(one) == 1
-            held.go_on.set()
-            return len((await first).token_ids) + len((await third).token_ids)
-
-        assert run(main()) == 48
+    async def test_one_that_waits_for_its_place(self, one: Pipeline, held: Held) -> None:
+        first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
+        await soon(held.inside.is_set)
+        second = asyncio.create_task(one.agenerate([5, 6], OPTIONS))
+        third = asyncio.create_task(one.agenerate([7, 8], OPTIONS))
+        await soon(lambda: waiting(one) == 2)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert waiting(one) == 1
+        held.go_on.set()
+        assert (len((await first).token_ids) + len((await third).token_ids)) == 48
         assert at_rest(one)
 
-    def test_one_in_the_middle_of_a_pass_ends_after_it(self, one: Pipeline, held: Held) -> None:
-        async def main() -> None:
-            first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
-            await soon(held.inside.is_set)
-            first.cancel()
-            await asyncio.sleep(0)
-            assert not first.done(), "its pass goes on"
-            held.go_on.set()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            assert at_rest(one)
-
-        run(main())
+    async def test_one_in_the_middle_of_a_pass_ends_after_it(
+        self, one: Pipeline, held: Held
+    ) -> None:
+        first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
+        await soon(held.inside.is_set)
+        first.cancel()
+        await asyncio.sleep(0)
+        assert not first.done(), "its pass goes on"
+        held.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert at_rest(one)
         assert len(one.generate([5, 6], OPTIONS).token_ids) == 24
 
-    def test_one_whose_prompt_is_being_read_ends_at_the_next_chunk(
+    async def test_one_whose_prompt_is_being_read_ends_at_the_next_chunk(
         self, one: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(OnnxSession, "prefill_chunk", 50)
@@ -101,34 +94,26 @@ class TestCancelledTasks:
             honest(session, tokens, counted if on_chunk else None)
 
         monkeypatch.setattr(OnnxSession, "prefill", prefill)
-
-        async def main() -> None:
-            task = asyncio.create_task(one.agenerate(LONG, OPTIONS))
-            await soon(inside.is_set)
-            task.cancel()
-            await asyncio.sleep(0)
-            go_on.set()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-        run(main())
+        task = asyncio.create_task(one.agenerate(LONG, OPTIONS))
+        await soon(inside.is_set)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         assert chunks == [1]
         assert at_rest(one)
 
-    def test_one_that_keeps_its_place_is_noticed(
+    async def test_one_that_keeps_its_place_is_noticed(
         self, one: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Broken twin: a text that was left stays in the line."""
-
-        async def main() -> None:
-            task = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
-            await soon(lambda: not at_rest(one))
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
         monkeypatch.setattr(Place, "leave", lambda place: None)
-        run(main())
+        task = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
+        await soon(lambda: not at_rest(one))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         assert not at_rest(one)
 
 
@@ -148,71 +133,55 @@ class TestReadersWhoLeave:
             stream.cancel()
 
     @pytest.mark.parametrize("how", ["close", "block", "break", "cancel"])
-    def test_the_place_is_free_for_the_next_text(self, one: Pipeline, how: str) -> None:
-        async def main() -> Generation | None:
-            stream = one.astream(LONG[:40], OPTIONS, max_new_tokens=400)
-            await self.left(stream, how)
-            assert len((await one.agenerate(PROMPT, OPTIONS)).token_ids) == 24
-            rest = [event async for event in stream]
-            if how == "cancel":
-                assert stream.result is not None
-                assert stream.result.finish_reason == "cancelled"
-                assert len(stream.result.events) == 1 + len(rest)
-            elif how != "break":
-                assert rest == []
-                assert stream.result is None
-
-        run(main())
+    async def test_the_place_is_free_for_the_next_text(self, one: Pipeline, how: str) -> None:
+        stream = one.astream(LONG[:40], OPTIONS, max_new_tokens=400)
+        await self.left(stream, how)
+        assert len((await one.agenerate(PROMPT, OPTIONS)).token_ids) == 24
+        rest = [event async for event in stream]
+        if how == "cancel":
+            assert stream.result is not None
+            assert stream.result.finish_reason == "cancelled"
+            assert len(stream.result.events) == 1 + len(rest)
+        elif how != "break":
+            assert rest == []
+            assert stream.result is None
         assert at_rest(one)
 
-    def test_a_stream_that_nobody_has_any_more_ends(self, one: Pipeline) -> None:
-        async def main() -> int:
-            stream = one.astream(LONG[:40], OPTIONS, max_new_tokens=900)
-            await anext(stream)
-            metrics = stream.metrics
-            del stream
-            gc.collect()
-            await soon(lambda: at_rest(one))
-            assert metrics is not None
-            return metrics.emitted
+    async def test_a_stream_that_nobody_has_any_more_ends(self, one: Pipeline) -> None:
+        stream = one.astream(LONG[:40], OPTIONS, max_new_tokens=900)
+        await anext(stream)
+        metrics = stream.metrics
+        del stream
+        gc.collect()
+        await soon(lambda: at_rest(one))
+        assert metrics is not None
+        assert metrics.emitted < 900
 
-        assert run(main()) < 900
-
-    def test_one_that_was_cancelled_before_its_first_event(self, one: Pipeline) -> None:
-        async def main() -> Generation | None:
-            stream = one.astream(PROMPT, OPTIONS)
-            stream.cancel()
-            assert [event async for event in stream] == []
-            return stream.result
-
-        found = run(main())
+    async def test_one_that_was_cancelled_before_its_first_event(self, one: Pipeline) -> None:
+        stream = one.astream(PROMPT, OPTIONS)
+        stream.cancel()
+        assert [event async for event in stream] == []
+        found = stream.result
         assert found is not None
         assert (found.finish_reason, found.text) == ("cancelled", "")
         assert at_rest(one)
 
-    def test_one_that_was_never_read_takes_nothing(self, one: Pipeline) -> None:
-        async def main() -> None:
-            stream = one.astream(PROMPT, OPTIONS)
-            assert at_rest(one)
-            await stream.aclose()
-            assert [event async for event in stream] == []
+    async def test_one_that_was_never_read_takes_nothing(self, one: Pipeline) -> None:
+        stream = one.astream(PROMPT, OPTIONS)
+        assert at_rest(one)
+        await stream.aclose()
+        assert [event async for event in stream] == []
 
-        run(main())
-
-    def test_a_slow_reader_keeps_nobody_waiting(self, one: Pipeline) -> None:
+    async def test_a_slow_reader_keeps_nobody_waiting(self, one: Pipeline) -> None:
         """Not even the same task, in the body of its loop."""
-
-        async def main() -> tuple[int, int]:
-            read = 0
-            async for _ in one.astream(PROMPT, OPTIONS):
-                read += 1
-                inner = await one.agenerate([5, 6, read], OPTIONS)
-                assert len(inner.token_ids) == 24
-                if read == 3:
-                    break
-            return read, len(inner.token_ids)
-
-        assert run(main()) == (3, 24)
+        read = 0
+        async for _ in one.astream(PROMPT, OPTIONS):
+            read += 1
+            inner = await one.agenerate([5, 6, read], OPTIONS)
+            assert len(inner.token_ids) == 24
+            if read == 3:
+                break
+        assert (read, len(inner.token_ids)) == (3, 24)
 
     def test_a_loop_that_was_closed_leaves_nothing_behind(self, one: Pipeline, held: Held) -> None:
         """And its text does not go on to the end."""

@@ -28,77 +28,62 @@ class TestErrors:
         ("prompt", "error"),
         [(LONG * 2, PromptTooLong), ([], InputError), ([10_000], InputError), (None, InputError)],
     )
-    def test_of_a_request_are_raised_by_the_first_event(
+    async def test_of_a_request_are_raised_by_the_first_event(
         self, one: Pipeline, prompt: Any, error: type[Exception]
     ) -> None:
-        async def main() -> None:
-            stream = one.astream(prompt)
-            with pytest.raises(error):
-                await anext(stream)
-            assert [event async for event in stream] == []
-            with pytest.raises(error):
-                await one.agenerate(prompt)
-            assert at_rest(one)
-            assert len((await one.agenerate(PROMPT, OPTIONS)).token_ids) == 24
-
-        run(main())
+        stream = one.astream(prompt)
+        with pytest.raises(error):
+            await anext(stream)
+        assert [event async for event in stream] == []
+        with pytest.raises(error):
+            await one.agenerate(prompt)
+        assert at_rest(one)
+        assert len((await one.agenerate(PROMPT, OPTIONS)).token_ids) == 24
 
     def test_a_wrong_name_is_refused_at_once(self, one: Pipeline) -> None:
         with pytest.raises(TypeError, match="unknown option 'max_tokens'"):
             one.astream(PROMPT, max_tokens=3)  # type: ignore[call-arg]
 
-    def test_of_a_pass_are_raised_and_the_next_text_goes_on(
+    async def test_of_a_pass_are_raised_and_the_next_text_goes_on(
         self, one: Pipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def main() -> None:
-            with monkeypatch.context() as patch:
-                patch.setattr(OnnxSession, "forward", failing)
-                with pytest.raises(ZeroDivisionError):
-                    await one.agenerate(PROMPT, OPTIONS)
-            assert len((await one.agenerate(PROMPT, OPTIONS)).token_ids) == 24
-
         def failing(*args: Any, **named: Any) -> Any:
             return 1 // 0
 
-        run(main())
+        with monkeypatch.context() as patch:
+            patch.setattr(OnnxSession, "forward", failing)
+            with pytest.raises(ZeroDivisionError):
+                await one.agenerate(PROMPT, OPTIONS)
+        assert len((await one.agenerate(PROMPT, OPTIONS)).token_ids) == 24
 
-    def test_a_text_that_would_wait_is_refused(self, one: Pipeline, held: Held) -> None:
-        async def main() -> None:
-            first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
-            await soon(held.inside.is_set)
-            with pytest.raises(StateError, match="another text is being decoded"):
-                await one.agenerate([5, 6], OPTIONS, wait=False)
-            assert waiting(one) == 0
-            held.go_on.set()
-            await first
+    async def test_a_text_that_would_wait_is_refused(self, one: Pipeline, held: Held) -> None:
+        first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
+        await soon(held.inside.is_set)
+        with pytest.raises(StateError, match="another text is being decoded"):
             await one.agenerate([5, 6], OPTIONS, wait=False)
+        assert waiting(one) == 0
+        held.go_on.set()
+        await first
+        await one.agenerate([5, 6], OPTIONS, wait=False)
 
-        run(main())
+    async def test_a_text_is_out_of_time_while_it_waits(self, one: Pipeline, held: Held) -> None:
+        first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
+        await soon(held.inside.is_set)
+        found = asyncio.create_task(one.agenerate([5, 6], OPTIONS, timeout=1e-9))
+        await soon(lambda: waiting(one) == 1)
+        await asyncio.sleep(0)
+        held.go_on.set()
+        late = await found
+        assert (late.finish_reason, late.text) == ("timeout", "")
+        await first
 
-    def test_a_text_is_out_of_time_while_it_waits(self, one: Pipeline, held: Held) -> None:
-        async def main() -> None:
-            first = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
-            await soon(held.inside.is_set)
-            found = asyncio.create_task(one.agenerate([5, 6], OPTIONS, timeout=1e-9))
-            await soon(lambda: waiting(one) == 1)
-            await asyncio.sleep(0)
-            held.go_on.set()
-            late = await found
-            assert (late.finish_reason, late.text) == ("timeout", "")
-            await first
-
-        run(main())
-
-    def test_a_stream_of_the_loop_s_own_thread_is_not_waited_for(self, one: Pipeline) -> None:
-        async def main() -> None:
-            mine = one.stream(PROMPT, OPTIONS)
-            next(mine)
-            with pytest.raises(StateError, match="another text is being decoded"):
-                await one.agenerate([5, 6], OPTIONS)
-            mine.close()
+    async def test_a_stream_of_the_loop_s_own_thread_is_not_waited_for(self, one: Pipeline) -> None:
+        mine = one.stream(PROMPT, OPTIONS)
+        next(mine)
+        with pytest.raises(StateError, match="another text is being decoded"):
             await one.agenerate([5, 6], OPTIONS)
-
-        run(main())
+        mine.close()
+        await one.agenerate([5, 6], OPTIONS)
 
     def test_a_device_that_fails_moves_every_text(
         self, bundle: Path, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
@@ -123,17 +108,14 @@ class TestErrors:
             assert len(pipeline.notes) == 1
 
 
-def test_closing_ends_all_texts(one: Pipeline, held: Held) -> None:
-    async def main() -> list[Any]:
-        tasks = [asyncio.create_task(one.agenerate(prompt_of(n), OPTIONS)) for n in range(4)]
-        await soon(lambda: held.inside.is_set() and waiting(one) == 3)
-        closes = Apart(one.close)
-        await soon(lambda: one._queue.closed)
-        held.go_on.set()
-        await soon(lambda: not closes.running)
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    found = run(main())
+async def test_closing_ends_all_texts(one: Pipeline, held: Held) -> None:
+    tasks = [asyncio.create_task(one.agenerate(prompt_of(n), OPTIONS)) for n in range(4)]
+    await soon(lambda: held.inside.is_set() and waiting(one) == 3)
+    closes = Apart(one.close)
+    await soon(lambda: one._queue.closed)
+    held.go_on.set()
+    await soon(lambda: not closes.running)
+    found = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(error, StateError) for error in found)
     assert {str(error) for error in found} == {"the pipeline is closed: open a new one"}
     names = [thread.name for thread in threading.enumerate()]

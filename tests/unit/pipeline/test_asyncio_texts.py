@@ -15,9 +15,8 @@ import test_pipeline
 from queued_texts import OPTIONS, PROMPT, TASKS, Held, at_rest, prompt_of, run, soon, tell_nobody
 from waiting import LIMIT_S, Apart
 
-from edgedec import Generation, Pipeline
+from edgedec import Pipeline
 from edgedec.generation import turns
-from edgedec.generation.asynchronous import AsyncStream
 from edgedec.generation.queue import Line
 from edgedec.generation.stream import Stream
 
@@ -25,41 +24,31 @@ bundle, pipeline, one = test_pipeline.bundle, queued_texts.pipeline, queued_text
 held, expected = queued_texts.held, queued_texts.expected
 
 
-def test_20_tasks_get_the_texts_that_they_would_get_alone(
+async def test_20_tasks_get_the_texts_that_they_would_get_alone(
     pipeline: Pipeline, expected: list[list[int]]
 ) -> None:
-    async def main() -> list[Generation]:
-        texts = (pipeline.agenerate(prompt_of(n), OPTIONS) for n in range(TASKS))
-        return list(await asyncio.gather(*texts))
-
-    assert [found.token_ids for found in run(main())] == expected
+    texts = (pipeline.agenerate(prompt_of(n), OPTIONS) for n in range(TASKS))
+    assert [found.token_ids for found in list(await asyncio.gather(*texts))] == expected
     assert at_rest(pipeline)
 
 
-def test_events_come_as_they_are_decoded(one: Pipeline, expected: list[list[int]]) -> None:
-    async def main() -> tuple[list[int], AsyncStream]:
-        stream = one.astream(prompt_of(3), OPTIONS)
-        assert stream.metrics is None
-        found = [event.token async for event in stream]
-        return found, stream
-
-    tokens, stream = run(main())
+async def test_events_come_as_they_are_decoded(one: Pipeline, expected: list[list[int]]) -> None:
+    stream = one.astream(prompt_of(3), OPTIONS)
+    assert stream.metrics is None
+    found = [event.token async for event in stream]
+    tokens, stream = (found, stream)
     assert tokens == expected[3]
     assert stream.result is not None
     assert stream.result.token_ids == tokens
     assert stream.metrics is stream.result.metrics
 
 
-def test_the_loop_goes_on_during_a_pass(one: Pipeline, held: Held) -> None:
+async def test_the_loop_goes_on_during_a_pass(one: Pipeline, held: Held) -> None:
     """The pass ends when the loop says so: a loop that waited for it would wait forever."""
-
-    async def main() -> int:
-        task = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
-        await soon(held.inside.is_set)
-        held.go_on.set()
-        return len((await task).token_ids)
-
-    assert run(main()) == 24
+    task = asyncio.create_task(one.agenerate(PROMPT, OPTIONS))
+    await soon(held.inside.is_set)
+    held.go_on.set()
+    assert len((await task).token_ids) == 24
 
 
 def order_of_rounds(
@@ -116,24 +105,20 @@ def test_texts_begin_in_the_order_in_which_their_tasks_came(
     assert order == list(range(8))
 
 
-def test_a_queue_that_loses_a_task_is_noticed(
+async def test_a_queue_that_loses_a_task_is_noticed(
     one: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken twin: who leaves tells nobody. The other tasks wait for good."""
-
-    async def main() -> int:
-        tasks = [asyncio.create_task(one.agenerate(prompt_of(n), OPTIONS)) for n in range(3)]
-        await tasks[0]
-        line = one._queue.places
-        await soon(lambda: len(line) == 2)
-        told = [ticket.called for ticket in line.tickets]
-        for task in tasks[1:]:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return sum(told)
-
     monkeypatch.setattr(Line, "leave", tell_nobody)
-    assert run(main()) == 0
+    tasks = [asyncio.create_task(one.agenerate(prompt_of(n), OPTIONS)) for n in range(3)]
+    await tasks[0]
+    line = one._queue.places
+    await soon(lambda: len(line) == 2)
+    told = [ticket.called for ticket in line.tickets]
+    for task in tasks[1:]:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(told) == 0
 
 
 def test_programs_without_asyncio_do_not_import_it() -> None:

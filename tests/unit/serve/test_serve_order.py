@@ -115,20 +115,17 @@ def test_a_long_prompt_does_not_starve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_before_the_long_one(100) > 5000
 
 
-def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
-    async def main() -> list[int]:
-        tickets = [of_size(size) for size in (256, 250, 256, 240)]
-        # The first reads before the others come.
-        assert turns.due(tickets[:1]) is tickets[0]
-        tickets[0].to_read, found = CHUNK, [0]
-        while any(one.to_read != 0 for one in tickets):
-            one = turns.due([one for one in tickets if one.to_read != 0])
-            found.append(tickets.index(one))
-            one.to_read = max(0, (one.to_read or 0) - CHUNK)
-            turns.age([other for other in tickets if other is not one], CHUNK)
-        return found
-
-    found = asyncio.run(main())
+async def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
+    tickets = [of_size(size) for size in (256, 250, 256, 240)]
+    # The first reads before the others come.
+    assert turns.due(tickets[:1]) is tickets[0]
+    tickets[0].to_read, found = CHUNK, [0]
+    while any(one.to_read != 0 for one in tickets):
+        one = turns.due([one for one in tickets if one.to_read != 0])
+        found.append(tickets.index(one))
+        one.to_read = max(0, (one.to_read or 0) - CHUNK)
+        turns.age([other for other in tickets if other is not one], CHUNK)
+    found = found
     assert sorted(found[:4]) == [0, 1, 2, 3] == sorted(found[4:])
 
 
@@ -208,16 +205,13 @@ async def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
     assert turns.due([first, second]) is first
 
 
-def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
-    async def main() -> list[float]:
-        tickets = [of_size(10) for _ in range(4)]
-        turns.due(tickets)
-        for one in tickets[:3]:
-            one.to_read = 0
-        turns.charge(tickets, tickets[3], 3.0, read=True)
-        return [one.used_s or 0.0 for one in tickets]
-
-    assert asyncio.run(main()) == [0.0, 0.0, 0.0, 1.0]
+async def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
+    tickets = [of_size(10) for _ in range(4)]
+    turns.due(tickets)
+    for one in tickets[:3]:
+        one.to_read = 0
+    turns.charge(tickets, tickets[3], 3.0, read=True)
+    assert [one.used_s or 0.0 for one in tickets] == [0.0, 0.0, 0.0, 1.0]
 
 
 def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
