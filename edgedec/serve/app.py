@@ -32,7 +32,7 @@ from edgedec.serve.counting import IGNORED, says_what
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.form import EMBEDDINGS, Chunk, Dialect, Handler, absent
-from edgedec.serve.guard import AccessLog, Guard, Spelling
+from edgedec.serve.guard import AccessLog, Guard
 from edgedec.serve.metrics import CONTENT_TYPE
 from edgedec.serve.model import ANSWERED_BY
 from edgedec.serve.models import Models, NotLoaded, Visit, keep_of, name_of
@@ -73,7 +73,6 @@ class Routes:
         ]
         guards = [
             Middleware(AccessLog),
-            Middleware(Spelling),
             Middleware(Guard, settings=self._settings),
         ]
         if self._settings.origins:

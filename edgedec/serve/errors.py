@@ -18,7 +18,6 @@ from edgedec.errors import (
     PromptTooLong,
 )
 
-INVALID, UNAVAILABLE = "invalid_request_error", "server_error"
 _LONGEST = 1000
 _NOT_IMPLEMENTED = 501
 
@@ -50,13 +49,14 @@ class ApiError(Exception):
         status: int,
         message: str,
         *,
-        kind: str = INVALID,
+        kind: str = "",
         param: str | None = None,
         code: str | None = None,
         retry_s: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.kind, self.code, self.retry_s = status, kind, code, retry_s
+        self.status, self.code, self.retry_s = status, code, retry_s
+        self.kind = kind or ("invalid_request_error" if status < 500 else "server_error")
         self.message = printable(message[:_LONGEST])
         self.param = None if param is None else one_line(param)
 
@@ -102,25 +102,19 @@ def busy(message: str, retry_s: int) -> ApiError:
 
 def ending() -> ApiError:
     """Return the error of a request that meets the server's end."""
-    return ApiError(
-        503, "the server is shutting down: try again later", kind=UNAVAILABLE,
-        code="shutting_down", retry_s=5,
-    )  # fmt: skip
+    why = "the server is shutting down: try again later"
+    return ApiError(503, why, code="shutting_down", retry_s=5)
 
 
 def reloading() -> ApiError:
     """Return the error of a server whose model is opened again after a failure."""
-    return ApiError(
-        503, "the model is being opened again: try again later", kind=UNAVAILABLE,
-        code="reloading", retry_s=5,
-    )  # fmt: skip
+    why = "the model is being opened again: try again later"
+    return ApiError(503, why, code="reloading", retry_s=5)
 
 
 def stopped() -> ApiError:
-    """Return the error of a server whose decoding thread has ended."""
-    return ApiError(
-        503, "decoding has stopped: start the server again", kind=UNAVAILABLE, code="stopped"
-    )
+    """Return the error of a server whose decoding has stopped."""
+    return ApiError(503, "decoding has stopped: start the server again", code="stopped")
 
 
 def of(error: Exception) -> ApiError:
@@ -132,11 +126,9 @@ def of(error: Exception) -> ApiError:
     if isinstance(error, InputError):
         return ApiError(400, str(error))
     if isinstance(error, MemoryBudgetError):
-        return ApiError(503, str(error), kind=UNAVAILABLE, code="insufficient_memory")
+        return ApiError(503, str(error), code="insufficient_memory")
     if isinstance(error, ExtraMissing):
-        return ApiError(
-            _NOT_IMPLEMENTED, str(error), kind=UNAVAILABLE, code="package_not_installed"
-        )
+        return ApiError(_NOT_IMPLEMENTED, str(error), code="package_not_installed")
     if isinstance(error, EdgedecError):
-        return ApiError(503, str(error), kind=UNAVAILABLE)
-    return ApiError(500, "internal error: see the server's log", kind=UNAVAILABLE)
+        return ApiError(503, str(error))
+    return ApiError(500, "internal error: see the server's log")

@@ -58,6 +58,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if (path := usual(scope["path"])) != scope["path"]:
+            scope = {**scope, "path": path, "raw_path": path.encode()}
 
         async def locked(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -166,24 +168,6 @@ class AccessLog:
 _SHORT = {
     f"/{name}": f"/v1/{name}" for name in ("chat/completions", "completions", "models", "responses")
 }
-
-
-class Spelling:
-    """Passes a request on with the usual path of its route.
-
-    Args:
-        app: what answers.
-
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a connection's request."""
-        if scope["type"] == "http" and (path := usual(scope["path"])) != scope["path"]:
-            scope = {**scope, "path": path, "raw_path": path.encode()}
-        await self._app(scope, receive, send)
 
 
 def usual(path: str) -> str:

@@ -8,7 +8,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from edgedec.serve.errors import UNAVAILABLE, ApiError
+from edgedec.serve.errors import ApiError
 
 HEAD_BYTES, _HEAD_FIELDS = 16 << 10, 100
 
@@ -201,7 +201,5 @@ def _address(one: Limited) -> str | None:
 
 
 async def _crowded(scope: Scope, receive: Receive, send: Send) -> None:
-    error = ApiError(
-        503, "too many connections: try again later", kind=UNAVAILABLE, code="crowded", retry_s=5
-    )
+    error = ApiError(503, "too many connections: try again later", code="crowded", retry_s=5)
     await error.response()(scope, receive, send)

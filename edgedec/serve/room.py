@@ -16,7 +16,7 @@ from edgedec.errors import EdgedecError, MemoryBudgetError
 from edgedec.hardware.resident import release_free
 from edgedec.pipeline import Pipeline
 from edgedec.serve.entry import Entry
-from edgedec.serve.errors import UNAVAILABLE, ApiError, ending
+from edgedec.serve.errors import ApiError, ending
 from edgedec.serve.keeping import FOR_EVER
 from edgedec.serve.lane import Lane
 from edgedec.serve.model import Served
@@ -300,6 +300,5 @@ def _refusal(entry: Entry, error: Exception) -> Exception:
     return ApiError(
         503,
         f"{entry.offer.name} cannot be loaded: {why}",
-        kind=UNAVAILABLE,
         code="insufficient_memory" if short else "model_not_loaded",
     )

@@ -14,7 +14,7 @@ from edgedec._support.amounts import megabytes
 from edgedec.hardware.resident import release_free
 from edgedec.memory.grant import spare
 from edgedec.serve.body import MOST_VALUES, parsed
-from edgedec.serve.errors import UNAVAILABLE, ApiError, ending
+from edgedec.serve.errors import ApiError, ending
 from edgedec.serve.lane import Lane
 from edgedec.serve.metrics import ServerMetrics
 from edgedec.serve.settings import Limits, Settings
@@ -81,7 +81,6 @@ class Shared:
                 503,
                 f"reading this request takes {megabytes(needed)} MB, and {megabytes(max(0, free))}"
                 " MB are free: shorten it, send it again later, or give the server more --memory",
-                kind=UNAVAILABLE,
                 code="insufficient_memory",
                 retry_s=5,
             )
@@ -185,5 +184,5 @@ class Bodies:
 def _full() -> ApiError:
     return ApiError(
         503, "the bodies of other requests fill the server's memory: send it again later",
-        kind=UNAVAILABLE, code="insufficient_memory", retry_s=5,
+        code="insufficient_memory", retry_s=5,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from edgedec.generation.result import Generation
 from edgedec.generation.stream import Stream
 from edgedec.generation.turns import within
 from edgedec.pipeline import Pipeline
-from edgedec.serve.errors import UNAVAILABLE, ApiError, busy, ending, stopped
+from edgedec.serve.errors import ApiError, busy, ending, stopped
 from edgedec.serve.settings import Settings
 
 _log = logging.getLogger("edgedec")
@@ -155,9 +155,7 @@ class Ticket(turns.Text):
 
     def end(self, error: BaseException | None = None) -> None:
         if isinstance(error, MemoryBudgetError):  # it does not fit alone, though it did once
-            error = ApiError(
-                503, str(error), kind=UNAVAILABLE, code="insufficient_memory", retry_s=_SHORT_S
-            )
+            error = ApiError(503, str(error), code="insufficient_memory", retry_s=_SHORT_S)
         elif error is not None and not isinstance(error, (EdgedecError, ApiError)):
             _log.error("a request failed", exc_info=error)
         super().end(error)
@@ -296,6 +294,6 @@ def late() -> ApiError:
     Balancers send it to no other server, where it would wait as long again.
     """
     return ApiError(
-        504, "the request timed out while it was queued: try again later", kind=UNAVAILABLE,
+        504, "the request timed out while it was queued: try again later",
         code="timeout", retry_s=10,
     )  # fmt: skip
