@@ -51,12 +51,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine, within a limit."""
+    """Run a test that is a coroutine: within a limit, or as its module's ``runs`` does."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
-    asyncio.run(asyncio.wait_for(test, LIMIT_S))
+    runs = getattr(pyfuncitem.module, "runs", None)
+    asyncio.run(asyncio.wait_for(test, LIMIT_S)) if runs is None else runs(test)
     return True
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
+from served_here import models_here
 from waiting import LIMIT_S
 
 from edgedec import Pipeline
@@ -143,6 +145,13 @@ class World:
         self.there.append(name)
         self.pipelines[name] = pipeline
         return pipeline
+
+
+@asynccontextmanager
+async def served(there: World, **settings: Any) -> AsyncIterator[tuple[World, httpx.AsyncClient]]:
+    """A server of a world's models."""
+    async with models_here(there.models(**settings)) as client:
+        yield there, client
 
 
 async def asked(client: httpx.AsyncClient, name: str | None = None, **fields: Any) -> Any:

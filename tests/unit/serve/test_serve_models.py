@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from many_models import ASKED, World, asked, loaded, passes, until
+from many_models import ASKED, World, asked, loaded, passes, run, served, until
 from served_here import models_here
 from test_serve_routes import TEXTS
 
@@ -20,12 +20,14 @@ from edgedec.serve import app, keeping
 from edgedec.serve.models import Visit
 from edgedec.serve.turns import Ticket
 
+Worlds = Callable[..., World]
+runs = run  # the tests, in a loop whose time passes when they say so
 MB = 1_000_000
 NEVER = "9999-12-31T23:59:59Z"
 
 
 @pytest.fixture
-def world(bundle: Path, tmp_path: Path) -> Callable[..., World]:
+def world(bundle: Path, tmp_path: Path) -> Worlds:
     def made(limit: int = 1 << 40, **sizes: int) -> World:
         return World(bundle, tmp_path, sizes or {"a": 10 * MB, "b": 10 * MB, "c": 10 * MB}, limit)
 
@@ -48,11 +50,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 class TestWhichAnswers:
     @pytest.mark.parametrize("path", TEXTS)
-    async def test_the_one_that_a_request_names(
-        self, world: Callable[..., World], path: str
-    ) -> None:
-        there = world()
-        async with models_here(there.models()) as client:
+    async def test_the_one_that_a_request_names(self, world: Worlds, path: str) -> None:
+        async with served(world()) as (there, client):
             for name, answers in (("b", "b"), ("b:latest", "b"), ("id-c", "c"), ("", "a")):
                 found = await client.post(path, json={**TEXTS[path], "model": name})
                 assert found.status_code == 200
@@ -66,16 +65,13 @@ class TestWhichAnswers:
             assert "model d: this server has 'a', 'b', 'c'" in unknown.text
             assert there.log == ["+b", "+c", "+a"]
 
-    async def test_a_strict_server_wants_a_name(self, world: Callable[..., World]) -> None:
-        async with models_here(world().models(strict=True)) as client:
+    async def test_a_strict_server_wants_a_name(self, world: Worlds) -> None:
+        async with served(world(), strict=True) as (_, client):
             assert (await asked(client, "b")).status_code == 200
             assert (await asked(client)).status_code == 404
 
-    async def test_all_are_listed_and_those_loaded_are_told(
-        self, world: Callable[..., World]
-    ) -> None:
-        there = world(a=10 * MB, b=20 * MB)
-        async with models_here(there.models()) as client:
+    async def test_all_are_listed_and_those_loaded_are_told(self, world: Worlds) -> None:
+        async with served(world(a=10 * MB, b=20 * MB)) as (_, client):
             await asked(client, "b")
             cards = (await client.get("/v1/models")).json()["data"]
             assert [one["id"] for one in cards] == ["a", "b"]
@@ -96,9 +92,8 @@ class TestWhichAnswers:
             assert status["loaded"] == ["b"]
             assert "edgedec_loaded_models 1.0" in (await client.get("/metrics")).text
 
-    async def test_what_is_shown_of_one_loads_nothing(self, world: Callable[..., World]) -> None:
-        there = world()
-        async with models_here(there.models()) as client:
+    async def test_what_is_shown_of_one_loads_nothing(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
             before = (await client.post("/api/show", json={"model": "b"})).json()
             assert before["capabilities"] == ["completion", "tools"]
             assert before["model_info"]["llama.context_length"] == 64
@@ -112,26 +107,21 @@ class TestWhichAnswers:
             assert props["model_alias"] == "c"
             assert there.log == ["+b", "+c"]
 
-    async def test_tokens_are_counted_by_the_model_that_is_named(
-        self, world: Callable[..., World]
-    ) -> None:
-        there = world()
-        talk = {"messages": [{"role": "user", "content": "Hi"}], "model": "b"}
-        async with models_here(there.models()) as client:
+    async def test_tokens_are_counted_by_the_model_that_is_named(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
+            talk = {"messages": [{"role": "user", "content": "Hi"}], "model": "b"}
             found = await client.post("/v1/messages/count_tokens", json=talk)
             assert found.json()["input_tokens"] > 0
             found = await client.post("/tokenize", json={"prompt": "Hi", "model": "c"})
             assert found.json()["count"] > 0
             assert there.log == ["+b", "+c"]
 
-    async def test_what_one_has_cached_another_does_not_show(
-        self, world: Callable[..., World]
-    ) -> None:
+    async def test_what_one_has_cached_another_does_not_show(self, world: Worlds) -> None:
         def cached(answer: Any) -> int:
             found: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
             return found
 
-        async with models_here(world().models()) as client:
+        async with served(world()) as (_, client):
             prompt = {"prompt": "A secret of somebody else"}
             assert cached(await asked(client, "a", **prompt)) == 0
             assert cached(await asked(client, "b", **prompt)) == 0
@@ -139,10 +129,9 @@ class TestWhichAnswers:
 
 
 class TestLoading:
-    async def test_two_requests_load_it_once(self, world: Callable[..., World]) -> None:
-        there = world()
-        there.held.add("b")
-        async with models_here(there.models()) as client:
+    async def test_two_requests_load_it_once(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
+            there.held.add("b")
             both = [asyncio.create_task(asked(client, "b")) for _ in range(2)]
             await until(lambda: there.opening == ["b"])
             there.held.clear()
@@ -154,7 +143,7 @@ class TestLoading:
             assert there.log == ["+b", "-b", "+b"]
 
     async def test_loading_counts_towards_the_time_of_a_request(
-        self, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+        self, world: Worlds, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         left: list[float] = []
 
@@ -164,9 +153,8 @@ class TestLoading:
                 super().__init__(*given, timeout_s=timeout_s, **more)
 
         monkeypatch.setattr(app, "Ticket", Noted)
-        there = world()
-        there.held.add("b")
-        async with models_here(there.models()) as client:
+        async with served(world()) as (there, client):
+            there.held.add("b")
             waiting = asyncio.create_task(asked(client, "b"))
             await until(lambda: there.opening == ["b"])
             passes(500)
@@ -176,9 +164,8 @@ class TestLoading:
             assert 0 < left[0] <= 100
             assert left[1] == 600  # the control
 
-    async def test_the_time_of_loading_is_told(self, world: Callable[..., World]) -> None:
-        there = world()
-        async with models_here(there.models()) as client:
+    async def test_the_time_of_loading_is_told(self, world: Worlds) -> None:
+        async with served(world()) as (_, client):
 
             async def durations() -> tuple[int, int]:
                 body = {"model": "b", "prompt": "x", "stream": False}
@@ -190,9 +177,8 @@ class TestLoading:
             assert 0 < loading < total
             assert (await durations())[0] == 0  # the control
 
-    async def test_everything_else_goes_on_meanwhile(self, world: Callable[..., World]) -> None:
-        there = world()
-        async with models_here(there.models()) as client:
+    async def test_everything_else_goes_on_meanwhile(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
             await asked(client, "a")
             there.held.add("b")
             waiting = asyncio.create_task(asked(client, "b"))
@@ -211,11 +197,10 @@ class TestLoading:
          (MemoryBudgetError("it needs 9 MB, and 5 MB are granted"), "insufficient_memory")],
     )  # fmt: skip
     async def test_one_that_fails_is_a_line_and_the_others_go_on(
-        self, world: Callable[..., World], error: Exception, code: str
+        self, world: Worlds, error: Exception, code: str
     ) -> None:
-        there = world()
-        there.failing["b"] = error
-        async with models_here(there.models()) as client:
+        async with served(world()) as (there, client):
+            there.failing["b"] = error
             found = await asked(client, "b")
             assert found.status_code == 503
             assert found.json()["error"]["code"] == code
@@ -225,19 +210,16 @@ class TestLoading:
                 there.failing.clear()
                 assert (await asked(client, "b")).status_code == 200
 
-    async def test_a_file_that_is_gone_is_a_line_too(self, world: Callable[..., World]) -> None:
-        there = world()
-        there.files["b"].unlink()
-        async with models_here(there.models()) as client:
+    async def test_a_file_that_is_gone_is_a_line_too(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
+            there.files["b"].unlink()
             found = await asked(client, "b")
             assert (found.status_code, "b.bin" in found.text) == (503, True)
             assert (await client.get("/api/tags")).json()["models"][1]["size"] == 0
             there.files["b"].write_bytes(b"again")
             assert (await asked(client, "b")).status_code == 200
 
-    async def test_those_who_wait_have_a_limit_and_a_deadline(
-        self, world: Callable[..., World]
-    ) -> None:
+    async def test_those_who_wait_have_a_limit_and_a_deadline(self, world: Worlds) -> None:
         there = world()
         there.held.add("b")
         models = there.models(parallel=1, queue=1)
@@ -260,9 +242,7 @@ class TestLoading:
 
 
 class TestKeeping:
-    async def test_it_is_dropped_when_it_was_not_used_for_a_while(
-        self, world: Callable[..., World]
-    ) -> None:
+    async def test_it_is_dropped_when_it_was_not_used_for_a_while(self, world: Worlds) -> None:
         there = world()
         models = there.models()
         async with models_here(models) as client:
@@ -279,9 +259,7 @@ class TestKeeping:
             await until(lambda: there.log == ["+a", "-a"])
             assert await loaded(client) == []
 
-    async def test_one_that_is_used_as_its_time_is_over_stays(
-        self, world: Callable[..., World]
-    ) -> None:
+    async def test_one_that_is_used_as_its_time_is_over_stays(self, world: Worlds) -> None:
         """It would be dropped once another is loaded, and is asked for before that."""
         there = world()
         models = there.models()
@@ -302,9 +280,7 @@ class TestKeeping:
             assert there.log == ["+a", "+b"]
 
     @pytest.mark.parametrize("path", TEXTS)
-    async def test_a_request_says_for_how_long(
-        self, world: Callable[..., World], path: str
-    ) -> None:
+    async def test_a_request_says_for_how_long(self, world: Worlds, path: str) -> None:
         there = world()
         models = there.models()
         async with models_here(models) as client:
@@ -330,8 +306,8 @@ class TestKeeping:
             wrong = await kept("soon")
             assert (wrong.status_code, "keep_alive: expected" in wrong.text) == (400, True)
 
-    async def test_the_time_is_told(self, world: Callable[..., World]) -> None:
-        async with models_here(world().models(keep_s=3600)) as client:
+    async def test_the_time_is_told(self, world: Worlds) -> None:
+        async with served(world(), keep_s=3600) as (_, client):
             await asked(client, "a")
             (held,) = (await client.get("/api/ps")).json()["models"]
             left = datetime.fromisoformat(held["expires_at"]) - datetime.now(timezone.utc)
@@ -341,10 +317,9 @@ class TestKeeping:
         ("path", "empty"), [("/api/chat", {"messages": []}), ("/api/generate", {})]
     )
     async def test_an_empty_request_loads_and_drops(
-        self, world: Callable[..., World], path: str, empty: Mapping[str, Any]
+        self, world: Worlds, path: str, empty: Mapping[str, Any]
     ) -> None:
-        there = world()
-        async with models_here(there.models()) as client:
+        async with served(world()) as (there, client):
 
             async def told(**more: Any) -> str:
                 answer = await client.post(path, json={"model": "b", **empty, **more})
@@ -382,28 +357,23 @@ class TestKeeping:
 class TestRoom:
     """Memory for two of three."""
 
-    async def test_the_one_not_used_for_longest_is_dropped(
-        self, world: Callable[..., World]
-    ) -> None:
-        there = world(limit=25 * MB)
-        async with models_here(there.models()) as client:
+    async def test_the_one_not_used_for_longest_is_dropped(self, world: Worlds) -> None:
+        async with served(world(limit=25 * MB)) as (there, client):
             for name in ("a", "b", "a", "c"):
                 assert (await asked(client, name)).status_code == 200
             assert there.log == ["+a", "+b", "-b", "+c"]
             assert sorted(await loaded(client)) == ["a", "c"]
 
-    async def test_as_many_as_it_takes(self, world: Callable[..., World]) -> None:
-        there = world(limit=25 * MB, a=10 * MB, b=10 * MB, c=20 * MB)
-        async with models_here(there.models()) as client:
+    async def test_as_many_as_it_takes(self, world: Worlds) -> None:
+        async with served(world(limit=25 * MB, a=10 * MB, b=10 * MB, c=20 * MB)) as (there, client):
             for name in ("a", "b", "c"):
                 assert (await asked(client, name)).status_code == 200
             assert there.log == ["+a", "+b", "-a", "-b", "+c"]
 
-    async def test_what_opening_finds_out_drops_another(self, world: Callable[..., World]) -> None:
+    async def test_what_opening_finds_out_drops_another(self, world: Worlds) -> None:
         """Its files are small, and it takes more: it is opened again once there is room."""
-        there = world()
-        there.failing["b"] = MemoryBudgetError("no room")
-        async with models_here(there.models()) as client:
+        async with served(world()) as (there, client):
+            there.failing["b"] = MemoryBudgetError("no room")
             await asked(client, "a")
             close = there.pipelines["a"].close
 
@@ -415,12 +385,9 @@ class TestRoom:
             assert (await asked(client, "b")).status_code == 200
             assert there.log == ["+a", "-a", "+b"]
 
-    async def test_a_short_context_beside_another_drops_that(
-        self, world: Callable[..., World]
-    ) -> None:
-        there = world()
-        there.squeezed.add("b")
-        async with models_here(there.models()) as client:
+    async def test_a_short_context_beside_another_drops_that(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
+            there.squeezed.add("b")
             await asked(client, "a")
             assert (await asked(client, "b")).status_code == 200
             assert there.log == ["+a", "+b", "-b", "-a", "+b"]
@@ -430,12 +397,9 @@ class TestRoom:
             assert (await asked(client, "c")).status_code == 200
             assert there.log[-1] == "+c"
 
-    async def test_one_that_never_fits_drops_the_others_once(
-        self, world: Callable[..., World]
-    ) -> None:
-        there = world()
-        there.failing["b"] = MemoryBudgetError("it needs 9 MB, and 5 MB are granted")
-        async with models_here(there.models()) as client:
+    async def test_one_that_never_fits_drops_the_others_once(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
+            there.failing["b"] = MemoryBudgetError("it needs 9 MB, and 5 MB are granted")
             for _ in range(2):
                 await asked(client, "a")
                 found = await asked(client, "b")
@@ -443,7 +407,7 @@ class TestRoom:
             assert there.log == ["+a", "-a", "+a"]
 
     async def test_one_that_decodes_is_not_dropped_and_neither_waits_for_ever(
-        self, world: Callable[..., World], gate: threading.Event
+        self, world: Worlds, gate: threading.Event
     ) -> None:
         """A text of ``a`` runs when ``b`` is wanted; a further one of ``a`` comes after ``b``."""
         there = world(limit=15 * MB)
@@ -467,7 +431,7 @@ class TestRoom:
             assert there.log[-1] == "+b"
 
     async def test_a_request_that_goes_lets_the_others_stay(
-        self, world: Callable[..., World], gate: threading.Event
+        self, world: Worlds, gate: threading.Event
     ) -> None:
         """Nobody waits for ``b`` any longer when the text of ``a`` ends."""
         there = world(limit=15 * MB)
@@ -486,7 +450,7 @@ class TestRoom:
             assert there.log == ["+a"]
 
     async def test_a_text_that_memory_does_not_hold_drops_an_idle_model(
-        self, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+        self, world: Worlds, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         there = world()
         stream = Pipeline.stream
@@ -508,7 +472,7 @@ class TestRoom:
             there.there.pop()
 
     async def test_texts_of_two_models_that_wait_for_each_other_do_not_for_ever(
-        self, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+        self, world: Worlds, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def short_of_memory(self: Pipeline, *given: Any, **more: Any) -> Any:
             assert both.wait(60)
@@ -529,9 +493,7 @@ class TestRoom:
 
 class TestTheEnd:
     @pytest.mark.parametrize("drains", [True, False])
-    async def test_those_who_wait_for_a_model(
-        self, world: Callable[..., World], drains: bool
-    ) -> None:
+    async def test_those_who_wait_for_a_model(self, world: Worlds, drains: bool) -> None:
         """They get it where the server drains, as after SIGTERM; else they are refused."""
         there = world()
         there.held.add("b")
@@ -555,9 +517,8 @@ class TestTheEnd:
             await until(lambda: models.idle)
         assert there.log == ["+b", "-b"]
 
-    async def test_all_are_closed(self, world: Callable[..., World]) -> None:
-        there = world()
-        async with models_here(there.models()) as client:
+    async def test_all_are_closed(self, world: Worlds) -> None:
+        async with served(world()) as (there, client):
             await asked(client, "a")
             await asked(client, "b")
             assert there.there == ["a", "b"]  # the control
@@ -565,7 +526,7 @@ class TestTheEnd:
 
 
 async def test_a_queue_of_one_model_is_not_that_of_the_server(
-    world: Callable[..., World], gate: threading.Event
+    world: Worlds, gate: threading.Event
 ) -> None:
     there = world(a=MB, b=MB)
     models = there.models(parallel=1, queue=0)
@@ -581,9 +542,8 @@ async def test_a_queue_of_one_model_is_not_that_of_the_server(
         assert [(await one).status_code for one in running] == [200, 200]
 
 
-async def test_a_long_request_waits_for_its_model_too(world: Callable[..., World]) -> None:
-    there = world()
-    async with models_here(there.models()) as client:
+async def test_a_long_request_waits_for_its_model_too(world: Worlds) -> None:
+    async with served(world()) as (there, client):
         long = {"prompt": "x", "user": "y" * 5000}
         assert (await asked(client, "b", **long)).status_code == 200
         assert there.log == ["+b"]
@@ -593,7 +553,7 @@ async def test_a_long_request_waits_for_its_model_too(world: Callable[..., World
 
 
 async def test_a_request_holds_its_model_from_when_it_is_given_it(
-    world: Callable[..., World],
+    world: Worlds,
 ) -> None:
     """Between its reading and its turn, nothing drops the model; the control has left."""
     models = world().models()
@@ -611,7 +571,7 @@ async def test_a_request_holds_its_model_from_when_it_is_given_it(
 
 
 def test_what_is_known_of_a_file_is_read_once_and_its_vocabulary_is_not_kept(
-    world: Callable[..., World],
+    world: Worlds,
 ) -> None:
     there = world()
     entry = there.models().entries[0]
