@@ -68,9 +68,6 @@ class Line:
         """Return the number of tickets, those that have their turn included."""
         return len(self.tickets)
 
-    def __contains__(self, ticket: Ticket) -> bool:
-        return ticket in self.tickets
-
     def join(self, ticket: Ticket) -> None:
         """Put a ticket at the end of the line."""
         self.tickets[ticket] = None
@@ -147,18 +144,6 @@ class Queue:
         self._lock = threading.RLock()
         self._turns: Turns[Text] | None = None
 
-    def round(self, *, closing: bool = False) -> Round:
-        """Return a context: wait until no other thread decodes, and keep them waiting meanwhile.
-
-        Args:
-            closing: also if the pipeline is closed, to release what it holds.
-
-        Raises:
-            StateError: this thread decodes already, or the pipeline is closed.
-
-        """
-        return Round(self, closing=closing)
-
     def check_open(self) -> None:
         """Raise StateError if the pipeline is closed, or was opened before a fork."""
         if self.forked:
@@ -205,14 +190,17 @@ class Queue:
 
 
 class Round(Ticket):
-    """A context in which no other thread decodes; see ``Queue.round``.
+    """A context: waits until no other thread decodes, and keeps them waiting meanwhile.
 
     A round of a text alone passes no line: it is noted as the only one, and nobody is told.
 
     Args:
         queue: of the pipeline.
         text: the ticket of the text, whose owner is the thread that runs its rounds.
-        closing: see ``Queue.round``.
+        closing: also if the pipeline is closed, to release what it holds.
+
+    Raises:
+        StateError: on entry: this thread decodes already, or the pipeline is closed.
 
     """
 
@@ -264,7 +252,7 @@ class Place(Ticket):
         wait: wait for a place; otherwise refuse the text if none is free.
 
     Attributes:
-        round: a context for each of its rounds; see ``Queue.round``.
+        round: a context for each of its rounds.
 
     """
 

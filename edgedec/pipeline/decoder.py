@@ -29,7 +29,7 @@ from edgedec.generation import ANSWER_TOKENS, TEXT_TOKENS
 from edgedec.generation.keywords import with_changes
 from edgedec.generation.options import GenerateOptions
 from edgedec.generation.prompts import is_no_chat
-from edgedec.generation.queue import Place, Queue
+from edgedec.generation.queue import Place, Queue, Round
 from edgedec.hardware.contention import longest_wait, waiting_times
 from edgedec.hardware.strain import strain
 from edgedec.loading.capacity import too_long
@@ -141,7 +141,7 @@ class Decoder(Shown):
 
     def forget(self) -> None:
         """Discard the cached tokens, so that the next prompt is computed from its first token."""
-        with self._queue.round():
+        with Round(self._queue):
             self.engine.pool.forget()
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class Decoder(Shown):
         """Close the models; note that it is due if this thread is in the middle of a round."""
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._queue.round(closing=True))
+                stack.enter_context(Round(self._queue, closing=True))
             except StateError:
                 self._due = True
                 return

@@ -22,7 +22,7 @@ from edgedec.generation import saved
 from edgedec.generation.keywords import TextOptions, check_opens, lists_text_options
 from edgedec.generation.options import GenerateOptions, Message, Prompt
 from edgedec.generation.prompts import answers, tokens_of
-from edgedec.generation.queue import Place
+from edgedec.generation.queue import Place, Round
 from edgedec.generation.result import Generation, setup_of
 from edgedec.generation.stream import Stream
 from edgedec.loading.opening import configurations
@@ -335,7 +335,7 @@ class Pipeline(Decoder):
 
         """
         self._check_alone("save")
-        with self._queue.round(), replacing(Path(path)) as file:
+        with Round(self._queue), replacing(Path(path)) as file:
             saved.save(self.engine, file, note or {})
 
     def restore(self, path: str | Path) -> dict[str, Any]:
@@ -353,7 +353,7 @@ class Pipeline(Decoder):
 
         """
         self._check_alone("restore")
-        with self._queue.round(), open_regular(Path(path)) as file:
+        with Round(self._queue), open_regular(Path(path)) as file:
             return saved.restore(self.engine, file)
 
     def _check_alone(self, call: str) -> None:

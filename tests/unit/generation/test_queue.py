@@ -202,10 +202,10 @@ class TestQueue:
         threads = []
 
         def round(number: int) -> None:
-            with queue.round():
+            with Round(queue):
                 order.append(number)
 
-        with queue.round():
+        with Round(queue):
             for number in range(5):
                 threads.append(Apart(lambda number=number: round(number)))
                 until(lambda number=number: len(queue.rounds) == number + 2)
@@ -216,23 +216,23 @@ class TestQueue:
 
     def test_a_round_inside_a_round_is_refused(self) -> None:
         queue = Queue(1)
-        with queue.round(), pytest.raises(StateError, match="another text"), queue.round():
+        with Round(queue), pytest.raises(StateError, match="another text"), Round(queue):
             pass
-        with queue.round():
+        with Round(queue):
             pass
 
     def test_closing_ends_every_wait(self) -> None:
         queue = Queue(1)
-        with queue.round():
-            waits = Apart(lambda: queue.round().__enter__())
+        with Round(queue):
+            waits = Apart(lambda: Round(queue).__enter__())
             until(lambda: len(queue.rounds) == 2)
             queue.close()
             with pytest.raises(StateError, match="the pipeline is closed"):
                 waits.result()
-        for call in (lambda: queue.round().__enter__(), lambda: queue.submit(print)):
+        for call in (lambda: Round(queue).__enter__(), lambda: queue.submit(print)):
             with pytest.raises(StateError, match="the pipeline is closed"):
                 call()
-        with queue.round(closing=True):
+        with Round(queue, closing=True):
             pass
 
     def test_a_second_close_waits_for_the_first(self) -> None:
@@ -240,10 +240,10 @@ class TestQueue:
 
         def closes(name: str) -> None:
             queue.close()
-            with queue.round(closing=True):
+            with Round(queue, closing=True):
                 order.append(name)
 
-        with queue.round():
+        with Round(queue):
             first = Apart(lambda: closes("first"))
             until(lambda: len(queue.rounds) == 2)
             second = Apart(lambda: closes("second"))
@@ -268,7 +268,7 @@ class TestQueue:
                 assert len(queue.rounds) == 1
         assert calls == []
         with alone:  # the control: another one waits
-            other = Apart(lambda: queue.round().__enter__())
+            other = Apart(lambda: Round(queue).__enter__())
             until(lambda: len(queue.rounds) == 2)
         other.result()
         assert {"enter", "call_first"} <= set(calls)
