@@ -122,20 +122,6 @@ def test_a_queue_that_loses_one_is_noticed(one: Pipeline, monkeypatch: pytest.Mo
     assert begun_in_order(one, monkeypatch) is None
 
 
-def test_a_queue_that_lets_the_last_in_first_is_noticed(
-    one: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Broken twin: a stack."""
-
-    def leave(line: Line, ticket: Ticket) -> None:
-        line.tickets.pop(ticket, None)
-        line.tickets = dict.fromkeys(reversed(list(line.tickets)))
-        line.call_first()
-
-    monkeypatch.setattr(Line, "leave", leave)
-    assert begun_in_order(one, monkeypatch) != [0, 1, 2, 3, 4]
-
-
 class TestWithoutWaiting:
     @pytest.mark.parametrize("call", ["generate", "stream"])
     def test_a_text_that_would_wait_is_refused(self, one: Pipeline, held: Held, call: str) -> None:

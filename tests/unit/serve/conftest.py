@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import tiny_bundles
 from browser import Browser, browser
 from serving import TEMPLATE, Server, checkpoint, serving
+from waiting import LIMIT_S
 
 from edgedec import Pipeline
 from edgedec.export import ExportOptions
@@ -54,3 +56,17 @@ def pipeline(bundle: Path) -> Iterator[Pipeline]:
     """What ``served_here`` serves in this process."""
     with Pipeline.open(bundle, drafter="none", threads=1, parallel=4) as one:
         yield one
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Texts begin once this is set."""
+    opened, stream = threading.Event(), Pipeline.stream
+
+    def held(self: Pipeline, *given: Any, **more: Any) -> Any:
+        assert opened.wait(LIMIT_S)
+        return stream(self, *given, **more)
+
+    monkeypatch.setattr(Pipeline, "stream", held)
+    yield opened
+    opened.set()

@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +54,6 @@ class TestKey:
         for path in ("/health", "/", "/page/main.js", "/page/vendor/markdown-it.esm.min.mjs"):
             assert locked.get(path).status_code == 200
 
-    def test_it_is_compared_in_constant_time(self) -> None:
-        from edgedec.serve import guard
-
-        assert "hmac.compare_digest" in Path(guard.__file__).read_text()
-
     def test_it_comes_from_a_file(self, start: Callable[..., Any], tmp_path: Path) -> None:
         file = tmp_path / "key"
         file.write_text(KEY + "\n")
@@ -94,13 +88,6 @@ def test_only_listed_pages_may_call(locked: Server, server: Server) -> None:
         assert server.get("/health", headers={"Origin": origin}).status_code == 403
 
 
-def test_a_form_cannot_ask_for_a_text(server: Server) -> None:
-    """A page can send these types without asking the browser's leave."""
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        found = server.get("/health") and _post(server, json.dumps(BODY).encode(), kind)
-        assert found.status_code == 415
-
-
 def _post(server: Server, data: bytes, kind: str = "application/json") -> Any:
     import httpx
 
@@ -126,11 +113,6 @@ def test_what_is_no_json_object_is_refused(server: Server, data: bytes) -> None:
     found = _post(server, data)
     assert found.status_code == 400
     assert found.json()["error"]["type"] == "invalid_request_error"
-
-
-def test_a_large_body_is_refused(server: Server) -> None:
-    assert _post(server, b" " * (5 << 20)).status_code == 413
-    assert server.client().completions.create(**BODY).choices
 
 
 def test_headers_lock_answers_down(server: Server) -> None:
@@ -164,27 +146,7 @@ def test_no_other_file_is_served(server: Server, path: str) -> None:
     assert raw(server, head.encode()).startswith(b"HTTP/1.1 404")
 
 
-def test_too_large_a_header_ends_the_connection(server: Server) -> None:
-    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (1 << 20)
-    with suppress(ConnectionError):
-        assert b"200" not in raw(server, head)[:20]
-    assert server.get("/health").status_code == 200
-
-
 class TestQueue:
-    def test_a_full_one_answers_429(self, start: Callable[..., Any]) -> None:
-        with start("--parallel", "1", "--queue", "0") as server:
-            with server.client().completions.create(**LONG) as first:
-                next(iter(first))
-                found = server.post("/v1/completions", BODY)
-                assert found.status_code == 429
-                assert 1 <= int(found.headers["retry-after"]) <= 60
-                assert found.json()["error"]["code"] == "queue_full"
-                with pytest.raises(openai.RateLimitError):
-                    server.client().completions.create(**BODY)
-            until(lambda: server.figure("edgedec_running_requests") == 0)
-            assert server.client().completions.create(**BODY).choices
-
     def test_a_time_limit_ends_a_text(self, start: Callable[..., Any]) -> None:
         with start("--timeout", "0.05") as server:
             found = server.post("/v1/completions", {**BODY, "max_tokens": 2000, "n": 1})

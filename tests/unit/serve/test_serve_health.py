@@ -38,20 +38,6 @@ async def told(client: httpx.AsyncClient, path: str = "/health") -> tuple[int, s
     return answer.status_code, answer.json()["status"], "retry-after" in answer.headers
 
 
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Texts begin once this is set."""
-    opened, stream = threading.Event(), Pipeline.stream
-
-    def held(self: Pipeline, *given: Any, **more: Any) -> Any:
-        assert opened.wait(60)
-        return stream(self, *given, **more)
-
-    monkeypatch.setattr(Pipeline, "stream", held)
-    yield opened
-    opened.set()
-
-
 async def test_a_full_queue_is_unhealthy_and_alive(
     pipeline: Pipeline, gate: threading.Event
 ) -> None:
@@ -74,35 +60,6 @@ async def test_a_full_queue_is_unhealthy_and_alive(
         gate.set()
         assert [(await one).status_code for one in (first, second)] == [200, 200]
         assert await told(client) == (200, "ok", False)
-
-
-def test_a_server_that_drains_is_unhealthy_and_finishes_what_has_come(
-    pipeline: Pipeline, gate: threading.Event
-) -> None:
-    async def test(drain: Callable[[Models], None], queued: int) -> None:
-        gate.clear()
-        models = Models.alone(pipeline, Settings("tiny", parallel=1, queue=4))
-        (served,) = models.loaded
-        async with models_here(models) as client:
-            sent = {**ASKED, **BODY}
-            asked = [
-                asyncio.create_task(client.post("/v1/completions", json=sent)) for _ in range(2)
-            ]
-            while not (served.turns.running and served.turns.waiting):
-                await asyncio.sleep(0)
-            assert not models.idle
-            drain(models)
-            assert await told(client) == (503, "shutting_down", True)
-            assert await told(client, "/livez") == (200, "ok", False)
-            late = await client.post("/v1/completions", json=sent)
-            assert (late.status_code, late.headers["retry-after"]) == (503, "5")
-            gate.set()
-            assert [(await one).status_code for one in asked] == [200, queued]
-            while not models.idle:
-                await asyncio.sleep(0)
-
-    run(test(Models.drain, 200))
-    run(test(Models.end, 503))  # the control: what waits is refused
 
 
 def test_a_request_whose_time_is_over_in_the_queue_gets_504(

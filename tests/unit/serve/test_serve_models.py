@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,20 +32,6 @@ def world(bundle: Path, tmp_path: Path) -> Worlds:
         return World(bundle, tmp_path, sizes or {"a": 10 * MB, "b": 10 * MB, "c": 10 * MB}, limit)
 
     return made
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Texts begin once this is set."""
-    opened, stream = threading.Event(), Pipeline.stream
-
-    def held(self: Pipeline, *given: Any, **more: Any) -> Any:
-        assert opened.wait(60)
-        return stream(self, *given, **more)
-
-    monkeypatch.setattr(Pipeline, "stream", held)
-    yield opened
-    opened.set()
 
 
 class TestWhichAnswers:
