@@ -30,8 +30,8 @@ def prompt(client: int, count: int, vocabulary: int) -> list[int]:
 
 def together(
     server: Server, clients: int, low: float, high: float, vocabulary: int
-) -> tuple[int, set[int]]:
-    """The most bytes that the process held while all clients were served, and their statuses.
+) -> tuple[int, list[Any]]:
+    """The most bytes that the process held while all clients were served, and the answers.
 
     Their texts fill the context from the share ``low`` to ``high``.
     """
@@ -45,9 +45,9 @@ def together(
     room = server.get("/v1/models").json()["data"][0]["edgedec"]["max_context"]
     Path(f"/proc/{server.pid}/clear_refs").write_text("5", "ascii")
     with ThreadPoolExecutor(clients) as pool:
-        statuses = {answer.status_code for answer in pool.map(ask, range(clients))}
+        answers = list(pool.map(ask, range(clients)))
     assert server.process.poll() is None
-    return held(server), statuses
+    return held(server), answers
 
 
 def held(server: Server) -> int:

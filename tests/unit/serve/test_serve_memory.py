@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny_bundles
 import tiny_models
 import tiny_tokenizers
-from serving import Server, serving
+from serving import serving
+from texts_at_once import NEW, prompt, together
 
 from edgedec import Pipeline
 from edgedec.export import ExportOptions
@@ -22,7 +21,7 @@ pytestmark = [
 ]
 # 16 KiB of keys and values a token.
 SHAPE = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 128}
-CONTEXT, CLIENTS, NEW = 2560, 4, 24
+CONTEXT, CLIENTS, VOCABULARY = 2560, 4, 330
 
 
 @pytest.fixture(scope="module")
@@ -37,35 +36,12 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundles.kept(options)
 
 
-def prompt(client: int, count: int) -> list[int]:
-    """Tokens that begin like no other client's, so that nothing is read once for two."""
-    return [5 + (client * 7 + place * place) % 300 for place in range(count)]
-
-
-def together(server: Server, count: int) -> tuple[int, list[str]]:
-    """The most bytes that the process held while all clients were served, and their texts."""
-    Path(f"/proc/{server.pid}/clear_refs").write_text("5", "ascii")
-
-    def ask(client: int) -> Any:
-        given = {"model": "tiny", "prompt": prompt(client, count), "max_tokens": NEW}
-        return server.post(
-            "/v1/completions", {**given, "temperature": 0, "edgedec": {}, "stream": False}
-        )
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        answers = list(pool.map(ask, range(CLIENTS)))
-    assert {answer.status_code for answer in answers} == {200}, answers[0].text
-    status = Path(f"/proc/{server.pid}/status").read_text("ascii")
-    peak = next(int(line.split()[1]) for line in status.splitlines() if line[:6] == "VmHWM:")
-    return 1024 * peak, [answer.json()["choices"][0]["text"] for answer in answers]
-
-
 @pytest.mark.timeout(300)
 def test_the_limit_holds_for_all_texts_together(heavy: Path) -> None:
     given = "--threads", "1", "--drafter", "lookup", "--parallel", str(CLIENTS), "--plan", "none"
     with serving(heavy, *given) as server:
         idle = server.figure("edgedec_memory_bytes")
-        free, _ = together(server, CONTEXT - 100)
+        free, _ = together(server, CLIENTS, 0.95, 0.95, VOCABULARY)
     # The control: without a limit they hold much more.
     limit = int(idle + (free - idle) / 3)
     assert free > 1.2 * limit
@@ -73,25 +49,25 @@ def test_the_limit_holds_for_all_texts_together(heavy: Path) -> None:
         room = server.get("/v1/models").json()["data"][0]["edgedec"]["max_context"]
         assert 200 < room < CONTEXT / 2
         # To the last token, although the process itself grows as it serves.
-        count = room - NEW
-        held, texts = together(server, count)
+        held, answers = together(server, CLIENTS, 1, 1, VOCABULARY)
         print(
             f"idle {idle / 1e6:.0f}, free {free / 1e6:.0f}, {limit / 1e6:.0f} granted", held / 1e6
         )
         assert held <= 1.03 * limit
         assert server.figure("edgedec_memory_granted_bytes") == limit // 10**6 * 10**6
         # A text that the limit does not hold is refused; the server goes on.
-        body = {"model": "tiny", "prompt": prompt(9, room + 1), "max_tokens": 4}
+        body = {"model": "tiny", "prompt": prompt(9, room + 1, VOCABULARY), "max_tokens": 4}
         answer = server.post("/v1/completions", body)
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == "context_length_exceeded"
         assert f"holds {room}" in answer.json()["error"]["message"]
-        again, _ = together(server, count)
+        again, _ = together(server, CLIENTS, 1, 1, VOCABULARY)
         assert again <= 1.03 * limit
     with Pipeline.open(heavy, drafter="none", threads=1) as pipeline:
-        for client, text in enumerate(texts):
-            wanted = pipeline.generate(prompt(client, count), max_new_tokens=NEW).text
-            assert text == wanted
+        for client, answer in enumerate(answers):
+            tokens = prompt(client, room - NEW, VOCABULARY)
+            wanted = pipeline.generate(tokens, max_new_tokens=NEW).text
+            assert answer.json()["choices"][0]["text"] == wanted
 
 
 def test_a_limit_that_holds_no_context_is_refused(heavy: Path) -> None:
