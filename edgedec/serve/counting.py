@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from edgedec.generation.options import GenerateOptions
+from edgedec.generation.prompts import template_variables
 from edgedec.serve import messages
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
@@ -114,5 +116,5 @@ def _conversation(prompts: Prompts, body: Body) -> str:
     talk, ending = messages.read(body.get("messages")), messages.ending(body)
     variables |= messages.documents(body)
     tools = Tools.read(body)
-    variables |= prompts.thinking(think)
-    return prompts.render(talk, tools.given if tools else None, variables, **ending)
+    variables |= template_variables(prompts.tokenizer, GenerateOptions(think=think))
+    return prompts.tokenizer.render(talk, tools.given if tools else None, variables, **ending)

@@ -11,6 +11,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation.options import GenerateOptions
+from edgedec.generation.prompts import template_variables
 from edgedec.serve import messages, other_names
 from edgedec.serve.body import Body
 from edgedec.serve.calls import NAMES
@@ -116,10 +117,11 @@ def chat(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
             400, "documents: the model's chat template does not read them: send them in a message",
             param="documents",
         )  # fmt: skip
-    variables |= prompts.variables(options)
+    variables |= template_variables(prompts.tokenizer, options)
     listed = tools.given if tools else None
     prompt = prompts.encode_chat(talk, listed, variables, **ending)
-    parsed.ignored.extend(prompts.left_out(talk, listed))
+    if template is not None:
+        parsed.ignored.extend(template.left_out(talk, listed))
     _works(parsed, [prompt], options, choices, limits)
     return parsed
 

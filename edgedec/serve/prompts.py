@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.generation.options import GenerateOptions
-from edgedec.generation.prompts import template_variables
 from edgedec.serve.errors import ApiError
 from edgedec.text.chat import ChatTemplate
 from edgedec.text.tokenizer import ChatTokens, Tokenizer
@@ -48,14 +46,14 @@ class Prompts:
         most: int | None = None,
         sampling: SamplingParams | None = None,
     ) -> None:
-        self._tokenizer, self._context, self._check = tokenizer, context, check
+        self.tokenizer, self._context, self._check = tokenizer, context, check
         self._most = most or context
         self.sampling = sampling
 
     @property
     def template(self) -> ChatTemplate | None:
         """The model's chat template."""
-        return self._tokenizer.chat_template
+        return self.tokenizer.chat_template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a text.
@@ -69,8 +67,8 @@ class Prompts:
 
         """
         if len(text) <= SHORT:
-            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        longest = self._tokenizer.longest_token
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        longest = self.tokenizer.longest_token
         if longest is not None and len(text) > longest * self._most:
             raise self._too_long(f"more than {self._most}")
         part = max(_LEAST_PART, _USUAL * self._most)
@@ -90,7 +88,7 @@ class Prompts:
             InputError: likewise.
 
         """
-        marks = infill_marks(self._tokenizer)
+        marks = infill_marks(self.tokenizer)
         if marks is None:
             raise ApiError(
                 400,
@@ -104,9 +102,9 @@ class Prompts:
     def decode(self, tokens: Sequence[int], field: str = "prompt") -> str:
         """Return the text of a field's tokens; ApiError if one is not a token."""
         self.check(tokens)
-        if not all(0 <= token < self._tokenizer.vocab_size for token in tokens):
+        if not all(0 <= token < self.tokenizer.vocab_size for token in tokens):
             raise ApiError(400, f"{field}: expected the model's token ids", param=field)
-        return self._tokenizer.decode(tokens)
+        return self.tokenizer.decode(tokens)
 
     def encode_chat(
         self,
@@ -116,32 +114,8 @@ class Prompts:
         **ending: bool | None,
     ) -> ChatTokens:
         """Return the tokens of a conversation; see ``Tokenizer.encode_chat`` and ``encode``."""
-        text = self.render(messages, tools, variables, **ending)
+        text = self.tokenizer.render(messages, tools, variables, **ending)
         return ChatTokens(self.encode(text, add_special_tokens=False))
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        **ending: bool | None,
-    ) -> str:
-        """Return the text of a conversation; see ``Tokenizer.encode_chat``."""
-        return self._tokenizer.render(messages, tools, variables, **ending)
-
-    def left_out(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
-    ) -> list[str]:
-        """Return the text that the chat template leaves out; see ``ChatTemplate.left_out``."""
-        return [] if self.template is None else self.template.left_out(messages, tools)
-
-    def variables(self, options: GenerateOptions) -> dict[str, Any]:
-        """Return the chat template's variables that these options ask for."""
-        return template_variables(self._tokenizer, options)
-
-    def thinking(self, think: bool | None) -> dict[str, Any]:
-        """Return the chat template's variables for thinking or none."""
-        return self.variables(GenerateOptions(think=think))
 
     def check(self, prompt: Sequence[int]) -> None:
         """Refuse tokens that are too many; ApiError if they are."""
@@ -150,7 +124,7 @@ class Prompts:
 
     def _encoded(self, text: str, add_special_tokens: bool) -> list[int]:
         self._check(_BYTES * len(text.encode("utf-8", "replace")))
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens, aside=True)
+        return self.tokenizer.encode(text, add_special_tokens=add_special_tokens, aside=True)
 
     def _too_long(self, tokens: str) -> ApiError:
         return ApiError(
