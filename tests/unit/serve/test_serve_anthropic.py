@@ -159,15 +159,6 @@ def test_a_forced_call(caller: Server, choice: dict[str, Any], stream: bool) -> 
     assert found["stop_reason"] == "tool_use"
 
 
-def test_a_schema_holds(server: Server) -> None:
-    needs_grammars()
-    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
-    form = {"format": {"type": "json_schema", "schema": schema}}
-    found = asked(server, messages=HELLO, output_config=form)
-    assert json.loads(found["content"][0]["text"])["a"] in ("x", "y")
-    assert not asked(server, messages=HELLO)["content"][0]["text"].startswith('{"a')
-
-
 def test_thinking_and_several_calls_are_blocks_of_their_own() -> None:
     """Of a writer's chunks, as those of a model that thinks."""
     form = MessagesForm(ParsedRequest([], True, True, False), {"model": "m"})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from serving import Server, serving
-from test_serve_tools import TOOLS, caller, needs_grammars
+from test_serve_tools import TOOLS, caller
 from waiting import LIMIT_S
 
 from edgedec.bundle import Bundle
@@ -126,25 +125,6 @@ def test_options_of_loading_are_named_as_ignored(server: Server) -> None:
     assert "x-edgedec-ignored" not in plain.headers
 
 
-def test_json_follows_a_schema(server: Server) -> None:
-    needs_grammars()
-    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"],
-              "additionalProperties": False}  # fmt: skip
-    talk: dict[str, Any] = {"messages": TALK}
-    for path, given in (
-        ("/api/chat", talk),
-        ("/api/generate", {"prompt": "x"}),
-        ("/api/generate", {"prompt": "x", "raw": True}),
-    ):
-        (answer,) = asked(
-            server, path, **given, format=schema, stream=False, options={"temperature": 0}
-        )
-        text = answer["message"]["content"] if "message" in answer else answer["response"]
-        assert json.loads(text)["a"] in ("x", "y")
-    (answer,) = asked(server, "/api/chat", **talk, format="json", stream=False)
-    assert answer["message"]["content"].lstrip().startswith("{")
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_tools_are_called(caller: Server, stream: bool) -> None:
     options = {"temperature": 0, "num_predict": 60}
@@ -231,17 +211,6 @@ def test_a_request_without_a_text_finds_the_model_loaded(
     found = answer.json()
     assert (found["done"], found["done_reason"]) == (True, "load")
     assert key in found
-
-
-def test_names_count_where_they_are_to(start: Callable[..., Any], bundle: Path) -> None:
-    with start("--strict-model", "--name", "mine") as server:
-        body = {"messages": TALK, "options": OPTIONS, "stream": False}
-        for name in ("mine", "mine:latest"):  # as its clients complete a name
-            for path, given in (("/api/chat", body), ("/api/show", {})):
-                assert server.post(path, {"model": name, **given}).status_code == 200
-        for name in ("other", "latest", ""):
-            for path, given in (("/api/chat", body), ("/api/show", {})):
-                assert server.post(path, {"model": name, **given}).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -84,21 +84,6 @@ def test_the_events_are_those_of_the_api(server: Server) -> None:
     assert json.loads(lines[-1].removeprefix("data: "))["response"]["status"] == "completed"
 
 
-def test_a_schema_holds(server: Server) -> None:
-    pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
-    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"],
-              "additionalProperties": False}  # fmt: skip
-    form: Any = {"type": "json_schema", "name": "s", "schema": schema, "strict": True}
-    answer = server.client().responses.create(
-        model="tiny", input="x", temperature=0, text={"format": form}
-    )
-    assert json.loads(answer.output_text)["a"] in ("x", "y")
-    plain = server.client().responses.create(
-        **GIVEN, input="x", text={"format": {"type": "text"}, "verbosity": "low"}
-    )
-    assert not plain.output_text.startswith('{"a')
-
-
 def test_what_changes_nothing_is_named(server: Server) -> None:
     body = {**GIVEN, "input": "x", "store": True, "include": ["reasoning.encrypted_content"],
             "truncation": "disabled", "tools": [], "tool_choice": "auto", "user": "me"}  # fmt: skip
