@@ -69,6 +69,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/batch/*", ("tests/cli/test_cli_prompts.py", "tests/*ray*", "tests/unit/cluster/*")),
     ("edgedec/cluster/*", ("tests/*ray*",)),
     ("edgedec/generation/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
+    ("edgedec/generation/turns.py", ("tests/unit/serve/*",)),
     ("edgedec/pipeline/*", ("tests/unit/pipeline/*", "tests/cli/test_cli_generate.py")),
     ("edgedec/loading/*", ("tests/unit/pipeline/*",)),
     ("edgedec/cli/*", ("tests/cli/*", "tests/packaging/*")),

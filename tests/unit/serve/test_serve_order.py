@@ -22,18 +22,18 @@ def ticket(tokens: Sequence[int]) -> Ticket:
     return Ticket([Work(tokens, OPTIONS)], timeout_s=60)
 
 
-class Unread(Ticket):
-    """One of no pipeline, which holds nothing of its prompt."""
+class Unread(turns.Text):
+    """One of no pipeline, which holds nothing of its prompt of this size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
 
     def unread(self) -> int:
-        return len(self.works[0].prompt)
+        return self._size
 
 
-def of_size(size: int) -> Unread:
-    return Unread([Work([1] * size, OPTIONS)], timeout_s=60)
-
-
-def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+async def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each turn of a long prompt (``L`` as it is read) and of a short one that comes second."""
     taken: list[str] = []
     honest, charge = Ticket.turn, turns.charge
@@ -44,7 +44,7 @@ def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         lambda tickets, one, seconds, *, read: charge(tickets, one, 3 if read else 1, read=read),
     )
 
-    async def main(pipeline: Pipeline) -> None:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
         tickets = {"l": ticket(LONG), "s": ticket(SHORT)}
 
         def noted(one: Ticket) -> tuple[bool, int]:
@@ -62,9 +62,6 @@ def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             while await one.take():
                 pass
         served.close()
-
-    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
-        asyncio.run(main(pipeline))
     return "".join(taken)
 
 
@@ -73,39 +70,38 @@ def is_fair(turns: str) -> bool:
     return turns.startswith("Ls") and "sssL" * 5 in turns and "LL" not in turns.strip("L")
 
 
-def test_a_short_prompt_overtakes_a_long_one(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = turns_of(bundle, monkeypatch)
-    assert is_fair(turns), turns
-    assert turns.count("L") == len(LONG) // CHUNK
+async def test_a_short_prompt_overtakes_a_long_one(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = await turns_of(bundle, monkeypatch)
+    assert is_fair(taken), taken
+    assert taken.count("L") == len(LONG) // CHUNK
 
 
-def test_first_come_first_served_is_noticed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_come_first_served_is_noticed(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Broken twin: the request that came first has every turn."""
     monkeypatch.setattr(turns, "due", lambda tickets: tickets[0])
-    assert not is_fair(turns_of(bundle, monkeypatch))
+    assert not is_fair(await turns_of(bundle, monkeypatch))
 
 
 def read_before_the_long_one(rounds: int) -> int:
     """Tokens of short prompts, one of which comes each turn, that are read before a long one."""
 
-    async def main() -> int:
-        long: Ticket = of_size(512)
-        tickets = [long]
-        others = 0
-        for _ in range(rounds):
-            tickets.append(of_size(100))
-            one = turns.due(tickets)
-            left = one.to_read or 0
-            read = min(CHUNK, left)
-            one.to_read = left - read
-            turns.age([other for other in tickets if other is not one], read)
-            if not long.to_read:
-                return others
-            others += read * (one is not long)
-            tickets = [other for other in tickets if other.to_read]
-        return others
-
-    return asyncio.run(main())
+    tickets, others = [long := Unread(512)], 0
+    for _ in range(rounds):
+        tickets.append(Unread(100))
+        one = turns.due(tickets)
+        left = one.to_read or 0
+        read = min(CHUNK, left)
+        one.to_read = left - read
+        turns.age([other for other in tickets if other is not one], read)
+        if not long.to_read:
+            return others
+        others += read * (one is not long)
+        tickets = [other for other in tickets if other.to_read]
+    return others
 
 
 def test_a_long_prompt_does_not_starve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +111,8 @@ def test_a_long_prompt_does_not_starve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_before_the_long_one(100) > 5000
 
 
-async def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
-    tickets = [of_size(size) for size in (256, 250, 256, 240)]
+def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
+    tickets = [Unread(size) for size in (256, 250, 256, 240)]
     # The first reads before the others come.
     assert turns.due(tickets[:1]) is tickets[0]
     tickets[0].to_read, found = CHUNK, [0]
@@ -125,7 +121,6 @@ async def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
         found.append(tickets.index(one))
         one.to_read = max(0, (one.to_read or 0) - CHUNK)
         turns.age([other for other in tickets if other is not one], CHUNK)
-    found = found
     assert sorted(found[:4]) == [0, 1, 2, 3] == sorted(found[4:])
 
 
@@ -142,7 +137,7 @@ def slowed(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
     """
 
     def served(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
-        left = {of_size(prompt): tokens for prompt, tokens in clients}
+        left = {Unread(prompt): tokens for prompt, tokens in clients}
         first, last, now = dict.fromkeys(left, 0.0), dict.fromkeys(left, 0.0), 0.0
         while waiting := [one for one in left if not last[one]]:
             one = turns.due(waiting)
@@ -159,13 +154,8 @@ def slowed(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
             turns.charge(waiting, one, seconds, read=reads)
         return [(first[one], last[one]) for one in left]
 
-    async def main() -> list[tuple[float, float]]:
-        together = served(clients)
-        alone = [served([one])[0] for one in clients]
-        pairs = zip(together, alone, strict=True)
-        return [(a[0] / b[0], a[1] / b[1]) for a, b in pairs]
-
-    return asyncio.run(main())
+    pairs = zip(served(clients), [served([one])[0] for one in clients], strict=True)
+    return [(a[0] / b[0], a[1] / b[1]) for a, b in pairs]
 
 
 MIXED = ((16, 32), (64, 128), (256, 64), (512, 256))
@@ -188,12 +178,12 @@ def test_a_round_for_each_part_that_is_read_slows_short_texts(
     assert max(one for both in slowed(BESIDE_LONG) for one in both) > 4
 
 
-def _alternate(one: Ticket) -> None:
+def _alternate(one: turns.Text) -> None:
     one.used_s = (one.used_s or 0.0) + 1
 
 
-async def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
-    first, second = of_size(10), of_size(10)
+def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
+    first, second = Unread(10), Unread(10)
     assert turns.due([first]) is first
     first.to_read = 0
     turns.charge([first], first, 30.0, read=True)
@@ -205,8 +195,8 @@ async def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
     assert turns.due([first, second]) is first
 
 
-async def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
-    tickets = [of_size(10) for _ in range(4)]
+def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
+    tickets = [Unread(10) for _ in range(4)]
     turns.due(tickets)
     for one in tickets[:3]:
         one.to_read = 0
@@ -214,9 +204,9 @@ async def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> Non
     assert [one.used_s or 0.0 for one in tickets] == [0.0, 0.0, 0.0, 1.0]
 
 
-def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
+async def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
     # The prefix that a session was thought to hold is gone by the time the prompt is read.
-    async def main(pipeline: Pipeline) -> tuple[Ticket, Ticket]:
+    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
         served = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
         served.close()
         reading, waiting = ticket(LONG), ticket(LONG)
@@ -227,27 +217,23 @@ def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
         assert served._turn(reading)
         assert reading.stream is not None
         reading.stream.close()
-        return reading, waiting
-
-    with Pipeline.open(bundle, drafter="none", threads=1, parallel=2) as pipeline:
-        reading, waiting = asyncio.run(main(pipeline))
     assert reading.length == len(LONG) - 1
     assert reading.to_read == reading.length - waiting.overtaken
     assert waiting.overtaken == CHUNK
 
 
-async def test_a_request_that_is_to_end_comes_first() -> None:
-    tickets = [of_size(size) for size in (10, 20, 30)]
+def test_a_request_that_is_to_end_comes_first() -> None:
+    tickets = [Unread(size) for size in (10, 20, 30)]
     tickets[2].deadline = 0.0
     assert turns.due(tickets) is tickets[2]
     tickets[1].leave()
     assert turns.due(tickets) is tickets[1]
 
 
-def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) -> int:
+async def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) -> int:
     """Rounds that the decoding thread runs while the first token waits to be sent."""
 
-    async def main(pipeline: Pipeline) -> int:
+    with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
         one = Ticket([Work(SHORT, OPTIONS)], timeout_s=60, most_unread=100 if stream else None)
         served = Turns(pipeline, Settings("tiny", parallel=1, queue=1))
         served.submit(one)
@@ -260,16 +246,13 @@ def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) 
         served.close()
         return events
 
-    with Pipeline.open(bundle, drafter="none", threads=1) as pipeline:
-        return asyncio.run(asyncio.wait_for(main(pipeline), 60))
 
-
-def test_a_first_token_is_sent_before_the_next_round(
+async def test_a_first_token_is_sent_before_the_next_round(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edgedec.serve.turns._SENDING_S", 50)
-    assert rounds_before_the_first_token_is_sent(bundle) == 1
-    assert rounds_before_the_first_token_is_sent(bundle, stream=False) > 1
+    assert await rounds_before_the_first_token_is_sent(bundle) == 1
+    assert await rounds_before_the_first_token_is_sent(bundle, stream=False) > 1
     # Broken twin: it does not wait.
     monkeypatch.setattr("edgedec.serve.turns._SENDING_S", 0)
-    assert rounds_before_the_first_token_is_sent(bundle) > 1
+    assert await rounds_before_the_first_token_is_sent(bundle) > 1
