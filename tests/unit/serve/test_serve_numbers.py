@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 import pytest
+import tiny_tokenizers
 from served_here import serving_here
 
 from edgedec import Pipeline
@@ -20,6 +21,7 @@ from edgedec.serve import ollama, parsing
 from edgedec.serve.errors import ApiError
 from edgedec.serve.settings import Limits
 from edgedec.text.chat import ending
+from edgedec.text.tokenizer import Tokenizer
 
 UNLIMITED = 1 << 24
 
@@ -28,6 +30,7 @@ class Reading:
     """Prompts of any model, without one."""
 
     sampling, template = None, None
+    tokenizer = Tokenizer(tiny_tokenizers.byte_level(), {})
 
     def encode(self, text: str) -> list[int]:
         return [1]
@@ -35,12 +38,6 @@ class Reading:
     def encode_chat(self, messages: Any, *_: Any, **asked: Any) -> list[int]:
         ending(messages, asked["add_generation_prompt"], asked["continue_final_message"])
         return [1]
-
-    def left_out(self, *_: Any) -> list[str]:
-        return []
-
-    def variables(self, options: Any) -> dict[str, Any]:
-        return {}
 
 
 def options_of(fields: dict[str, Any], route: str = "completion") -> Any:
