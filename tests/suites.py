@@ -87,7 +87,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("android_demo/*", ("tests/android/*",)),
     (
         "docs/server*.md",
-        ("tests/unit/serve/test_serve_docs.py", "tests/unit/serve/test_serve_fields.py"),
+        ("tests/unit/serve/test_serve_docs.py", "tests/unit/serve/test_serve_names.py"),
     ),
     ("*.md", ("tests/packaging/*", "tests/cli/test_examples*", "tests/cli/test_error_page.py")),
     ("pyproject.toml", ("tests/packaging/*", "tests/unit/test_no_circles.py")),
