@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,11 +20,10 @@ from edgedec.serve.turns import Work
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Job:
-    do: Callable[[], Any]
-    size: int
-    future: Future[Any] = field(default_factory=Future)
+class _Job(Future[Any]):
+    def __init__(self, do: Callable[[], Any], size: int) -> None:
+        super().__init__()
+        self.do, self.size = do, size
 
 
 class Lane:
@@ -66,9 +64,9 @@ class Lane:
             self.jobs += 1
             self._waiting.append(one)
             self._pool.submit(self._do_next)
-        one.future.add_done_callback(self._left)
+        one.add_done_callback(self._left)
         try:
-            return await asyncio.wrap_future(one.future)
+            return await asyncio.wrap_future(one)
         except asyncio.CancelledError:
             if self.closed:
                 raise ending() from None
@@ -83,11 +81,11 @@ class Lane:
             index = due([one.size for one in self._waiting], self._overtaken)
             one = self._waiting.pop(index)
             self._overtaken = self._overtaken + one.size if index else 0
-        if one.future.set_running_or_notify_cancel():
+        if one.set_running_or_notify_cancel():
             try:
-                one.future.set_result(one.do())
+                one.set_result(one.do())
             except BaseException as error:
-                one.future.set_exception(error)
+                one.set_exception(error)
                 del one  # the error's traceback would keep it, and its memory
 
     def _left(self, future: Future[Any]) -> None:
@@ -108,7 +106,7 @@ class Lane:
             self.closed = True
             turned_away, self._waiting = self._waiting, []
         for one in turned_away:
-            one.future.cancel()
+            one.cancel()
         self._pool.shutdown(wait=False)
 
     def join(self) -> None:
@@ -134,6 +132,9 @@ class Compiler:
     Args:
         grammars: of the pipeline that decodes the texts.
 
+    Attributes:
+        lane: where they are compiled.
+
     """
 
     # New ones, the current one included: each may take as long as ``grammars`` allows.
@@ -141,7 +142,7 @@ class Compiler:
 
     def __init__(self, grammars: Grammars) -> None:
         self._grammars = grammars
-        self._lane = Lane("grammar")
+        self.lane = Lane("grammar")
 
     async def prepare(self, works: Sequence[Work]) -> None:
         """Compile the grammar of a request, which all of its texts follow.
@@ -158,19 +159,11 @@ class Compiler:
         if self._grammars.knows(grammar):  # it does not wait
             prepared = await asyncio.to_thread(compiled)
         else:
-            if self._lane.jobs >= self.most:
+            if self.lane.jobs >= self.most:
                 raise busy(
-                    f"{self._lane.jobs} new schemas or grammars are being compiled: ask again"
+                    f"{self.lane.jobs} new schemas or grammars are being compiled: ask again"
                     " later", retry_s=5,
                 )  # fmt: skip
-            prepared = await self._lane.run(compiled)
+            prepared = await self.lane.run(compiled)
         for work in works:
             work.prepared = prepared
-
-    def close(self) -> None:
-        """Turn away the grammars that wait; the thread ends after the current one."""
-        self._lane.close()
-
-    def join(self) -> None:
-        """Wait until the thread has ended."""
-        self._lane.join()

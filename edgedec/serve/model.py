@@ -76,14 +76,14 @@ class Served:
 
     def end(self) -> None:
         """Refuse requests from now on, those that wait included; texts go on."""
-        self.compiler.close()
+        self.compiler.lane.close()
         self.turns.end()
 
     def close(self) -> None:
         """End all texts and threads; the pipeline stays open."""
         self.end()
         self.turns.close()
-        self.compiler.join()
+        self.compiler.lane.join()
 
     def facts(self) -> dict[str, Any]:
         """Return what ``/v1/models`` says of it besides its name."""

@@ -144,7 +144,7 @@ def shown(repository: Path, kind: str, server: Server) -> str:
 def output(command: list[str]) -> str:
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run(command)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -141,5 +141,5 @@ def test_the_decoding_thread_compiles_nothing(bundle: Any, monkeypatch: pytest.M
         del work
         works.clear()
         assert len(pipeline.grammars._living) <= 16
-        compiler.close()
-        compiler.join()
+        compiler.lane.close()
+        compiler.lane.join()
