@@ -73,13 +73,19 @@ class Visit:
             ApiError: there is none of this name, or the server ends.
 
         """
+        models = self._models
         if self.served is None:
-            self.entry = self._models.find(name)
-            self._models.admit(self)
-        assert self.entry is not None
+            self.entry = models.find(name)
+            models.check_ending(came=self.came)
+            with self.entry.lock:
+                if self.entry.served is not None and not self.entry.leaving:
+                    self.entry.users += 1
+                    self.served = self.entry.served
         if self.served is None:
             raise NotLoaded
-        self._models.keep(self.entry, keep_s)
+        assert self.entry is not None
+        self.entry.used = next(models.uses)
+        self.entry.keep_s = models.settings.keep_s if keep_s is None else keep_s
         return self.served
 
 
@@ -96,6 +102,7 @@ class Models:
     Attributes:
         entries: the models, in this order.
         created: when the server started, in seconds since 1970.
+        uses: counts the uses of models, so that it is known which was not used for longest.
 
     """
 
@@ -112,7 +119,7 @@ class Models:
         self.entries = [Entry(one) for one in offers]
         self.shared = Shared(settings, granted, self._free)
         self.shared.longest = _LONGEST
-        self._uses = itertools.count()
+        self.uses = itertools.count()
         self._coming = 0
         self._draining = self._ended = False
         self.room = Room(self.entries, self._new_served, self.unless_used, granted, read)
@@ -209,7 +216,7 @@ class Models:
 
         """
         self.check_alive()
-        self._check_ending(came=False)
+        self.check_ending(came=False)
         refusals = []
         for one in self.entries:
             try:
@@ -244,16 +251,6 @@ class Models:
                     one.entry.users -= 1
                 one.served = None
                 self.room.settle(one.entry)
-
-    def admit(self, visit: Visit) -> None:
-        """Give a request its model if that is loaded, and stays so; ApiError if the server ends."""
-        entry = visit.entry
-        assert entry is not None
-        self._check_ending(came=visit.came)
-        with entry.lock:
-            if entry.served is not None and not entry.leaving:
-                entry.users += 1
-                visit.served = entry.served
 
     async def wait(self, visit: Visit) -> None:
         """Wait until a request's model is loaded, and give it to the request.
@@ -290,11 +287,6 @@ class Models:
                 return visit.take(name)
             except NotLoaded:
                 await self.wait(visit)
-
-    def keep(self, entry: Entry, keep_s: float | None) -> None:
-        """Note that a request uses a model, and for how long that is to stay loaded then."""
-        entry.used = next(self._uses)
-        entry.keep_s = self.settings.keep_s if keep_s is None else keep_s
 
     def unless_used(self, entry: Entry) -> Served | None:
         """Take a model that nobody uses off the list of those loaded, and return it."""
@@ -336,7 +328,8 @@ class Models:
             one.close()
         self.shared.reader.join()
 
-    def _check_ending(self, *, came: bool) -> None:
+    def check_ending(self, *, came: bool) -> None:
+        """Raise ApiError if the server ends, unless a request came before it drained."""
         if self._ended or (self._draining and not came):
             raise ending()
 
