@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 
 from edgedec.decoding.emission import Emission
@@ -13,7 +14,7 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.generation.queue import Place, Queue
 from edgedec.generation.result import Generation
 from edgedec.generation.stream import Stream
-from edgedec.generation.turns import Text, within
+from edgedec.generation.turns import Text, Turns, within
 
 # Returns the stream of a text that has this place; raises what is wrong with the request.
 Begin = Callable[[Place], Stream]
@@ -121,7 +122,7 @@ class _Text(Text):
                 self.deadline = stream.deadline
                 await within(self._turn, self.deadline - perf_counter())
             if not self.left:
-                self._queue.submit(self)
+                self._queue.submit(self, partial(Turns[Text], "edgedec-async"))
                 begun = True
         finally:
             if not begun:

@@ -11,13 +11,10 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from edgedec.decoding.request import Request
 from edgedec.errors import StateError
-
-if TYPE_CHECKING:
-    from edgedec.generation.turns import Text, Turns
 
 
 class Ticket:
@@ -126,6 +123,14 @@ class Line:
             raise
 
 
+class Turns(Protocol):
+    """See ``turns.Turns``, which only asyncio's texts need."""
+
+    def submit(self, text: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Queue:
     """The lines of a pipeline's texts, and the thread that decodes those of asyncio programs.
 
@@ -142,7 +147,7 @@ class Queue:
         self.places, self.rounds = Line(places), Line(1)
         self.closed = self.forked = False
         self._lock = threading.RLock()
-        self._turns: Turns[Text] | None = None
+        self._turns: Turns | None = None
 
     def check_open(self) -> None:
         """Raise StateError if the pipeline is closed, or was opened before a fork."""
@@ -154,8 +159,12 @@ class Queue:
         if self.closed:
             raise StateError("the pipeline is closed: open a new one")
 
-    def submit(self, text: Text) -> None:
+    def submit(self, text: object, begin: Callable[[], Turns]) -> None:
         """Give turns to a text that has its place, in the thread of asyncio's texts.
+
+        Args:
+            text: see ``turns.Text``.
+            begin: makes the turns of such texts, if this is the first.
 
         Raises:
             StateError: the pipeline is closed, or the interpreter ends.
@@ -164,9 +173,7 @@ class Queue:
         with self._lock:
             self.check_open()
             if self._turns is None:
-                from edgedec.generation.turns import Turns  # only asyncio's texts need it
-
-                self._turns = Turns("edgedec-async")
+                self._turns = begin()
         try:
             self._turns.submit(text)
         except RuntimeError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,15 +13,12 @@ from starlette.routing import Route
 from edgedec.serve import parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
-from edgedec.serve.form import Chunk, Dialect, Form, absent, event
+from edgedec.serve.form import Chunk, Dialect, Form, Router, absent, event
 from edgedec.serve.models import name_of
 from edgedec.serve.other_names import MOST_TOKENS, of_schema
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
 
 _ELSEWHERE = "use /v1/chat/completions"
 # Fields of a chat that this API has under other names or not at all, by what to do.
@@ -42,7 +39,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _TEXTS, _THOUGHTS = ("text",), ("thinking", "redacted_thinking")
 
 
-def routes(router: Routes) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes."""
 
     async def count(request: Request) -> Response:

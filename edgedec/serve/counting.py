@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,20 +18,17 @@ from edgedec.generation.prompts import template_variables
 from edgedec.serve import messages
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
-from edgedec.serve.form import Chunk
+from edgedec.serve.form import Chunk, Router
 from edgedec.serve.messages import Tools
 from edgedec.serve.model import Served
 from edgedec.serve.models import Visit, name_of
 from edgedec.serve.prompts import Prompts
 
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
-
 IGNORED = "X-Edgedec-Ignored"
 Made = tuple[Chunk, list[str]]
 
 
-def routes(router: Routes) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes."""
 
     def answered(make: Callable[[Served, Body], Chunk]) -> Callable[[Request], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from edgedec.errors import MemoryBudgetError
 from edgedec.generation.own_sampling import of_model
@@ -15,15 +15,18 @@ from edgedec.serve.model import Served, asks
 from edgedec.serve.offer import Offer
 from edgedec.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from edgedec.serve.models import Visit
-
 DEFAULT_TAG = ":latest"  # which Ollama's clients add to names without one
 # Tokens of context that a model is to have room for beside others, if it was trained for them.
 CONTEXT = 4096
 # A tokenizer, a runtime's buffers and a cache take about as much as the files of a small model, and
 # hardly more for a large one: measured 1.8 times the file with SmolLM2 135M and Gemma 3 270M.
 _BESIDE = 400_000_000
+
+
+class Waiting(Protocol):
+    """A request that waits for a model, which it is given here."""
+
+    served: Served | None
 
 
 @dataclass(eq=False, slots=True)
@@ -54,7 +57,7 @@ class Entry:
     served: Served | None = None
     stays: bool = False
     users: int = 0
-    queue: dict[Visit, asyncio.Future[Served]] = field(default_factory=dict)
+    queue: dict[Waiting, asyncio.Future[Served]] = field(default_factory=dict)
     working: bool = False
     leaving: bool = False
     keep_s: float = FOR_EVER

@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec.serve.errors import ApiError
+from edgedec.serve.models import Models, Visit
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
 
 Chunk = dict[str, Any]
 Handler = Callable[[Request], Awaitable[Response]]
@@ -102,11 +100,27 @@ class Dialect:
     bare: Callable[[dict[str, Any]], ParsedRequest | None] = lambda fields: None
 
 
+class Router(Protocol):
+    """What the routes of an API need of the server; see ``app.Routes``."""
+
+    models: Models
+
+    def route(
+        self, path: str, handler: Handler, *methods: str, body: Callable[[ApiError], Chunk] = ...
+    ) -> Route: ...
+
+    def texts(self, path: str, dialect: Dialect) -> Route: ...
+
+    async def read(
+        self, request: Request, visit: Visit, use: Callable[[Chunk], Any], *, threaded: bool
+    ) -> Any: ...
+
+
 EMBEDDINGS = "this server generates text and has no embeddings: use a server for embeddings"
 
 
 def absent(
-    router: Routes, path: str, why: str, body: Callable[[ApiError], Chunk] = ApiError.body
+    router: Router, path: str, why: str, body: Callable[[ApiError], Chunk] = ApiError.body
 ) -> Route:
     """Return a route that clients look for and that is refused; ``why`` says what to do instead."""
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from edgedec.serve.errors import Answer, ApiError
-
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
+from edgedec.serve.form import Router
 
 # Other files of the folders, such as licences, are not served.
 _KINDS = {
@@ -42,7 +39,7 @@ _FILES = _files()
 PATHS = frozenset((*_FILES, READY, ALIVE))
 
 
-def routes(router: Routes) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return a route for each file of the page, and two that say whether the server is up.
 
     Those differ since a full queue must keep a balancer from sending more, but must not have a

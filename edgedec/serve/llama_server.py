@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,15 +14,12 @@ from edgedec.generation.own_sampling import values_of
 from edgedec.serve import parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
-from edgedec.serve.form import Chunk, Dialect, Form, event
+from edgedec.serve.form import Chunk, Dialect, Form, Router, event
 from edgedec.serve.model import Served
 from edgedec.serve.other_names import LIMITS, MOST_TOKENS
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
 
 _STOP_TYPES = {"eos": "eos", "stop": "word"}
 _MOST_BIASES = 1 << 12
@@ -36,7 +33,7 @@ _ROUTER = {
 }
 
 
-def routes(router: Routes) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes."""
 
     async def props(request: Request) -> Response:

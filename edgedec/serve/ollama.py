@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,15 +23,12 @@ from edgedec.serve import other_names, parsing
 from edgedec.serve.body import Body
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
-from edgedec.serve.form import EMBEDDINGS, Chunk, Dialect, Form, absent
+from edgedec.serve.form import EMBEDDINGS, Chunk, Dialect, Form, Router, absent
 from edgedec.serve.keeping import FOR_EVER
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts, infill_marks
 from edgedec.serve.settings import Limits
 from edgedec.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
 
 # The version of Ollama whose API these routes follow; editors demand a recent one.
 FOLLOWS = "0.6.4"
@@ -49,7 +46,7 @@ _ROUTES = (
 _NEVER = "9999-12-31T23:59:59Z"  # when a model is dropped that stays
 
 
-def routes(router: Routes) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes."""
     about = _About(router)
     return [
@@ -73,7 +70,7 @@ def routes(router: Routes) -> list[Route]:
 class _About:
     """Answers to what Ollama's clients ask about models."""
 
-    def __init__(self, router: Routes) -> None:
+    def __init__(self, router: Router) -> None:
         self._router, self._models = router, router.models
 
     async def version(self, request: Request) -> Response:

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import secrets
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.routing import Route
 
 from edgedec.serve import parsing
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
-from edgedec.serve.form import Chunk, Dialect, Form, absent, event
+from edgedec.serve.form import Chunk, Dialect, Form, Router, absent, event
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
-
-if TYPE_CHECKING:
-    from edgedec.serve.app import Routes
 
 _STORED = "this server stores no answers: send the whole conversation as input"
 # Fields that would make it another answer than a text, by what to do instead.
@@ -54,7 +51,7 @@ _TRANSLATED = (
 _MOST_TOKENS = 1 << 24
 
 
-def routes(router: Routes) -> list[Route]:
+def routes(router: Router) -> list[Route]:
     """Return the routes."""
     return [
         router.texts("/v1/responses", Dialect(read, ResponsesForm, templated=True)),

@@ -229,7 +229,7 @@ class TestQueue:
             queue.close()
             with pytest.raises(StateError, match="the pipeline is closed"):
                 waits.result()
-        for call in (lambda: Round(queue).__enter__(), lambda: queue.submit(print)):
+        for call in (lambda: Round(queue).__enter__(), lambda: queue.submit(None, queue.close)):
             with pytest.raises(StateError, match="the pipeline is closed"):
                 call()
         with Round(queue, closing=True):

@@ -78,8 +78,8 @@ def order_of_rounds(
 
     submitted, submit = [0], pipeline._queue.submit
 
-    def counted(job: Any) -> None:
-        submit(job)
+    def counted(*given: Any) -> None:
+        submit(*given)
         submitted[0] += 1
 
     monkeypatch.setattr(pipeline._queue, "submit", counted)
