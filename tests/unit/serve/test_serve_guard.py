@@ -147,14 +147,6 @@ def test_no_other_file_is_served(server: Server, path: str) -> None:
 
 
 class TestQueue:
-    def test_a_time_limit_ends_a_text(self, start: Callable[..., Any]) -> None:
-        with start("--timeout", "0.05") as server:
-            found = server.post("/v1/completions", {**BODY, "max_tokens": 2000, "n": 1})
-            if found.status_code == 200:
-                assert found.json()["edgedec"]["finish_reason"] in ("timeout", "eos")
-            else:
-                assert found.status_code == 504
-
     def test_a_short_text_does_not_wait_for_a_long_one(self, server: Server) -> None:
         with server.client().completions.create(**LONG) as long:
             tokens = iter(long)
