@@ -7,7 +7,7 @@ import asyncio
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -86,8 +86,8 @@ def test_two_texts_at_once(
 ) -> None:
     submit, turn, begun = Queue.submit, Stream.turn, list[int]()
 
-    def submitted(queue: Queue, job: Callable[[], object]) -> None:
-        submit(queue, job)
+    def submitted(queue: Queue, *given: Any) -> None:
+        submit(queue, *given)
         begun.append(1)
 
     def both(stream: Stream) -> Any:
@@ -108,17 +108,14 @@ def test_two_texts_at_once(
     assert order != sorted(order)
 
 
-def test_leaving_early_ends_the_generation(examples: Path, demo: Pipeline) -> None:
-    async def main() -> None:
-        task = asyncio.create_task(imported("asyncio_streams").show("one", demo, FIBONACCI))
-        while not len(demo._queue.places):
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert not len(demo._queue.places)
-
-    asyncio.run(main())
+async def test_leaving_early_ends_the_generation(examples: Path, demo: Pipeline) -> None:
+    task = asyncio.create_task(imported("asyncio_streams").show("one", demo, FIBONACCI))
+    while not len(demo._queue.places):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not len(demo._queue.places)
 
 
 def test_the_web_app(examples: Path, demo: Pipeline) -> None:
