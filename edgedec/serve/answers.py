@@ -1,4 +1,4 @@
-"""Writes answers in the API's format, whole or in chunks."""
+"""Writes answers in the API's format, whole or in chunks, and carries them to their clients."""
 
 from __future__ import annotations
 

@@ -170,6 +170,9 @@ class Body:
             self.ignored.append(self._where + name)
 
 
+# A field that cannot change the text is accepted, and a header of the answer lists it. One that is
+# neutral at some values is accepted at those. Every other one is refused, with what to do.
+
 # Accepted at any value. ``docs/server-routes.md`` lists them, and a test compares the two.
 HARMLESS = frozenset({
     # Whom a request is for, where it is kept and how it is billed.

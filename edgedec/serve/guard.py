@@ -1,4 +1,4 @@
-"""Middleware of every route: access control, and headers that restrict pages."""
+"""Middleware of every route: access control, headers that restrict pages, and the access log."""
 
 from __future__ import annotations
 

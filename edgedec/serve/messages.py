@@ -1,4 +1,4 @@
-"""Reads the messages of a conversation as the API writes them."""
+"""Reads the parts of a chat: messages, tools, thinking, and the form of the answer."""
 
 from __future__ import annotations
 

@@ -99,7 +99,11 @@ class _Coming:
 
 
 class Bodies:
-    """The bodies that are on their way or not parsed yet.
+    """The bodies that are on their way or not parsed yet; what all of them hold is limited.
+
+    A body that stays unfinished holds memory for as long as its client likes. So at the limit the
+    one that has been coming for longest gives way, and a client that sends what it has is not
+    turned away, unless the bodies that wait to be parsed leave too little for it.
 
     Args:
         limits: of a body.
