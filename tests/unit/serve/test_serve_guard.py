@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -14,7 +15,12 @@ import pytest
 from serving import Server
 from waiting import LIMIT_S, until
 
+from edgedec import GenerateOptions, Pipeline
+from edgedec.decoding.emission import Emission
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.serve.errors import ApiError
+from edgedec.serve.settings import Settings
+from edgedec.serve.turns import News, Ticket, Turns, Work, joined
 
 KEY = "a-key-of-this-test-0123456789"
 BODY = {"model": "tiny", "prompt": "x", "max_tokens": 4, "temperature": 0}
@@ -173,17 +179,10 @@ class TestLeaving:
         decoded = server.figure("edgedec_generated_tokens_total") - before
         assert decoded < LONG["max_tokens"]
 
-    def test_it_ends_within_a_round(self, bundle: Path) -> None:
-        import asyncio
-
-        from edgedec import GenerateOptions, Pipeline
-        from edgedec.serve.settings import Settings
-        from edgedec.serve.turns import Ticket, Turns, Work
-
+    async def test_it_ends_within_a_round(self, bundle: Path) -> None:
         bias = {int(token): -100.0 for token in _ENDS}
         work = Work([5, 6, 7], GenerateOptions(1900, SamplingParams(logit_bias=bias)))
-
-        async def main(pipeline: Pipeline) -> None:
+        with Pipeline.open(bundle, drafter="lookup", threads=1, parallel=2) as pipeline:
             turns = Turns(pipeline, Settings("tiny", parallel=2, queue=2))
             ticket = Ticket([work], timeout_s=60)
             late: list[Any] = []
@@ -203,16 +202,9 @@ class TestLeaving:
             turns.close()
             assert len(late) <= 1
 
-        with Pipeline.open(bundle, drafter="lookup", threads=1, parallel=2) as pipeline:
-            asyncio.run(main(pipeline))
-
 
 async def test_rounds_are_sent_together_and_ends_at_once() -> None:
     """The first news wakes the client, those close after it wait for it, and an end does not."""
-    import asyncio
-
-    from edgedec.decoding.emission import Emission
-    from edgedec.serve.turns import News, Ticket, joined
 
     def news(choice: int, token: int) -> News:
         return News(choice, [Emission(token, "x", "target")])
@@ -243,11 +235,6 @@ async def test_rounds_are_sent_together_and_ends_at_once() -> None:
 
 async def test_a_reader_too_slow_is_left_behind() -> None:
     """The text ends, what came before it is kept, and the decoding thread never waits."""
-
-    from edgedec.decoding.emission import Emission
-    from edgedec.serve.errors import ApiError
-    from edgedec.serve.turns import News, Ticket
-
     ticket = Ticket([], timeout_s=10, most_unread=10)
     events = [Emission(1, "x", "target")] * 6
     thread = threading.Thread(target=lambda: [ticket.tell(News(0, events)) for _ in range(2)])
