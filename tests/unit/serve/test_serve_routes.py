@@ -101,7 +101,7 @@ async def test_each_waits_in_the_queue(
     """One request runs, one waits, and the third is told to come again."""
     async with serving_here(pipeline, parallel=1, queue=1) as (served, client):
         two = [asyncio.create_task(client.post(path, json=TEXTS[path])) for _ in range(2)]
-        while not served.turns.waiting:
+        while not (served.turns.running and served.turns.waiting):
             await asyncio.sleep(0)
         third = await client.post(path, json=TEXTS[path])
         assert third.status_code == 429
