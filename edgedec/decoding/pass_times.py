@@ -9,7 +9,6 @@ from time import perf_counter
 
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import CannotRollback
 
 # Measured: time of a further row relative to the first, if a pass reads the weights once.
 FURTHER_ROW = 0.15
@@ -75,8 +74,7 @@ def time_passes(
 ) -> Times:
     """Return the times of passes after the session's tokens, which stay unchanged.
 
-    Sweeps over all widths are repeated, so that a disturbance affects them all. A recurrent model,
-    which cannot roll back, is measured with single rows only, and each pass extends its state.
+    Sweeps over all widths are repeated, so that a disturbance affects them all.
 
     Args:
         session: with room for the widest pass.
@@ -120,10 +118,7 @@ def time_pass(
     session.forward(tree, want=want)
     # The clock may not have moved during a pass of microseconds.
     seconds = max(clock() - begin, 1e-9)
-    try:
-        session.rollback(length)
-    except CannotRollback:  # a recurrent model keeps the tokens
-        session.commit(range(len(tokens)))
+    session.rollback(length)
     return seconds
 
 

@@ -33,13 +33,15 @@ class Want(enum.Flag):
 class Rollback(enum.Enum):
     """How far a session can roll back.
 
-    ``WINDOW``: as far as a sliding window has not overwritten the rows needed; ``CannotRollback``
-    names the nearest length. ``NONE``: to 0 only, as with a recurrent state.
+    Whatever it is, pending nodes can be dropped. ``RECENT``: to lengths not long ago, else
+    ``CannotRollback`` names the nearest one before, and rejected nodes cost nothing
+    (``Capabilities.rejected``). ``REPLAY``: as ``RECENT``, but to reject some nodes the others are
+    computed again, which takes another pass.
     """
 
     ANY = "any"
-    WINDOW = "window"
-    NONE = "none"
+    RECENT = "recent"
+    REPLAY = "replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Capabilities:
     Attributes:
         branches: most leaves a pending tree may have. 1: chains only; None: any number.
         rollback: how far back ``rollback`` can go.
+        rejected: most nodes of a pass that can be rejected without another pass; None is any
+            number.
         row_widths: None if a pass may have any number of rows, else the static widths of compiled
             graphs, ascending; a pass is padded to the next one, and more rows than the widest has
             are computed in several passes.
@@ -91,6 +95,7 @@ class Capabilities:
 
     branches: int | None = None
     rollback: Rollback = Rollback.ANY
+    rejected: int | None = None
     row_widths: tuple[int, ...] | None = None
     top_k: int = 8
     batch_invariant: bool = False

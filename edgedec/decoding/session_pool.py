@@ -159,8 +159,8 @@ class SessionPool:
 
 
 def _forked(session: Session, length: int) -> Session:
-    """Return a fork of ``length`` tokens, or of none if the session cannot roll back."""
+    """Return a fork of ``length`` tokens, or of fewer if the session cannot stop there."""
     try:
         return session.fork(length)
-    except CannotRollback:
-        return session.fork(0)
+    except CannotRollback as error:
+        return session.fork(min(length, error.nearest))

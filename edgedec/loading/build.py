@@ -22,7 +22,7 @@ from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.clock import Clock, WallClock
 from edgedec.hardware.resident import keep_heap_small
-from edgedec.loading.drafters import check_goes_back, drafter_for, drafter_name
+from edgedec.loading.drafters import drafter_for, drafter_name
 from edgedec.loading.engine import build_engine, parallel_engine
 from edgedec.loading.in_use import FilesInUse
 from edgedec.loading.open_pair import OpenPair
@@ -187,6 +187,7 @@ def _drafter_parts(
     return DrafterParts(
         target.info.vocab_size,
         branches=target.capabilities.drafted_branches,
+        rejected=target.capabilities.rejected,
         translation=translation,
         draft_branches=draft.capabilities.branches if draft else None,
         mask=pair.draft.mask if pair.draft else None,
@@ -280,7 +281,6 @@ def _load_draft(
     unloads = options.memory is not None and options.schedule == SEQUENTIAL
     draft: Model = UnloadableModel(load) if unloads else load()
     stack.callback(loader.close, draft)
-    check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
 

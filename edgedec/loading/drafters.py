@@ -26,7 +26,7 @@ def drafter_name(pair: Pair, options: OpenOptions) -> str:
 def drafter_for(pair: Pair, target: Model, name: str, options: OpenOptions) -> tuple[str, str]:
     """Return the drafter's name for a loaded target, and why a head is left out, if one is.
 
-    That is plain decoding if the target is recurrent and cannot roll back.
+    Unless one was asked for, that is plain decoding if each rejected draft would take another pass.
     """
     if name == HEADED and options.drafter == "auto" and not target.capabilities.taps:
         name = drafting.default(with_model=pair.draft is not None)
@@ -38,16 +38,5 @@ def drafter_for(pair: Pair, target: Model, name: str, options: OpenOptions) -> t
         left_out = too_large(head, bundle, target, options)
         name = drafting.default(with_model=False) if left_out else name
     if name != PLAIN and options.drafter == "auto" and options.draft is None:
-        return PLAIN if target.capabilities.rollback is Rollback.NONE else name, left_out
-    if name != PLAIN:
-        check_goes_back(target, name)
+        return PLAIN if target.capabilities.rollback is Rollback.REPLAY else name, left_out
     return name, left_out
-
-
-def check_goes_back(model: Model, name: str) -> None:
-    """Raise InputError for a recurrent model, which no drafter can be used with."""
-    if model.capabilities.rollback is Rollback.NONE:
-        raise InputError(
-            f"{model.info.name} is recurrent and cannot take back a rejected token, so --drafter"
-            f" {name} cannot be used with it: decode with --drafter none"
-        )

@@ -16,6 +16,7 @@ from edgedec.decoding.session import Session
 from edgedec.errors import InputError
 from edgedec.hardware.clock import Clock, WallClock, cores_of
 from edgedec.hardware.pinning import PinnedEngine, pinned
+from edgedec.memory.account import AUTO_LENGTH
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan, check_schedule
 
@@ -51,7 +52,7 @@ def build_engine(
 
     """
     _check_schedule(plan)
-    policy = policy or _measured_policy(plan, target, parts.draft, clock)
+    policy = policy or _measured_policy(plan, target, parts, clock)
     rule = rule or acceptance.rule()
     if plan.schedule != SEQUENTIAL:
         build = part(_BUILDERS[plan.schedule], f"the schedule {plan.schedule}").build
@@ -80,7 +81,7 @@ def parallel_engine(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
 
 
 def _measured_policy(
-    plan: Plan, target: Session, draft: Session | None, clock: Clock
+    plan: Plan, target: Session, parts: DrafterParts, clock: Clock
 ) -> DraftPolicy:
     """Return a plan's draft policy, after measuring the pass times that it needs."""
 
@@ -94,8 +95,9 @@ def _measured_policy(
         # A generation that drafts in every round has no single-row pass to compare with.
         lone_row_s = measured(target, plan.target, (1,)).at(1)
         return Fixed(plan.draft_length, plan.depth, lone_row_s)
-    draft_s = None if draft is None else measured(draft, plan.draft, (1,)).at(1)
-    return MeasuredCost(measured(target, plan.target, WIDTHS), draft_s)
+    draft_s = None if parts.draft is None else measured(parts.draft, plan.draft, (1,)).at(1)
+    most = min(parts.rejected or AUTO_LENGTH, AUTO_LENGTH)
+    return MeasuredCost(measured(target, plan.target, WIDTHS), draft_s, most)
 
 
 def _check_schedule(plan: Plan) -> None:

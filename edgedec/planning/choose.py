@@ -70,7 +70,7 @@ def families(forecast: Forecast) -> Iterator[Family]:
 def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterator[Family]:
     refused = _unusable(draft)
     if not refused and not draft.rolls_back:
-        refused = f"{draft.name} is recurrent and cannot take back a rejected token"
+        refused = _replays(draft)
     for drafter in _drafters(forecast, target, with_model=True):
         if refused:
             yield Family((Plan(target.place, draft.place, drafter, 1),), refused)
@@ -106,10 +106,12 @@ def _sized(
 
 def _allowed(target: Measured, plans: tuple[Plan, ...]) -> Family:
     if not target.rolls_back:
-        return Family(
-            plans[:1], f"{target.name} is recurrent and cannot take back a rejected token"
-        )
+        return Family(plans[:1], _replays(target))
     return Family(plans)
+
+
+def _replays(measured: Measured) -> str:
+    return f"{measured.name} is recurrent, and a rejected token would take another pass"
 
 
 def _of(profile: Profile, role: str) -> list[Measured]:

@@ -23,7 +23,7 @@ from edgedec.records.load import LoadOptions
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.runtimes import registry
 
-# Tokens that a recurrent model computes while it is measured.
+# Tokens beyond the longest context, for the rows that are compared.
 _SLACK = 80
 
 
@@ -71,7 +71,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         branches=can.drafted_branches,
         parity=Parity(1.0, 0.0, usable=True),
         steady=steady,
-        rolls_back=can.rollback is not Rollback.NONE,
+        rolls_back=can.rollback is not Rollback.REPLAY,
         process_bytes=before,
         scratch_bytes_per_token=info.scratch_bytes_per_token,
         shows_states=job.role == TARGET and bool(can.taps),
@@ -87,8 +87,8 @@ def _load(job: MeasurementJob, options: LoadOptions) -> Model:
 
 
 def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:
-    """Return the widths to measure: the job's, a compiled graph's own, or 1 if recurrent."""
-    if model.capabilities.rollback is Rollback.NONE:
+    """Return the widths to measure: the job's, a compiled graph's own, or 1 if never drafted for."""
+    if model.capabilities.rollback is Rollback.REPLAY:
         return (1,)
     return model.capabilities.row_widths or job.widths
 

@@ -69,7 +69,7 @@ class Measured:
         row_widths, branches: as ``Capabilities``.
         parity: of its logits.
         steady: False when the machine was too busy to measure.
-        rolls_back: False for a recurrent model, which cannot roll back a rejected token.
+        rolls_back: False for a recurrent model of which a rejected token takes another pass.
         process_bytes: of a process with the runtime but no model.
         scratch_bytes_per_token: as ``ModelInfo``.
         shows_states: it shows the streams that a head reads.

@@ -20,6 +20,7 @@ from edgedec.runtimes.llamacpp.library import (
     Weights,
     api,
     forget,
+    keeps_states,
     reason,
     shown_states,
 )
@@ -90,6 +91,7 @@ class Batch:
         return batch
 
 
+State = npt.NDArray[np.uint8]
 CHUNK = 128
 # The buffer for logits is allocated and written when a context is created: a row for each sequence,
 # since llama.cpp ties the two. Every pass compares all sequences with each other: 64 cost 5
@@ -115,6 +117,8 @@ class Settings:
         values: type of values where it is not that of keys.
         most_rows: most rows of logits of one pass; None is as many as the buffer has.
         exact: a row's logits do not depend on the other rows of its pass.
+        sequences: most sequences; None is as many as rows. A recurrent model has a state for each.
+        kept: states of earlier tokens that a recurrent model is to keep, of each sequence.
         taps: layers before which passes show the residual stream.
 
     """
@@ -128,6 +132,8 @@ class Settings:
     values: str | None = None
     most_rows: int | None = None
     exact: bool = False
+    sequences: int | None = None
+    kept: int = 0
     taps: tuple[int, ...] = ()
 
 
@@ -167,7 +173,9 @@ class Context:
         cells: as given.
         stop: stops a running decode.
         vocab_size: columns of a row of logits.
-        rows: most rows of logits of one decode, and most sequences.
+        rows: most rows of logits of one decode, and most sequences unless the settings say.
+        kept: states before the current one that a recurrent model keeps of a pass, each a token
+            earlier; 0 if its graph, or this llama.cpp, keeps none.
 
     Raises:
         SessionError: llama.cpp could not create it, usually for lack of memory.
@@ -196,6 +204,7 @@ class Context:
         self.pointer = pointer
         self._owner = _Owner(pointer, weights, self.stop)
         self.memory = api.llama_get_memory(pointer)
+        self.kept = int(api.llama_n_rs_seq(pointer)) if settings.kept and keeps_states() else 0
         if settings.taps:
             shown_states().show(pointer, settings.taps)
         self.batch = Batch(CHUNK, self.rows)
@@ -279,12 +288,25 @@ class Context:
             SessionError: llama.cpp refuses it.
 
         """
-        forget()
-        data = np.empty(api.llama_state_seq_get_size(self.pointer, source), np.uint8)
-        arguments = self.pointer, _bytes_at(data), data.size
-        written = self._call(api.llama_state_seq_get_data, *arguments, source)
-        if written != data.size or not self._call(api.llama_state_seq_set_data, *arguments, target):
+        if not self.put_sequence(self.sequence(source), target):
             raise SessionError(f"llama.cpp could not copy a sequence: {reason()}")
+
+    def sequence(self, source: int, *, recurrent: bool = False) -> State:
+        """Return the state of a sequence, or its recurrent part, as bytes; or SessionError."""
+        forget()
+        size = self._call(api.llama_state_seq_get_size_ext, self.pointer, source, recurrent)
+        data = np.empty(size, np.uint8)
+        get = api.llama_state_seq_get_data_ext
+        written = self._call(get, self.pointer, _bytes_at(data), data.size, source, recurrent)
+        if written != data.size:
+            raise SessionError(f"llama.cpp could not write a sequence: {reason()}")
+        return data
+
+    def put_sequence(self, data: State, target: int, *, recurrent: bool = False) -> bool:
+        """Replace a sequence, or its recurrent part; False if llama.cpp refuses it."""
+        forget()
+        put = api.llama_state_seq_set_data_ext
+        return bool(self._call(put, self.pointer, _bytes_at(data), data.size, target, recurrent))
 
     def keep_only(self, sequence: int) -> None:
         """Remove all tokens of other sequences."""
@@ -303,7 +325,7 @@ class Context:
 
     # -- saving and restoring -------------------------------------------------------------------
 
-    def state(self) -> npt.NDArray[np.uint8]:
+    def state(self) -> State:
         """Return the whole cache, including pending nodes, as bytes; or SessionError."""
         forget()
         data = np.empty(self._call(api.llama_state_get_size, self.pointer), np.uint8)
@@ -313,7 +335,7 @@ class Context:
             raise SessionError(f"llama.cpp could not write its state: {reason()}")
         return data
 
-    def put(self, data: npt.NDArray[np.uint8]) -> bool:
+    def put(self, data: State) -> bool:
         """Restore a whole state with its sequences; False if llama.cpp refuses it."""
         forget()
         put = api.llama_state_set_data
@@ -331,7 +353,7 @@ class Context:
             raise SessionError(f"llama.cpp could not move its state: {reason()}")
         return other
 
-    def restore(self, data: npt.NDArray[np.uint8], length: int) -> bool:
+    def restore(self, data: State, length: int) -> bool:
         """Restore the first ``length`` tokens of sequence 0 of a state.
 
         Returns False, with an empty cache, if llama.cpp refuses it or its length is wrong.
@@ -347,7 +369,7 @@ class Context:
         return good
 
 
-def _bytes_at(data: npt.NDArray[np.uint8]) -> Params:
+def _bytes_at(data: State) -> Params:
     return ctypes.cast(data.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
 
 
@@ -357,7 +379,9 @@ def _params(settings: Settings, cells: int, rows: int) -> Params:
     # too small for the rows that it then reserves.
     params.n_ctx = cells_for(cells)
     params.n_batch = params.n_ubatch = CHUNK
-    params.n_seq_max = params.n_outputs_max = rows
+    params.n_seq_max, params.n_outputs_max = settings.sequences or rows, rows
+    if settings.kept and keeps_states():
+        params.n_rs_seq = settings.kept
     params.n_threads, params.n_threads_batch = settings.threads, settings.batch_threads
     params.type_k, params.type_v = KV_TYPES[settings.kv], KV_TYPES[settings.values or settings.kv]
     chosen = settings.flash_attention

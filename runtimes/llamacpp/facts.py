@@ -53,16 +53,18 @@ def measure(context: Context) -> Facts:
     if not context.memory:
         raise SessionError("it has no cache, so it is not a decoder")
     two = _state_size(context, [0, 0])
-    if context.remove(0, 1):
+    recurrent = context.weights.recurrent
+    if not recurrent and context.remove(0, 1):
         rollback = Rollback.ANY
         one = api.llama_state_get_size(context.pointer)
     else:
-        rollback = Rollback.NONE
+        rollback = Rollback.RECENT if context.kept else Rollback.REPLAY
         context.clear()
         one = _state_size(context, [0])
-    # One more sequence on a token adds four bytes in each of the model's caches.
+    # One more sequence on a token adds four bytes in each of the model's caches, of which that of
+    # the recurrent state does not grow with the text.
     context.share(0, 1, 0, 1)
-    caches = (api.llama_state_get_size(context.pointer) - one) // 4
+    caches = (api.llama_state_get_size(context.pointer) - one) // 4 - recurrent
     placed = api.llama_model_rope_type(context.weights.pointer) in _PLACED
     cell = caches * (_CELL_BYTES + placed * _PLACE_BYTES)
     context.clear()

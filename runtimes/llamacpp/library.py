@@ -156,6 +156,12 @@ def has_states() -> bool:
     return True
 
 
+def keeps_states() -> bool:
+    """Return whether this llama.cpp can keep earlier states of recurrent models."""
+    fields = {name for name, *_ in api.llama_context_params._fields_}
+    return "n_rs_seq" in fields and hasattr(api, "llama_n_rs_seq")
+
+
 # -- forks --------------------------------------------------------------------------------------
 
 # Whether a model was loaded in this process, and whether it was forked from one like that.
@@ -229,6 +235,12 @@ class Weights:
         self.call: Caller = call or Direct()
         self.vocab = api.llama_model_get_vocab(pointer)
         weakref.finalize(self, self.call.post, api.llama_model_free, pointer)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether some of its layers have a state instead of keys and values."""
+        model = self.pointer
+        return bool(api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model))
 
     def text(self, key: str) -> str | None:
         """Return a value of the file's metadata; None if there is none."""

@@ -48,9 +48,11 @@ class LoadedWeights:
         vocab_size = int(api.llama_vocab_n_tokens(vocab))
         self.first_padding = first_padding(weights)
         self.state_bytes = facts.state_bytes
+        any_length = facts.rollback is Rollback.ANY
         self.capabilities = Capabilities(
-            branches=head_rows(vocab_size, settings) if facts.rollback is Rollback.ANY else 1,
+            branches=head_rows(vocab_size, settings) if any_length else 1,
             rollback=facts.rollback,
+            rejected=None if any_length else settings.kept,
             top_k=min(_TOP_K, vocab_size),
             batch_invariant=settings.exact,
             snapshot=True,

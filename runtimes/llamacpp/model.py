@@ -16,8 +16,8 @@ from edgedec.hardware.outcomes import KnownOutcomes
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening, remote, rows
 from edgedec.runtimes.llamacpp.context import Context, Settings
-from edgedec.runtimes.llamacpp.facts import fingerprint, in_fours, measure, quantised
-from edgedec.runtimes.llamacpp.library import Weights, api, version
+from edgedec.runtimes.llamacpp.facts import Facts, fingerprint, in_fours, measure, quantised
+from edgedec.runtimes.llamacpp.library import Weights, api, keeps_states, version
 from edgedec.runtimes.llamacpp.loaded import LoadedWeights
 from edgedec.runtimes.llamacpp.session import LlamaSession
 
@@ -26,6 +26,7 @@ DEFAULT_KV = "f16"
 _BYTES_PER_THREAD = 8_000_000
 _FIRST_CELLS = 32
 _WIDTHS = 17  # a root and the longest drafts
+_SHARE = 4
 
 
 class LlamaModel(LoadedWeights):
@@ -76,13 +77,32 @@ class LlamaModel(LoadedWeights):
                 "load it without batch_invariant (--no-batch-invariant)"
             )
         if facts.rollback is not Rollback.ANY:
-            settings = dataclasses.replace(settings, fours=False)
+            kept = _kept(facts, int(api.llama_model_size(weights.pointer)))
+            settings = dataclasses.replace(settings, fours=False, sequences=1, kept=kept)
+            if not kept:
+                facts = dataclasses.replace(facts, rollback=Rollback.REPLAY)
+            if not keeps_states():
+                _log.warning(
+                    "%s: a recurrent model, of which this llama.cpp (%s) keeps no earlier states:"
+                    " it is decoded plainly; with llama-cpp-python 0.3.36 or later it may draft",
+                    file.name, version(),
+                )  # fmt: skip
         return cls(file, weights, settings, facts)
 
     def open(self, capacity: int) -> LlamaSession:
         """Return a new, empty session, whose cache grows with its text."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)
+
+
+def _kept(facts: Facts, weight_bytes: int) -> int:
+    """Return how many earlier states a session keeps: for the longest drafts, if that fits.
+
+    They may take a quarter of the memory of the weights.
+    """
+    if facts.rollback is not Rollback.RECENT:
+        return 0
+    return min(_WIDTHS - 1, weight_bytes // (_SHARE * facts.state_bytes))
 
 
 def _check(options: LoadOptions) -> None:
@@ -122,6 +142,8 @@ class _Opened:
         """Return the usual settings."""
         found = usual_settings(self.options, int(api.llama_model_size(weights.pointer)))
         fours = opening.on_processor(self.options) and bool(self._repack) and in_fours(weights)
+        if weights.recurrent:  # to be measured
+            found = dataclasses.replace(found, sequences=2, kept=1)
         return dataclasses.replace(found, fours=fours)
 
 

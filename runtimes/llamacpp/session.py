@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.ranking import Scored
@@ -15,8 +14,9 @@ from edgedec.decoding.session import OnChunk, Pass, Rollback, Want
 from edgedec.decoding.session_base import SnapshotSession, closed
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import CannotRollback, PassFailed, SnapshotError, StateError
-from edgedec.runtimes.llamacpp.context import CHUNK, Context
+from edgedec.runtimes.llamacpp.context import CHUNK, Context, State
 from edgedec.runtimes.llamacpp.loaded import LoadedWeights
+from edgedec.runtimes.llamacpp.trail import Trail
 
 Members = list[list[int]]
 
@@ -162,7 +162,6 @@ class Branches:
 
 # llama.cpp allocates a cache at once and writes to all of it, so caches start small and grow.
 _FIRST_CELLS = 1024
-State = npt.NDArray[np.uint8]
 # Bytes of a state besides keys and values: the position and the sequences of each token, and a
 # header.
 _STATE_BYTES_PER_TOKEN, _STATE_BYTES = 2048, 1 << 16
@@ -184,7 +183,7 @@ class LlamaSession(SnapshotSession):
         self._model = model
         capabilities = model.capabilities
         self._top_k = capabilities.top_k
-        self._keeps_all = capabilities.rollback is Rollback.NONE
+        self._trail = None if capabilities.rollback is Rollback.ANY else Trail()
         self._first_cells = max(min(capacity, _FIRST_CELLS), model.least_cells(capacity))
         context = model.new_context(self._first_cells)
         self._context: Context | None = context
@@ -217,7 +216,7 @@ class LlamaSession(SnapshotSession):
         """Replace the cache by an empty one, freeing the old one first to save memory."""
         stop = self._open_context().stop
         self._context = None
-        self._branches.cut(0)
+        self._forget()
         try:
             self._context = self._model.new_context(cells, stop)
         except PassFailed:
@@ -230,6 +229,8 @@ class LlamaSession(SnapshotSession):
         self._room_for(len(tokens))
         for chunk in self._chunks(tokens, on_chunk):
             self._decode(self._open_context(), chunk, self._length, head=False)
+            if self._trail is not None:
+                self._trail.prefilled(self._open_context(), len(chunk))
 
     def _prefilled(self, count: int) -> FloatArray:
         return self._open_context().states(count)
@@ -290,6 +291,8 @@ class LlamaSession(SnapshotSession):
         except BaseException:
             self._undo(context, position)
             raise
+        if self._trail is not None:
+            self._trail.computed(context, tokens)
 
     def _branch(self, context: Context, tree: TokenTree, start: int, end: int) -> None:
         """Compute nodes of a branching tree, which attend to their own ancestors only."""
@@ -304,27 +307,44 @@ class LlamaSession(SnapshotSession):
         length = self._length + len(path)
         if self._branches.pending:  # a tree that branches now may have been a chain when computed
             self._branches.keep(context, path, self._length)
-        elif len(path) < self._pending and not context.remove(0, length):
-            raise self._cannot(length, self._length + self._pending)
+        elif self._trail is not None:
+            self._go_back(self._trail, context, length)
+            self._trail.committed(context)
+        elif len(path) < self._pending:
+            context.remove(0, length)
 
     def _cut(self, length: int) -> None:
         context = self._open_context()
         if length == 0:
             context.clear()
+            self._forget()
+        elif self._trail is not None:
+            _check(self._trail, length)
+            self._go_back(self._trail, context, length)
         elif length < self._length + self._pending:
-            if self._keeps_all:
-                raise self._cannot(length, 0)
             context.remove(-1, length)
         self._branches.cut(length)
 
     def _copy(self, length: int) -> LlamaSession:
-        context = self._open_context()
-        if self._keeps_all and 0 < length < self._length + self._pending:
-            raise self._cannot(length, 0)
+        if self._trail is not None:
+            _check(self._trail, length)
         other = type(self)(self._model, self.capacity)
-        if length:
-            other._put(context.state(), length)
+        if length and self._trail is None:
+            other._put(self._open_context().state(), length)
+        elif length and self._trail is not None:
+            other._put(self._open_context().state(), self._trail.end)
+            other._trail = self._trail.fork()
+            other._go_back(other._trail, other._open_context(), length)
         return other
+
+    def _go_back(self, trail: Trail, context: Context, length: int) -> None:
+        """Go back in a recurrent state; the session is empty if that fails."""
+        try:
+            trail.go_back(context, length)
+        except BaseException:
+            context.clear()
+            self._emptied()
+            raise
 
     # -- saving ---------------------------------------------------------------------------------
 
@@ -332,12 +352,15 @@ class LlamaSession(SnapshotSession):
         return self._model.fingerprint
 
     def _state(self) -> snapshot.Payload:
-        if self._keeps_all and self._pending:
-            raise StateError(
-                f"save(): expected no pending tree, as the model is recurrent,"
-                f" got one of {self._pending} nodes: call commit() first"
-            )
-        return [self._open_context().state().data] if self._length else []
+        context, pending = self._open_context(), self._pending
+        if not self._length:
+            return []
+        if self._trail is None or not pending or self._tree is None:
+            return [context.state().data]
+        self._go_back(self._trail, context, self._length)
+        state = context.state()
+        self._decode(context, self._tree.tokens[:pending], self._length, head=False)
+        return [state.data]
 
     def _most_bytes(self) -> int:
         bytes_per_token = self._model.info.kv_bytes_per_token + _STATE_BYTES_PER_TOKEN
@@ -355,19 +378,22 @@ class LlamaSession(SnapshotSession):
         """
         context = self._open_context()
         each = self._model.info.kv_bytes_per_token
-        cells = max(length, state.size // each if each else 0)  # pending nodes included
+        # Pending nodes included.
+        cells = max(length, (state.size - self._model.state_bytes) // each + 1 if each else 0)
         if cells > context.cells:
             del context  # freed before another is allocated
             self._replace(cells)
             context = self._open_context()
-        self._branches.cut(0)
+        self._forget()
         if not length:
             context.clear()
         elif not context.restore(state, length):
             self._emptied()
             raise SnapshotError("llama.cpp refuses the saved state: the session is empty now")
-        if not self._keeps_all:
+        if self._trail is None:
             self._branches.hold(context, length)
+        else:
+            self._trail.begin(context, length)
 
     # -- ending ---------------------------------------------------------------------------------
 
@@ -393,25 +419,42 @@ class LlamaSession(SnapshotSession):
     def _grow(self, cells: int) -> Context:
         """Return a context of more cells with the same contents."""
         larger = self._open_context().larger(cells)
-        if not self._keeps_all:
+        if self._trail is None:
             self._branches.hold(larger, self._length)
+        else:
+            self._trail.moved()
         self._open_context()  # raises if closed meanwhile
         self._context = larger
         return larger
 
     def _undo(self, context: Context, length: int) -> None:
         """Undo a failed pass: remove what it wrote to sequence 0."""
-        if not context.remove(0, length):
-            # A recurrent state cannot be rolled back, only emptied.
+        if self._trail is None:
+            context.remove(0, length)
+            return
+        try:
+            self._trail.repeat(context, length)
+        except BaseException:
             context.clear()
             self._emptied()
+            raise
 
     def _emptied(self) -> None:
         self._length = 0
         self._tree, self._pending = None, 0
-        self._branches.forget()
+        self._forget()
 
-    def _cannot(self, length: int, nearest: int) -> CannotRollback:
-        return CannotRollback(
+    def _forget(self) -> None:
+        """Follow a cache that is empty now."""
+        self._branches.cut(0)
+        if self._trail is not None:
+            self._trail.clear()
+
+
+def _check(trail: Trail, length: int) -> None:
+    """Raise CannotRollback for a length that a recurrent model cannot go back to."""
+    nearest = trail.nearest(length)
+    if nearest != length:
+        raise CannotRollback(
             f"a recurrent model cannot go back to {length} tokens: {nearest} is possible", nearest
         )

@@ -259,6 +259,7 @@ class DrafterParts:
             use one; the drafter owns it from then on.
         branches: of the target's ``Capabilities``: 1 means chains only, None any number.
         draft_branches: of the draft's ``Capabilities``.
+        rejected: of the target's ``Capabilities``: a policy drafts no more, if it is any.
         translation: between the target's vocabulary and the draft's; None if they are the same.
         head: fuses the target's states, for drafters that use one; ``head_session`` is an empty
             session of it, which the drafter owns from then on.
@@ -279,6 +280,7 @@ class DrafterParts:
     head_session: HeadSession | None = None
     mask: int | None = None
     rivals: Sequence[str] = ()
+    rejected: int | None = None
     prefill_at_once: int = PREFILL_AT_ONCE
 
     @property

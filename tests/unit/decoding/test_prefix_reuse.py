@@ -173,7 +173,7 @@ class Coarse(CountingSession):
 
 def test_a_session_that_cannot_stop_at_the_prefix_goes_further_back() -> None:
     model = Reader()
-    model.capabilities = Capabilities(top_k=8, rollback=Rollback.WINDOW)
+    model.capabilities = Capabilities(top_k=8, rollback=Rollback.RECENT)
     model.open = lambda capacity: Coarse(model, capacity)  # type: ignore[method-assign]
     kept = built("none", model)
     tokens(kept, [1, 2, 3, 4, 5, 6, 7, 8])

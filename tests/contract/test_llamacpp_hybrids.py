@@ -1,0 +1,62 @@
+"""Recurrent models and hybrids pass the contract, and twins broken on purpose do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
+
+from kinds import first
+from tiny_gguf import write_tiny_gguf
+from tiny_hybrids import ARCHITECTURES, write_hybrid_gguf
+
+from edgedec.decoding.session import Rollback
+from edgedec.records.load import LoadOptions
+from edgedec.runtimes.llamacpp.context import Context
+from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.trail import Trail
+from edgedec.testing import SessionContract
+
+Load = Callable[..., LlamaModel]
+
+# A file's architecture and how far two rows may differ, where keys and values are f32.
+KINDS = {"qwen35": 1e-3, "qwen35moe": 1e-3, "lfm2": 1e-4, "mamba": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """Loads a tiny model of some kind, written once."""
+    folder = tmp_path_factory.mktemp("hybrids")
+
+    def load(kind: str, **options: Any) -> LlamaModel:
+        file = folder / f"{kind}.gguf"
+        if not file.exists():
+            (write_hybrid_gguf if kind in ARCHITECTURES else write_tiny_gguf)(file, kind)
+        return LlamaModel.load(file, LoadOptions(threads=1, kv="f32", **options))
+
+    return load
+
+
+@pytest.mark.parametrize("kind", first(KINDS))
+class TestHybrid(SessionContract):
+    @pytest.fixture
+    def model(self, load: Load, kind: str) -> LlamaModel:
+        self.tolerance = KINDS[kind]
+        return load(kind)
+
+
+class TestGrowing(SessionContract):
+    """Caches that begin with three cells: states move in the middle of everything."""
+
+    tolerance = KINDS["qwen35"]
+
+    @pytest.fixture
+    def model(self, load: Load, monkeypatch: pytest.MonkeyPatch) -> LlamaModel:
+        monkeypatch.setattr("edgedec.runtimes.llamacpp.session._FIRST_CELLS", 3)
+        return load("qwen35")
