@@ -66,7 +66,7 @@ class Committing(Comparisons):
         tokens, other = self.text(model, 12), self.text(model, 5, seed=11)
         session = model.open(64)
         session.prefill(tokens)
-        session.rollback(7)
+        self.back(model, session, tokens, 7)
         session.prefill(other)
         self.check_next(model, session, tokens[:7] + other)
 
@@ -92,7 +92,7 @@ class Committing(Comparisons):
         tokens, one, two = self.text(model, 8), self.text(model, 4, 14), self.text(model, 4, 15)
         session = model.open(64)
         session.prefill(tokens)
-        other = session.fork(5)
+        other = self.fork(model, session, tokens, 5)
         session.prefill(one)
         other.prefill(two)
         self.check_next(model, session, tokens + one)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgedec.decoding.session import Model, Session
+from edgedec.decoding.prefill import go_back
+from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import EdgedecError
+from edgedec.errors import CannotRollback, EdgedecError
 
 
 def expect(kind: type[EdgedecError], call: Callable[[], object], *said: str) -> str:
@@ -60,6 +61,27 @@ class Comparisons:
     def same(self, got: FloatArray, expected: FloatArray) -> None:
         """Assert that two rows agree within the runtime's tolerance."""
         np.testing.assert_allclose(got, expected, rtol=0, atol=self.tolerance)
+
+    def back(
+        self, model: Model, session: Session, tokens: Sequence[int], length: int
+    ) -> None:
+        """Go back to ``tokens[:length]``, and read on where the session names a nearer length."""
+        near = go_back(session, length)
+        assert near == length or model.capabilities.rollback is not Rollback.ANY
+        session.prefill(tokens[near:length])
+
+    def fork(
+        self, model: Model, session: Session, tokens: Sequence[int], length: int
+    ) -> Session:
+        """Return a fork that holds ``tokens[:length]``, as ``back``."""
+        try:
+            return session.fork(length)
+        except CannotRollback as error:
+            assert model.capabilities.rollback is not Rollback.ANY
+            assert error.nearest < length <= session.length
+            other = session.fork(error.nearest)
+            other.prefill(tokens[error.nearest : length])
+            return other
 
     def check_next(self, model: Model, session: Session, tokens: Sequence[int]) -> None:
         """Assert that the session holds exactly ``tokens``, by the logits after a probe token."""

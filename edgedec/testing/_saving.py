@@ -54,7 +54,7 @@ class Saving(Comparisons):
         state = self.saved(full)
         other.load(io.BytesIO(state))
         assert other.length == 9
-        other.rollback(8)
+        self.back(model, other, tokens, 8)
         self.check_next(model, other, tokens[:8])
 
     def test_a_damaged_state_changes_nothing(self, model: Model) -> None:

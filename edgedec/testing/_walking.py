@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
 
-from edgedec.decoding.session import Model, Rollback
+from edgedec.decoding.session import Model
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import CannotRollback
 from edgedec.testing._comparisons import Comparisons
-
-Result = TypeVar("Result")
 
 
 class Walking(Comparisons):
@@ -98,26 +93,15 @@ class Walk:
 
     def _rollback(self) -> None:
         length = int(self._rng.integers(0, len(self._held) + 1))
-        self._nearest(length, self._session.rollback)
+        self._contract.back(self._model, self._session, self._held, length)
+        del self._held[length:]
 
     def _fork(self) -> None:
         length = int(self._rng.integers(0, len(self._held) + 1))
-        other = self._nearest(length, self._session.fork)
+        other = self._contract.fork(self._model, self._session, self._held, length)
         self._session.close()
         self._session = other
-
-    def _nearest(self, length: int, call: Callable[[int], Result]) -> Result:
-        """Call with a length, or with the nearest one, where the session may name it."""
-        try:
-            found = call(length)
-        except CannotRollback as error:
-            assert self._model.capabilities.rollback is not Rollback.ANY
-            assert error.nearest < length
-            assert self._session.length == len(self._held)
-            length = error.nearest
-            found = call(length)
         del self._held[length:]
-        return found
 
     def _save(self) -> None:
         if not self._model.capabilities.snapshot:

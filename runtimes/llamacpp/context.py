@@ -174,11 +174,13 @@ class Context:
         stop: stops a running decode.
         vocab_size: columns of a row of logits.
         rows: most rows of logits of one decode, and most sequences unless the settings say.
+        exact: as in the settings.
         kept: states before the current one that a recurrent model keeps of a pass, each a token
             earlier; 0 if its graph, or this llama.cpp, keeps none.
 
     Raises:
-        SessionError: llama.cpp could not create it, usually for lack of memory.
+        SessionError: llama.cpp could not create it, usually for lack of memory, or the model has
+            no cache.
 
     """
 
@@ -189,7 +191,7 @@ class Context:
         self.cells = cells
         self.stop = stop or StopFlag()
         self.vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
-        self.rows = head_rows(self.vocab_size, settings)
+        self.rows, self.exact = head_rows(self.vocab_size, settings), settings.exact
         params = _params(settings, cells, self.rows)
         self.stop.put_into(params)
         forget()
@@ -204,6 +206,8 @@ class Context:
         self.pointer = pointer
         self._owner = _Owner(pointer, weights, self.stop)
         self.memory = api.llama_get_memory(pointer)
+        if not self.memory:
+            raise SessionError("it has no cache, so it is not a decoder")
         self.kept = int(api.llama_n_rs_seq(pointer)) if settings.kept and keeps_states() else 0
         if settings.taps:
             shown_states().show(pointer, settings.taps)

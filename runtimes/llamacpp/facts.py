@@ -9,7 +9,6 @@ from pathlib import Path
 
 from edgedec._support.scaled_context import scaled_context
 from edgedec.decoding.session import Rollback
-from edgedec.errors import SessionError
 from edgedec.gguf.vocabulary import ENDS, listed_ends
 from edgedec.runtimes.llamacpp.context import Context, cells_for
 from edgedec.runtimes.llamacpp.library import Weights, api
@@ -50,8 +49,6 @@ def measure(context: Context) -> Facts:
         SessionError: llama.cpp cannot run this model.
 
     """
-    if not context.memory:
-        raise SessionError("it has no cache, so it is not a decoder")
     two = _state_size(context, [0, 0])
     recurrent = context.weights.recurrent
     if not recurrent and context.remove(0, 1):

@@ -17,19 +17,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgedec.decoding.session import Rollback
+from edgedec.decoding.tree import FloatArray
 from edgedec.errors import SessionError
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.context import Context, Settings, cells_for
-from edgedec.runtimes.llamacpp.facts import measure
 from edgedec.runtimes.llamacpp.library import Weights
 
 _log = logging.getLogger("edgedec")
@@ -165,7 +163,7 @@ def _tried(
         context = Context(weights, dataclasses.replace(applied, most_rows=_TEXT), PROBE_CELLS)
     except SessionError:  # kernels that this model cannot have
         return None
-    if measure(context).rollback is not Rollback.ANY:
+    if way.paired and weights.recurrent:  # a state cannot drop the copy of a token
         return None
     cap = widest(context)
     if cap < LEAST_ROWS:
@@ -184,13 +182,11 @@ def widest(context: Context) -> int:
     """Return up to how many rows passes give the bits of one row alone; 1 if none do.
 
     Args:
-        context: empty, of ``PROBE_CELLS`` cells, and able to remove tokens.
+        context: empty, of ``PROBE_CELLS`` cells.
 
     """
-    rng = np.random.default_rng(0)
-    prompt, text = (rng.integers(0, context.vocab_size, n).tolist() for n in (_PROMPT, _TEXT))
-    _fill(context, prompt)
-    alone = _rows(context, text, itertools.repeat(1))
+    start = Start(context, long=True)
+    alone = start.rows(_TEXT, 1)
     held = 1
     for width in WIDTHS:
         if width > context.rows:
@@ -198,38 +194,63 @@ def widest(context: Context) -> int:
         # The last rows, so that all before them are in the cache.
         count = min(_TEXT, -(-_COMPARED // width) * width)
         count -= count % width
-        if _rows(context, text, itertools.repeat(width), count) != alone[-count:]:
+        if start.rows(count, width, before=held) != alone[-count:]:
             break
         held = width
     return held
 
 
-def _fill(context: Context, prompt: Sequence[int]) -> None:
-    """Write a prompt, and copies of it that no row reads but all passes count.
+class Start:
+    """A context with a random prompt, after which a text is computed again and again.
 
-    From 512 cells on kernels differ; copies are written in no time.
+    Args:
+        context: empty, of ``PROBE_CELLS`` cells.
+        long: whether to fill more than half of the cells, since from 512 on kernels differ: with
+            copies of the prompt that no row reads, which are written in no time, or with a longer
+            prompt where a sequence has a state.
+
     """
-    context.run(prompt, 0, head=False)
-    for sequence in range(1, min(1 + _COPIES, context.rows)):
-        context.copy(0, sequence)
 
+    def __init__(self, context: Context, *, long: bool) -> None:
+        self._context, recurrent = context, context.weights.recurrent
+        self._length = _PROMPT * (1 + _COPIES * (long and recurrent))
+        rng = np.random.default_rng(0)
+        drawn = rng.integers(0, context.vocab_size, self._length + _TEXT).tolist()
+        prompt, self.text = drawn[: self._length], drawn[self._length :]
+        for at in range(0, self._length, _PROMPT):
+            context.run(prompt[at : at + _PROMPT], at, head=False)
+        self._state = context.sequence(0, recurrent=True) if recurrent else None
+        for sequence in range(1, min(1 + _COPIES, context.rows) if long and not recurrent else 1):
+            context.copy(0, sequence)
 
-def _rows(
-    context: Context, text: Sequence[int], widths: Iterator[int], count: int = _TEXT
-) -> list[bytes]:
-    """Return digests of the logits of a text's last ``count`` tokens, in passes of these widths.
+    def again(self) -> None:
+        """Go back to the end of the prompt."""
+        if self._state is not None:
+            self._context.put_sequence(self._state, 0, recurrent=True)
+        self._context.remove(0, self._length)
 
-    The logits themselves would be a megabyte a row where a vocabulary is large.
-    """
-    at = len(text) - count
-    context.remove(0, _PROMPT + at)
-    rows: list[bytes] = []
-    while at < len(text):
-        part = text[at : at + next(widths)]
-        context.run(part, _PROMPT + at, head=True)
-        rows += [hashlib.sha256(row.tobytes()).digest() for row in context.logits(len(part))]
-        at += len(part)
-    return rows
+    def run(self, start: int, end: int) -> FloatArray:
+        """Compute these tokens of the text, after those before them, and return their logits."""
+        self._context.run(self.text[start:end], self._length + start, head=True)
+        return self._context.logits(end - start)
+
+    def rows(self, count: int, width: int, before: int = 1) -> list[bytes]:
+        """Return digests of the logits of the text's last ``count`` tokens.
+
+        The logits themselves would be a megabyte a row where a vocabulary is large.
+
+        Args:
+            count: of tokens, computed ``width`` at a time.
+            width: of a pass.
+            before: at a time, of those before them.
+
+        """
+        self.again()
+        first = _TEXT - count
+        for at in range(0, first, before):
+            self.run(at, min(first, at + before))
+        found = (self.run(at, min(_TEXT, at + width)) for at in range(first, _TEXT, width))
+        return [hashlib.sha256(row.tobytes()).digest() for rows in found for row in rows]
 
 
 def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:
@@ -242,21 +263,17 @@ def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:
         most: rows of a pass.
 
     """
-    rng = np.random.default_rng(1)
-    text = rng.integers(0, context.vocab_size, _PROMPT).tolist()
     widths = [width for width in _TIMED if width <= most]
-    best = {(one, width): np.inf for one in (context, plain) for width in widths}
-    for one in (context, plain):
-        one.run(text, 0, head=False)
+    starts = [Start(one, long=False) for one in (context, plain)]
+    best = {(one, width): np.inf for one in starts for width in widths}
     begin = time.process_time()
     for turn in range(_ROUNDS):
         if turn >= _LEAST_ROUNDS and time.process_time() - begin > _BUDGET_S:
             break
         for one, width in best:
-            one.remove(0, _PROMPT)
+            one.again()
             start = time.process_time()
-            one.run(text[:width], _PROMPT, head=True)
-            one.logits(width)
+            one.run(0, width)
             best[one, width] = min(best[one, width], time.process_time() - start)
-    ratios = [best[context, width] / best[plain, width] for width in widths]
+    ratios = [best[starts[0], width] / best[starts[1], width] for width in widths]
     return float(ratios[0]), float(np.mean(ratios[1:]))

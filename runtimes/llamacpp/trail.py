@@ -46,8 +46,11 @@ class Trail:
         self._droppable = min(context.kept, len(tokens) - 1)
 
     def prefilled(self, context: Context, count: int) -> None:
-        """Copy the state after a chunk of a prompt."""
-        if count >= _LONG:
+        """Copy the state after a chunk of a prompt.
+
+        Where all rows are to be exact, a prompt is not computed again in other chunks.
+        """
+        if count >= _LONG or context.exact:
             self.begin(context, self.end)
 
     def begin(self, context: Context, length: int) -> None:
@@ -99,8 +102,8 @@ class Trail:
         elif not context.put_sequence(state, 0, recurrent=True) or not context.remove(0, at):
             raise SessionError("llama.cpp refuses a state of its own")
         again = self._tokens[at - self._copies[0][0] :]
-        for start in range(0, len(again), CHUNK):
-            context.run(again[start : start + CHUNK], at + start, head=False)
+        for start in range(0, len(again), context.rows):
+            context.run(again[start : start + context.rows], at + start, head=False)
         if again:
             self._copy(context)
 

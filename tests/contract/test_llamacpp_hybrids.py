@@ -34,11 +34,12 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     """Loads a tiny model of some kind, written once."""
     folder = tmp_path_factory.mktemp("hybrids")
 
-    def load(kind: str, **options: Any) -> LlamaModel:
-        file = folder / f"{kind}.gguf"
+    def load(kind: str, weights: str = "F32", **options: Any) -> LlamaModel:
+        file = folder / f"{kind}-{weights}.gguf"
         if not file.exists():
-            (write_hybrid_gguf if kind in ARCHITECTURES else write_tiny_gguf)(file, kind)
-        return LlamaModel.load(file, LoadOptions(threads=1, kv="f32", **options))
+            write = write_hybrid_gguf if kind in ARCHITECTURES else write_tiny_gguf
+            write(file, kind, weights)
+        return LlamaModel.load(file, LoadOptions(threads=1, **options))
 
     return load
 
@@ -48,7 +49,7 @@ class TestHybrid(SessionContract):
     @pytest.fixture
     def model(self, load: Load, kind: str) -> LlamaModel:
         self.tolerance = KINDS[kind]
-        return load(kind)
+        return load(kind, kv="f32")
 
 
 class TestGrowing(SessionContract):
@@ -59,4 +60,17 @@ class TestGrowing(SessionContract):
     @pytest.fixture
     def model(self, load: Load, monkeypatch: pytest.MonkeyPatch) -> LlamaModel:
         monkeypatch.setattr("edgedec.runtimes.llamacpp.session._FIRST_CELLS", 3)
-        return load("qwen35")
+        return load("qwen35", kv="f32")
+
+
+@pytest.mark.parametrize("kind", first(KINDS))
+class TestRowInvariant(SessionContract):
+    """Quantised weights: states are the same to the last bit, whichever way a session went back."""
+
+    tolerance = 0.0
+
+    @pytest.fixture
+    def model(self, load: Load, kind: str) -> LlamaModel:
+        model = load(kind, "Q8_0", batch_invariant=True)
+        assert model.capabilities.batch_invariant
+        return model
