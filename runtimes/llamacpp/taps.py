@@ -18,7 +18,10 @@ import numpy.typing as npt
 _SET = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"
 _GET = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
 # By ``general.architecture``; others end in the child, at the cost of loading them.
-ARCHITECTURES = ("llama", "qwen3", "qwen3moe")
+ARCHITECTURES = (
+    "gemma4", "gpt-oss", "lfm2", "lfm2moe", "llama", "mimo2", "minimax-m2", "nemotron_h",
+    "nemotron_h_moe", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe",
+)  # fmt: skip
 
 
 def may_show(architecture: str | None, count: int, layers: Sequence[int]) -> bool:
