@@ -80,9 +80,7 @@ def parallel_engine(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
     return made
 
 
-def _measured_policy(
-    plan: Plan, target: Session, parts: DrafterParts, clock: Clock
-) -> DraftPolicy:
+def _measured_policy(plan: Plan, target: Session, parts: DrafterParts, clock: Clock) -> DraftPolicy:
     """Return a plan's draft policy, after measuring the pass times that it needs."""
 
     def measured(session: Session, place: Place | None, widths: Sequence[int]) -> CostCurve:

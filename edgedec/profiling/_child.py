@@ -87,7 +87,7 @@ def _load(job: MeasurementJob, options: LoadOptions) -> Model:
 
 
 def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:
-    """Return the widths to measure: the job's, a compiled graph's own, or 1 if never drafted for."""
+    """Return the widths to measure: the job's, a compiled graph's own, or 1 without drafts."""
     if model.capabilities.rollback is Rollback.REPLAY:
         return (1,)
     return model.capabilities.row_widths or job.widths

@@ -62,26 +62,24 @@ class Comparisons:
         """Assert that two rows agree within the runtime's tolerance."""
         np.testing.assert_allclose(got, expected, rtol=0, atol=self.tolerance)
 
-    def back(
-        self, model: Model, session: Session, tokens: Sequence[int], length: int
-    ) -> None:
+    def back(self, model: Model, session: Session, tokens: Sequence[int], length: int) -> None:
         """Go back to ``tokens[:length]``, and read on where the session names a nearer length."""
         near = go_back(session, length)
         assert near == length or model.capabilities.rollback is not Rollback.ANY
         session.prefill(tokens[near:length])
 
-    def fork(
-        self, model: Model, session: Session, tokens: Sequence[int], length: int
-    ) -> Session:
+    def fork(self, model: Model, session: Session, tokens: Sequence[int], length: int) -> Session:
         """Return a fork that holds ``tokens[:length]``, as ``back``."""
+        near = length
         try:
             return session.fork(length)
         except CannotRollback as error:
-            assert model.capabilities.rollback is not Rollback.ANY
-            assert error.nearest < length <= session.length
-            other = session.fork(error.nearest)
-            other.prefill(tokens[error.nearest : length])
-            return other
+            near = error.nearest
+        assert near < length
+        assert model.capabilities.rollback is not Rollback.ANY
+        other = session.fork(near)
+        other.prefill(tokens[near:length])
+        return other
 
     def check_next(self, model: Model, session: Session, tokens: Sequence[int]) -> None:
         """Assert that the session holds exactly ``tokens``, by the logits after a probe token."""

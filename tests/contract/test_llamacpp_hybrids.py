@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
@@ -16,12 +14,12 @@ from kinds import first
 from tiny_gguf import write_tiny_gguf
 from tiny_hybrids import ARCHITECTURES, write_hybrid_gguf
 
-from edgedec.decoding.session import Rollback
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.trail import Trail
 from edgedec.testing import SessionContract
+from edgedec.testing._states import States
 
 Load = Callable[..., LlamaModel]
 
@@ -74,3 +72,48 @@ class TestRowInvariant(SessionContract):
         model = load(kind, "Q8_0", batch_invariant=True)
         assert model.capabilities.batch_invariant
         return model
+
+
+class TestShownStates(States):
+    """Residual streams of a hybrid, whose rows are those before its pass went back, too."""
+
+    tolerance = KINDS["qwen35"]
+
+    @pytest.fixture
+    def model(self, load: Load) -> LlamaModel:
+        model = load("qwen35", kv="f32")
+        model.show((0, 1, 3))
+        assert model.capabilities.taps == (0, 1, 3)
+        return model
+
+
+class OneRowAhead(Trail):
+    """Takes the state before a pass for one of those that were kept of it."""
+
+    def computed(self, context: Context, tokens: Sequence[int]) -> None:
+        super().computed(context, tokens)
+        self._droppable = min(context.kept, len(tokens))
+
+
+class ForgetsWhatWasPrefilled(Trail):
+    def computed(self, context: Context, tokens: Sequence[int]) -> None:
+        super().computed(context, tokens[-1:] * len(tokens))
+
+
+@pytest.mark.parametrize(
+    ("twin", "test"),
+    [
+        (OneRowAhead, "test_commit_of_part_of_a_path"),
+        (OneRowAhead, "test_rollback_drops_a_pending_tree"),
+        (ForgetsWhatWasPrefilled, "test_forks_part_ways"),
+    ],
+)
+def test_the_contract_catches(
+    load: Load, twin: type[Trail], test: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, contract = load("lfm2", kv="f32"), SessionContract()
+    contract.tolerance = KINDS["lfm2"]
+    getattr(contract, test)(model)  # the model itself passes: what fails is the twin
+    monkeypatch.setattr("edgedec.runtimes.llamacpp.session.Trail", twin)
+    with pytest.raises(AssertionError):
+        getattr(contract, test)(model)

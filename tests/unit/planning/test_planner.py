@@ -181,7 +181,7 @@ def test_a_recurrent_target_decodes_plainly():
     assert decision.chosen.plan.plain
     refused = [one for one in decision.candidates if not one.plan.plain]
     assert refused
-    assert all("recurrent and cannot take back" in one.refused for one in refused)
+    assert all("would take another pass" in one.refused for one in refused)
     recurrent = decide(profile(target(), draft(rolls_back=False)), WORK)
     refused = of(recurrent, drafter="model")
     assert refused

@@ -9,7 +9,6 @@ import pytest
 from edgedec.decoding import pass_times
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import CannotRollback
 from edgedec.profiling import _child, passes
 from edgedec.profiling.children import MeasurementJob
 from edgedec.records.place import Place
@@ -182,17 +181,3 @@ def test_a_long_text_is_prefilled_in_chunks() -> None:
     found = passes.prefill(session, 1500, SAMPLE, lambda: session.now)
     assert found == pytest.approx([0.002] * 3)
     assert session.length == 1500
-
-
-def test_a_recurrent_model_goes_on() -> None:
-    class Recurrent(Slow):
-        def rollback(self, length: int) -> None:
-            if length:
-                raise CannotRollback("recurrent", 0)
-            self._session.rollback(length)
-
-    session = Recurrent(calm())
-    session.prefill(SAMPLE)
-    found = passes.sweep(session, (1,), SAMPLE, 1.0, lambda: session.now, lambda: 0)
-    assert found.times.seconds == pytest.approx([0.010])
-    assert len(SAMPLE) < session.length < 80

@@ -67,7 +67,7 @@ def test_kv_is_f16_unless_chosen(file: Path) -> None:
 def test_a_recurrent_model_has_no_bytes_per_token(tmp_path: Path) -> None:
     model = LlamaModel.load(write_tiny_gguf(tmp_path / "a.gguf", "mamba"), LoadOptions(threads=1))
     assert model.info.kv_bytes_per_token == 0
-    assert model.capabilities.rollback is Rollback.NONE
+    assert model.capabilities.rollback is Rollback.REPLAY
 
 
 def test_a_large_capacity_costs_nothing_until_used(tmp_path: Path) -> None:

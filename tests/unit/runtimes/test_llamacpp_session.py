@@ -19,10 +19,8 @@ pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
 from tiny_gguf import CONTEXT, WINDOW, write_tiny_gguf
 
-from edgedec.decoding.session import Rollback
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import (
-    CannotRollback,
     Interrupted,
     PassFailed,
     SessionError,
@@ -547,52 +545,3 @@ def test_closed_while_another_thread_computes(build: Build) -> None:
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert isinstance(ended[0], Interrupted | StateError)
-
-
-# -- recurrent models ---------------------------------------------------------------------------
-
-
-def test_a_recurrent_model_goes_forward_only(build: Build) -> None:
-    model, tokens = build("mamba"), text(12)
-    assert model.capabilities.rollback is Rollback.NONE
-    assert not model.capabilities.tree
-    session = model.open(64)
-    session.prefill(tokens)
-    with pytest.raises(StateError, match="chains only"):
-        session.forward(fan(5, 2))
-    session.forward(TokenTree.chain([5, 6, 7]))
-    with pytest.raises(CannotRollback) as caught:
-        session.commit([0, 1])
-    assert caught.value.nearest == 15
-    session.commit([0, 1, 2])
-    for length in (14, 3):
-        with pytest.raises(CannotRollback) as caught:
-            session.rollback(length)
-        assert caught.value.nearest == 0
-    for length in (1, 3):
-        with pytest.raises(CannotRollback):
-            session.fork(length)
-    other = session.fork(15)
-    got = logits(other, TokenTree(7))[0]
-    assert np.abs(got - row(model, [*tokens, 5, 6, 7, 7])).max() < TOLERANCE
-    session.rollback(15)
-    session.rollback(0)
-    session.prefill(tokens[:4])
-    got = logits(session, TokenTree(7))[0]
-    assert np.abs(got - row(model, [*tokens[:4], 7])).max() < TOLERANCE
-
-
-def test_a_recurrent_state_is_saved(build: Build) -> None:
-    model, tokens = build("mamba"), text(12)
-    session = model.open(64)
-    session.prefill(tokens)
-    state = io.BytesIO()
-    session.forward(TokenTree(9))
-    with pytest.raises(StateError, match="pending"):
-        session.save(state)
-    session.commit([0])
-    session.save(state)
-    other = model.open(64)
-    other.load(io.BytesIO(state.getvalue()))
-    got = logits(other, TokenTree(7))[0]
-    assert np.abs(got - row(model, [*tokens, 9, 7])).max() < TOLERANCE
