@@ -277,7 +277,7 @@ class LlamaSession(SnapshotSession):
                     parts[-1] = parts[-1].copy()
         except BaseException:
             if tree.is_chain:
-                self._undo(context, self._length + start)
+                self._go_back(context, self._length + start, failed=True)
             self._branches.go_back(context, self._length)
             raise
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
@@ -289,7 +289,7 @@ class LlamaSession(SnapshotSession):
         try:
             context.run(tokens, position, head=head)
         except BaseException:
-            self._undo(context, position)
+            self._go_back(context, position, failed=True)
             raise
         if self._trail is not None:
             self._trail.computed(context, tokens)
@@ -307,11 +307,10 @@ class LlamaSession(SnapshotSession):
         length = self._length + len(path)
         if self._branches.pending:  # a tree that branches now may have been a chain when computed
             self._branches.keep(context, path, self._length)
-        elif self._trail is not None:
-            self._go_back(self._trail, context, length)
-            self._trail.committed(context)
         elif len(path) < self._pending:
-            context.remove(0, length)
+            self._go_back(context, length)
+        if self._trail is not None:
+            self._trail.committed(context)
 
     def _cut(self, length: int) -> None:
         context = self._open_context()
@@ -320,27 +319,34 @@ class LlamaSession(SnapshotSession):
             self._forget()
         elif self._trail is not None:
             _check(self._trail, length)
-            self._go_back(self._trail, context, length)
+            self._go_back(context, length)
         elif length < self._length + self._pending:
             context.remove(-1, length)
         self._branches.cut(length)
 
     def _copy(self, length: int) -> LlamaSession:
-        if self._trail is not None:
-            _check(self._trail, length)
+        context, trail = self._open_context(), self._trail
+        if trail is not None:
+            _check(trail, length)
         other = type(self)(self._model, self.capacity)
-        if length and self._trail is None:
-            other._put(self._open_context().state(), length)
-        elif length and self._trail is not None:
-            other._put(self._open_context().state(), self._trail.end)
-            other._trail = self._trail.fork()
-            other._go_back(other._trail, other._open_context(), length)
+        if length:
+            other._put(context.state(), length if trail is None else trail.end)
+        if length and trail is not None:
+            other._trail = trail.fork()
+            other._go_back(other._open_context(), length)
         return other
 
-    def _go_back(self, trail: Trail, context: Context, length: int) -> None:
-        """Go back in a recurrent state; the session is empty if that fails."""
+    def _go_back(self, context: Context, length: int, *, failed: bool = False) -> None:
+        """Remove what follows from sequence 0; of a failed pass, whatever it wrote.
+
+        A recurrent model computes some tokens again: if that fails, the session is empty.
+        """
+        trail = self._trail
+        if trail is None:
+            context.remove(0, length)
+            return
         try:
-            trail.go_back(context, length)
+            (trail.repeat if failed else trail.go_back)(context, length)
         except BaseException:
             context.clear()
             self._emptied()
@@ -357,7 +363,7 @@ class LlamaSession(SnapshotSession):
             return []
         if self._trail is None or not pending or self._tree is None:
             return [context.state().data]
-        self._go_back(self._trail, context, self._length)
+        self._go_back(context, self._length)
         state = context.state()
         self._decode(context, self._tree.tokens[:pending], self._length, head=False)
         return [state.data]
@@ -426,18 +432,6 @@ class LlamaSession(SnapshotSession):
         self._open_context()  # raises if closed meanwhile
         self._context = larger
         return larger
-
-    def _undo(self, context: Context, length: int) -> None:
-        """Undo a failed pass: remove what it wrote to sequence 0."""
-        if self._trail is None:
-            context.remove(0, length)
-            return
-        try:
-            self._trail.repeat(context, length)
-        except BaseException:
-            context.clear()
-            self._emptied()
-            raise
 
     def _emptied(self) -> None:
         self._length = 0

@@ -15,7 +15,7 @@ from tiny_hybrids import write_hybrid_gguf
 
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
-from edgedec.pipeline import GenerateOptions
+from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes.llamacpp.trail import Trail
 from edgedec.verify.results import Verification
 from edgedec.verify.same_texts import Texts, verify
@@ -95,3 +95,16 @@ def test_a_state_of_another_text_is_noticed(
     compared(folder, plain, "qwen35", "lookup", "", 12)
     monkeypatch.setattr(Trail, "_forget", forgets)
     assert compared(folder, plain, "qwen35", "lookup", "", 12).divergences
+
+
+def test_a_turn_goes_on_from_the_end_of_the_last_prompt(folder: Path) -> None:
+    first, second = list(range(5, 60)), [*range(5, 60), 7, 9, 11]
+    asked = GenerateOptions(max_new_tokens=100, ignore_eos=True)
+    options = OpenOptions(drafter="text").changed(batch_invariant=True, threads=1)
+    with Pipeline.open(folder / "qwen35.gguf", options) as pipeline:
+        expected = pipeline.generate(second, asked).tokens
+        pipeline.generate(list(range(60, 90)), asked)
+        pipeline.generate(first, asked)  # its answer is no part of the next prompt
+        found = pipeline.generate(second, asked)
+    assert found.tokens == expected
+    assert found.metrics.reused_tokens == len(first)
