@@ -27,7 +27,7 @@ class HybridReference:
 
     def __init__(self, arch: str, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
         self._short = arch == "lfm2"
-        self._mixture = arch == "qwen35moe"
+        self._mixture, self._heads = arch == "qwen35moe", tiny.heads_of(arch)
         self._weights = {name: values.astype(np.float64) for name, values in weights.items()}
         taps, keys = tiny.SHORT_TAPS if self._short else tiny.TAPS, tiny.KEY_HEADS * tiny.STATE
         channels = tiny.HIDDEN if self._short else 2 * keys + tiny.VALUE_HEADS * tiny.STATE
@@ -66,18 +66,18 @@ class HybridReference:
 
     def _attention(self, own: dict[str, Float], x: Float) -> Float:
         """Grouped attention; Qwen3.5's has a gate beside each head's query."""
-        query = (own["attn_q.weight"] @ x).reshape(tiny.HEADS, -1)
-        dim = len(own["attn_q_norm.weight"])
+        (count, kv_count), dim = self._heads, tiny.HEAD_DIM
+        query = (own["attn_q.weight"] @ x).reshape(count, -1)
         query, gate = query[:, :dim], query[:, dim:]
-        key = (own["attn_k.weight"] @ x).reshape(tiny.KV_HEADS, dim)
-        value = (own["attn_v.weight"] @ x).reshape(tiny.KV_HEADS, dim)
+        key = (own["attn_k.weight"] @ x).reshape(kv_count, dim)
+        value = (own["attn_v.weight"] @ x).reshape(kv_count, dim)
         at, rotated = len(self._keys), dim if self._short else tiny.ROTATED
         query = _rotate(_rms(query, own["attn_q_norm.weight"]), at, rotated)
         self._keys.append(_rotate(_rms(key, own["attn_k_norm.weight"]), at, rotated))
         self._values.append(value)
-        each = tiny.HEADS // tiny.KV_HEADS
+        each = count // kv_count
         heads = []
-        for head in range(tiny.HEADS):
+        for head in range(count):
             keys = np.stack(self._keys)[:, head // each]
             scores = keys @ query[head] / np.sqrt(dim)
             shares = np.exp(scores - scores.max())

@@ -27,6 +27,11 @@ ARCHITECTURES = ("qwen35", "qwen35moe", "lfm2")
 Shapes = dict[str, tuple[int, ...]]
 
 
+def heads_of(arch: str) -> tuple[int, int]:
+    """Heads of queries, and of keys and values; LFM2's queries are as wide as its stream."""
+    return (HIDDEN // HEAD_DIM, 1) if arch == "lfm2" else (HEADS, KV_HEADS)
+
+
 def attends(layer: int) -> bool:
     """Whether a layer has keys and values."""
     return (layer + 1) % LAYERS == 0
@@ -59,15 +64,16 @@ def write_hybrid_gguf(
     writer.add_context_length(context)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
+    heads, kv_heads = heads_of(arch)
+    writer.add_head_count(heads)
     writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(ROPE_BASE)
     if arch == "lfm2":
         writer.add_shortconv_l_cache(SHORT_TAPS)
-        writer.add_head_count_kv([KV_HEADS * attends(layer) for layer in range(LAYERS)])
+        writer.add_head_count_kv([kv_heads * attends(layer) for layer in range(LAYERS)])
         writer.add_vocab_size(VOCAB)
     else:
-        writer.add_head_count_kv(KV_HEADS)
+        writer.add_head_count_kv(kv_heads)
         writer.add_key_length(HEAD_DIM)
         writer.add_value_length(HEAD_DIM)
         writer.add_rope_dimension_count(ROTATED)
@@ -111,15 +117,15 @@ def _shapes(arch: str) -> Shapes:
 
 
 def _mixer(arch: str, layer: int) -> Shapes:
-    gated, dim = arch != "lfm2", HIDDEN // HEADS if arch == "lfm2" else HEAD_DIM
+    gated, (heads, kv_heads) = arch != "lfm2", heads_of(arch)
     if attends(layer):
         return {
-            "attn_q.weight": ((1 + gated) * HEADS * dim, HIDDEN),
-            "attn_k.weight": (KV_HEADS * dim, HIDDEN),
-            "attn_v.weight": (KV_HEADS * dim, HIDDEN),
-            "attn_output.weight": (HIDDEN, HEADS * dim),
-            "attn_q_norm.weight": (dim,),
-            "attn_k_norm.weight": (dim,),
+            "attn_q.weight": ((1 + gated) * heads * HEAD_DIM, HIDDEN),
+            "attn_k.weight": (kv_heads * HEAD_DIM, HIDDEN),
+            "attn_v.weight": (kv_heads * HEAD_DIM, HIDDEN),
+            "attn_output.weight": (HIDDEN, heads * HEAD_DIM),
+            "attn_q_norm.weight": (HEAD_DIM,),
+            "attn_k_norm.weight": (HEAD_DIM,),
         }
     if not gated:
         return {

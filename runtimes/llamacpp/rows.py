@@ -44,6 +44,9 @@ PROBE_CELLS = cells_for(_PROMPT * (1 + _COPIES) + _TEXT)  # 512
 # by the second: what measurements err by, and a little more.
 _MOST_LOSS, _MOST_LOSS_OF_FEW = 1.05, 1.1
 _TIMED = (1, 2, 4, 8)
+# Architectures of which some rows in a hundred have other bits beside others, which a test of few
+# rows misses; the reason was not found.
+_INEXACT = ("lfm2", "lfm2moe")
 _ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 6, 2, 2.0
 
 
@@ -163,7 +166,8 @@ def _tried(
         context = Context(weights, dataclasses.replace(applied, most_rows=_TEXT), PROBE_CELLS)
     except SessionError:  # kernels that this model cannot have
         return None
-    if way.paired and weights.recurrent:  # a state cannot drop the copy of a token
+    inexact = weights.text("general.architecture") in _INEXACT
+    if inexact or (way.paired and weights.recurrent):  # a state cannot drop the copy of a token
         return None
     cap = widest(context)
     if cap < LEAST_ROWS:
