@@ -77,16 +77,9 @@ class LlamaModel(LoadedWeights):
                 "load it without batch_invariant (--no-batch-invariant)"
             )
         if facts.rollback is not Rollback.ANY:
-            kept = _kept(facts, int(api.llama_model_size(weights.pointer)))
+            kept = _kept(file, facts, int(api.llama_model_size(weights.pointer)))
             settings = dataclasses.replace(settings, fours=False, sequences=1, kept=kept)
-            if not kept:
-                facts = dataclasses.replace(facts, rollback=Rollback.REPLAY)
-            if not keeps_states():
-                _log.warning(
-                    "%s: a recurrent model, of which this llama.cpp (%s) keeps no earlier states:"
-                    " it is decoded plainly; with llama-cpp-python 0.3.36 or later it may draft",
-                    file.name, version(),
-                )  # fmt: skip
+            facts = facts if kept else dataclasses.replace(facts, rollback=Rollback.REPLAY)
         return cls(file, weights, settings, facts)
 
     def open(self, capacity: int) -> LlamaSession:
@@ -95,11 +88,17 @@ class LlamaModel(LoadedWeights):
         return self.session(self, capacity)
 
 
-def _kept(facts: Facts, weight_bytes: int) -> int:
+def _kept(file: Path, facts: Facts, weight_bytes: int) -> int:
     """Return how many earlier states a session keeps: for the longest drafts, if that fits.
 
     They may take a quarter of the memory of the weights.
     """
+    if not keeps_states():
+        _log.warning(
+            "%s: a recurrent model, of which this llama.cpp (%s) keeps no earlier states: it is"
+            " decoded plainly; with llama-cpp-python 0.3.36 or later it may draft",
+            file.name, version(),
+        )  # fmt: skip
     if facts.rollback is not Rollback.RECENT:
         return 0
     return min(_WIDTHS - 1, weight_bytes // (_SHARE * facts.state_bytes))
