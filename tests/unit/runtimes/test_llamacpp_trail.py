@@ -25,6 +25,7 @@ from edgedec.decoding.session import Rollback
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import CannotRollback, PassFailed
 from edgedec.loading.build import OpenOptions, assemble
+from edgedec.loading.sources import Models
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
@@ -286,8 +287,8 @@ def test_a_library_that_keeps_no_states_decodes_plainly(
         monkeypatch.setattr(f"edgedec.runtimes.llamacpp.{module}.keeps_states", lambda: False)
     file = write_hybrid_gguf(tmp_path / "target.gguf")
     with caplog.at_level(logging.WARNING, "edgedec"):
-        parts = assemble(file, OpenOptions())
-    assert parts.plan["drafter"] == "none"
+        parts = assemble(Models.find(file), OpenOptions())
+    assert parts.facts["drafter"] == "none"
     parts.close()
     (line,) = [one.message for one in caplog.records if "recurrent" in one.message]
     assert "decoded plainly; with llama-cpp-python 0.3.36 or later" in line
@@ -296,8 +297,8 @@ def test_a_library_that_keeps_no_states_decodes_plainly(
 
 def test_a_hybrid_drafts_by_itself_up_to_what_it_keeps(tmp_path: Path) -> None:
     target = write_hybrid_gguf(tmp_path / "target.gguf")
-    parts = assemble(target, OpenOptions())
-    assert parts.plan["drafter"] == "text"
+    parts = assemble(Models.find(target), OpenOptions())
+    assert parts.facts["drafter"] == "text"
     assert parts.engine.policy.limits().nodes == KEPT
     parts.close()
     # A draft model is one too, and a state of another kind.
@@ -305,18 +306,18 @@ def test_a_hybrid_drafts_by_itself_up_to_what_it_keeps(tmp_path: Path) -> None:
         write_hybrid_gguf(tmp_path / "hybrid.gguf", noise=0.3),
         write_tiny_gguf(tmp_path / "mamba.gguf", "mamba"),
     ):
-        parts = assemble(target, OpenOptions(draft=draft))
-        assert parts.plan["drafter"] == "hybrid"
+        parts = assemble(Models.find(target, draft), OpenOptions(draft=draft))
+        assert parts.facts["drafter"] == "hybrid"
         parts.close()
 
 
 def test_where_a_rejection_takes_a_pass_drafts_have_to_be_asked_for(tmp_path: Path) -> None:
     target = write_tiny_gguf(tmp_path / "target.gguf", "mamba")
-    parts = assemble(target, OpenOptions())
-    assert parts.plan["drafter"] == "none"
+    parts = assemble(Models.find(target), OpenOptions())
+    assert parts.facts["drafter"] == "none"
     parts.close()
-    parts = assemble(target, OpenOptions(drafter="lookup"))
-    assert (parts.plan["drafter"], parts.plan["policy"]) == ("lookup", "measured")
+    parts = assemble(Models.find(target), OpenOptions(drafter="lookup"))
+    assert (parts.facts["drafter"], parts.facts["policy"]) == ("lookup", "measured")
     assert parts.engine.policy.limits().nodes == 16
     parts.close()
 
@@ -332,12 +333,14 @@ def test_only_as_many_states_as_a_quarter_of_the_weights(build: Build) -> None:
 
 COSTS = """
 from edgedec.loading.build import OpenOptions, assemble
+from edgedec.loading.sources import Models
 from edgedec.runtimes.llamacpp import model
 
 def work(argument):
     file, kept = argument.split()
     model._kept = lambda *_: int(kept)
-    parts = assemble(file, OpenOptions(memory=1 << 30, drafter="lookup", draft_length=4))
+    options = OpenOptions(memory=1 << 30, drafter="lookup", draft_length=4)
+    parts = assemble(Models.find(file), options)
     return parts.guard._costs.target.held
 
 def close():
