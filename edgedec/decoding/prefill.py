@@ -9,6 +9,9 @@ from edgedec.errors import CannotRollback, Interrupted
 
 # Tokens of a prompt that one turn prefills, equal to the chunk that runtimes compute in one pass.
 TURN = 128
+# Up to this many tokens that a draft model lacks are computed in its next pass; more are prefilled,
+# which needs neither logits nor an ancestor mask.
+RIDE_ALONG = 8
 
 
 def shared_length(held: Sequence[int], text: Sequence[int]) -> int:

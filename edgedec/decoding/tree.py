@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -124,7 +124,7 @@ class Draft:
     """
 
     tree: TokenTree
-    q: Mapping[int, FloatArray] = field(default_factory=dict)
+    q: dict[int, FloatArray] = field(default_factory=dict)
     source: str = ""
     passes: int = 0
 

@@ -1,69 +1,19 @@
-"""What a drafter of chains or trees asks of the model behind it, a draft model or a head."""
+"""A model behind a drafter, a draft model or a head, that is kept in step with the text."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import exp
-from typing import Protocol
 
 import numpy as np
 
 from edgedec.decoding.drafting.base import DrafterState
+from edgedec.decoding.prefill import RIDE_ALONG, go_back
+from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler, filters
-from edgedec.decoding.session import Pass
+from edgedec.decoding.session import Pass, Session, Trimmable
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
-
-
-class Context(Protocol):
-    """A model that is kept in step with the text, and scores the nodes of one tree a round."""
-
-    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        """Follow another request; the prefix shared with the last one stays cached."""
-        ...
-
-    def make_room(self, nodes: int) -> int:
-        """Return how many nodes, including the root, can be computed; asks for ``nodes``."""
-        ...
-
-    def behind(self) -> int:
-        """Return how many tokens to prefill before the next pass; 0 if it can include them."""
-        ...
-
-    def catch_up(self) -> bool:
-        """Prefill tokens that are missing; return whether all are done."""
-        ...
-
-    def rows(self, tree: TokenTree, masks: Sequence[int] = ()) -> Rows:
-        """Return rows of the last pass over ``tree``, after computing any missing nodes."""
-        ...
-
-    def confidence(self, node: int) -> float:
-        """See ``Scores.confidence``."""
-        ...
-
-    def chances(self, node: int, ids: IntArray) -> FloatArray:
-        """See ``Scores.chances``."""
-        ...
-
-    def passes(self, tree: TokenTree) -> int:
-        """Return the number of passes spent on this tree so far."""
-        ...
-
-    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """End the round of this tree, of which the target accepted a path."""
-        ...
-
-    def states(self) -> dict[str, DrafterState]:
-        """See ``Stateful``."""
-        ...
-
-    def evict(self, *, kept: bool = False) -> None:
-        """Release its memory, unless it is ``kept``."""
-        ...
-
-    def close(self) -> None:
-        """Close the session."""
-        ...
 
 
 class Scores:
@@ -107,3 +57,178 @@ class Scores:
         weights: FloatArray = np.exp(row - row.max())
         weights /= weights.sum()
         return weights[: len(ids)] if self._scored.logits is None else weights[ids]
+
+
+class Context(ABC):
+    """Owner of a session that follows the text, and scores the nodes of one tree a round.
+
+    The session lags: it computes neither the last token of a chain nor what another drafter
+    proposed. Missing tokens are added as a chain above the root of the next tree, in the pass that
+    computes the root, so a draft of d tokens costs d passes. The caller and the sampler see the
+    tree as rooted at the last token of the text, whatever is above it.
+
+    Invariant: the session holds ``_held``; ``missing()`` are the tokens between it and the root.
+
+    Args:
+        session: empty; owned by this context from now on.
+        prefill_at_once: tokens that ``catch_up`` prefills.
+
+    """
+
+    def __init__(self, session: Session, prefill_at_once: int) -> None:
+        self._session = session
+        self._prefill_at_once = prefill_at_once
+        self._sampler: Sampler | None = None
+        self._held: list[int] = []
+        # The round: the caller's tree, the session's own (with the missing tokens above it), how
+        # many those are, nodes pending in the session, passes, and the last pass's scores.
+        self._tree: TokenTree | None = None
+        self._own = TokenTree(0)
+        self._lag = self._pending = self._passes = 0
+        self._scores: Scores | None = None
+
+    # -- the text -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        """Follow another request; the prefix shared with the last one stays cached."""
+
+    @abstractmethod
+    def make_room(self, nodes: int) -> int:
+        """Return how many nodes, including the root, can be computed; asks for ``nodes``."""
+
+    @abstractmethod
+    def missing(self) -> Sequence[int]:
+        """Return the tokens before the root that the session lacks."""
+
+    def behind(self) -> int:
+        """Return how many tokens to prefill before the next pass; 0 if it can include them."""
+        missing = len(self.missing())
+        return missing if missing > RIDE_ALONG else 0
+
+    def catch_up(self) -> bool:
+        """Prefill the missing tokens, or a chunk if they are many; return whether all are done."""
+        self._drop()
+        missing = self.missing()
+        self._prefill(missing[: self._prefill_at_once])
+        return len(missing) <= self._prefill_at_once
+
+    def cut(self, length: int) -> None:
+        """Forget what the session holds beyond the text's first tokens, and an open round."""
+        self._drop()
+        self._rollback(min(length, len(self._held)))
+
+    def _history(self) -> list[int]:
+        assert self._sampler is not None, "propose() before begin()"
+        return self._sampler.history
+
+    def _prefill(self, tokens: Sequence[int]) -> None:
+        try:
+            self._session.prefill(tokens)
+        finally:
+            # If interrupted between chunks, the chunks computed so far stay.
+            self.hold(tokens[: self._session.length - len(self._held)])
+
+    def hold(self, tokens: Sequence[int]) -> None:
+        """Record that the session has committed these tokens."""
+        self._held += tokens
+
+    def _rollback(self, length: int) -> None:
+        del self._held[go_back(self._session, length) :]
+
+    # -- a round --------------------------------------------------------------------------------
+
+    def rows(self, tree: TokenTree, masks: Sequence[int] = ()) -> Rows:
+        """Return rows of the last pass over ``tree``, after computing any missing nodes.
+
+        The first call for a tree ends any round left open before it. With ``masks``, its pass reads
+        them below the root, and has the rows of the chain that is then drawn: there is no other.
+        """
+        if tree is not self._tree:
+            self._open(tree)
+        scores = self._scores
+        if scores is None or (not masks and self._pending - self._lag < len(tree.tokens)):
+            scores = self._scores = self._forward(tree, masks)
+        return scores.rows
+
+    def scores(self) -> Scores:
+        """Return the scores of the last pass."""
+        assert self._scores is not None, "no pass in this round: call rows() first"
+        return self._scores
+
+    def passes(self, tree: TokenTree) -> int:
+        """Return the number of passes spent on this tree so far."""
+        return self._passes if tree is self._tree else 0
+
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """End the round of this tree: commit the computed nodes of an accepted path."""
+        if tree is not self._tree or not self._pending:
+            return
+        lag, pending = self._lag, self._pending
+        nodes = [*range(lag), *(node + lag for node in path if node + lag < pending)]
+        tokens = self._own.tokens_on(nodes)
+        self._session.commit(nodes)
+        self.hold(tokens)
+        self._forget()
+
+    def _open(self, tree: TokenTree) -> None:
+        self._drop()
+        missing = self.missing()
+        if len(missing) > RIDE_ALONG:
+            self._prefill(missing)
+            missing = []
+        self._tree, self._lag = tree, len(missing)
+        self._own = TokenTree.chain([*missing, tree.tokens[0]]) if missing else tree
+
+    def _forward(self, tree: TokenTree, masks: Sequence[int]) -> Scores:
+        own, lag, start = self._own, self._lag, self._pending
+        if lag:
+            for node in range(len(own.tokens) - lag, len(tree.tokens)):
+                own.add(tree.tokens[node], tree.parents[node] + lag)
+        if masks:
+            own = TokenTree.chain([*own.tokens, *masks])
+        sampler = self._sampler
+        assert sampler is not None
+        scored = self._scored(own, start, sampler)
+        # Masks are never kept: as far as the text goes, they were not computed.
+        self._pending = len(own.tokens) - len(masks)
+        self._passes += 1
+        seen = scored.below(lag)
+        return Scores(seen, sampler.rows(seen, tree, Purpose.DRAFT), sampler)
+
+    def _scored(self, own: TokenTree, start: int, sampler: Sampler) -> Pass:
+        """Compute the nodes of the session's tree from ``start`` on."""
+        return self._session.forward(own, start, sampler.want)
+
+    def _forget(self) -> None:
+        self._tree, self._own = None, TokenTree(0)
+        self._lag = self._pending = self._passes = 0
+        self._scores = None
+
+    def _drop(self) -> None:
+        """End an open round, even one that an exception left unfinished."""
+        del self._held[self._session.length :]  # interrupted after a rollback
+        if self._pending or self._session.length != len(self._held):
+            self._rollback(len(self._held))
+        self._forget()
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def states(self) -> dict[str, DrafterState]:
+        """See ``Stateful``."""
+        return {}
+
+    def evict(self, *, kept: bool = False) -> None:
+        """Empty the session and release its memory, unless it is ``kept``."""
+        if not kept:
+            self._empty()
+            if isinstance(self._session, Trimmable):
+                self._session.trim()
+
+    def _empty(self) -> None:
+        self._drop()
+        self._rollback(0)
+
+    def close(self) -> None:
+        """Close the session."""
+        self._session.close()

@@ -6,34 +6,67 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.decoding.drafting._context import Scores
-from edgedec.decoding.drafting._head_round import Round, Waiting
-from edgedec.decoding.drafting.base import DrafterParts, DrafterState
+from edgedec.decoding.drafting._context import Context
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.prefill import go_back, shared_length
-from edgedec.decoding.sampling import Rows, Sampler
-from edgedec.decoding.session import HeadModel, HeadSession, Session, Trimmable
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session import HeadModel, HeadSession, Pass, Session
 from edgedec.decoding.session_base import PREFILL_CHUNK
-from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError
 
-# Up to this many missing pairs are computed in the next pass; more are prefilled before it.
-_RIDE_ALONG = 8
 # States that are kept for a head that does not draft; with more it begins anew when it does.
 _MOST_WAITING = 256
 # Tokens that a target reads again if it has cached them and the head has not.
 _READ_AGAIN = 256
 
 
-class HeadContext:
-    """Owner of a head's session: implements ``Context``.
+class Waiting:
+    """States that were read and are not in the session yet, joined when they are needed."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._parts: list[FloatArray] = []
+        self._count = 0
+
+    def add(self, states: FloatArray) -> None:
+        """Append a copy."""
+        self._parts.append(states.copy())
+        self._count += len(states)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def first(self, count: int) -> FloatArray:
+        """Return the first ones, ``[count, taps * hidden]``."""
+        if len(self._parts) > 1:
+            self._parts = [np.concatenate(self._parts)]
+        return self._parts[0][:count]
+
+    def drop(self, count: int) -> None:
+        """Drop the first ones."""
+        left = np.concatenate(self._parts)[count:] if count < self._count else None
+        self.clear()
+        if left is not None:
+            self.add(left)
+
+
+class HeadContext(Context):
+    """Owner of a head's session.
 
     Pair p is token p + 1 with the target's state of token p; its row predicts token p + 2. The
     session holds pairs of the text alone: what was drafted is dropped, and read again with the
-    target's states if it was accepted (to keep it costs 8% to 15% of the accepted length).
+    target's states if it was accepted (to keep it costs 8% to 15% of the accepted length). A pass
+    computes the missing pairs with the root's, or one layer of the tree.
 
     Invariant: the session holds the pairs of ``_held``, those from ``_first`` on; ``_waiting`` has
     the states of the pairs after them, as far as the target has computed them.
     """
+
+    _session: HeadSession
 
     def __init__(self, parts: DrafterParts, name: str) -> None:
         if parts.head is None or parts.head_session is None:
@@ -41,21 +74,19 @@ class HeadContext:
                 f"drafter {name!r} needs a head, which reads the target's states: export the"
                 " target with --head, or use 'lookup'"
             )
+        super().__init__(parts.head_session, parts.prefill_at_once)
         self._head: HeadModel = parts.head
-        self._session: HeadSession = parts.head_session
-        self._sampler: Sampler | None = None
         # Of the text: where it begins behind the prompt, and what the head has not seen.
         self._begins = self._first = 0
-        self._held: list[int] = []
         self._waiting = Waiting()
-        self._round: Round | None = None
+        # What the last pass handed on, and the first of its nodes.
+        self._carried, self._start = np.empty((0, 0), np.float32), 0
         # Whether it was told to give its memory back: it computes nothing until it is kept again.
         self._evicted = False
 
     # -- following the text ---------------------------------------------------------------------
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        """See ``Context``; pairs of the prefix shared with the last request stay cached."""
         self._drop()
         before = [] if self._sampler is None else self._sampler.history
         left = shared_length(before, prompt) - 1 - self._first
@@ -90,49 +121,7 @@ class HeadContext:
             states = states[-1:]
         self._waiting.add(states)
         if of_prompt and not self._evicted:
-            self._prefill(len(self._waiting) - 1)
-
-    @property
-    def _known(self) -> int:
-        """Return the number of the text's first tokens whose states were read."""
-        return self._first + len(self._held) + len(self._waiting)
-
-    def _history(self) -> list[int]:
-        assert self._sampler is not None, "propose() before begin()"
-        return self._sampler.history
-
-    def _next_tokens(self, count: int) -> list[int]:
-        """Return the tokens of the next pairs."""
-        first = self._first + len(self._held) + 1
-        return self._history()[first : first + count]
-
-    def _prefill(self, count: int) -> None:
-        if self._session.length + count > self._session.capacity:
-            self._restart(self._known)
-            return
-        if not count:
-            return
-        tokens = self._next_tokens(count)
-        self._session.carry(self._head.fuse(self._waiting.first(count)))
-        self._session.prefill(tokens)
-        self._keep(tokens)
-
-    def _keep(self, tokens: Sequence[int]) -> None:
-        self._held += tokens
-        self._waiting.drop(len(tokens))
-
-    def _restart(self, position: int) -> None:
-        """Forget all pairs before a position of the text."""
-        self._drop()
-        self._rollback(0)
-        self._first = position
-        self._waiting.clear()
-
-    def _rollback(self, length: int) -> None:
-        self._session.rollback(length)
-        del self._held[length:]
-
-    # -- drafting -------------------------------------------------------------------------------
+            self._prefill(self.missing())
 
     def make_room(self, nodes: int) -> int:
         """See ``Context``: none where the states before the root are not known.
@@ -149,81 +138,57 @@ class HeadContext:
         self._restart(self._known)
         return 0
 
-    def behind(self) -> int:
-        """See ``Context``."""
-        missing = len(self._waiting) - 1
-        return missing if missing > _RIDE_ALONG else 0
+    @property
+    def _known(self) -> int:
+        """Return the number of the text's first tokens whose states were read."""
+        return self._first + len(self._held) + len(self._waiting)
 
-    def catch_up(self) -> bool:
-        """See ``Context``."""
-        self._drop()
-        self._prefill(len(self._waiting) - 1)
-        return True
+    def missing(self) -> Sequence[int]:
+        # The last pair is the root's.
+        first = self._first + len(self._held) + 1
+        return self._history()[first : first + max(0, len(self._waiting) - 1)]
 
-    def rows(self, tree: TokenTree, masks: Sequence[int] = ()) -> Rows:
-        """See ``Context``; a head has no masks."""
-        return self._reach(tree).rows
+    def _prefill(self, tokens: Sequence[int]) -> None:
+        if self._session.length + len(tokens) > self._session.capacity:
+            self._restart(self._known)
+        elif tokens:
+            self._session.carry(self._head.fuse(self._waiting.first(len(tokens))))
+            super()._prefill(tokens)
 
-    def confidence(self, node: int) -> float:
-        """See ``Scores``."""
-        return self._scores().confidence(node)
+    def hold(self, tokens: Sequence[int]) -> None:
+        super().hold(tokens)
+        self._waiting.drop(len(tokens))
 
-    def chances(self, node: int, ids: IntArray) -> FloatArray:
-        """See ``Scores``."""
-        return self._scores().chances(node, ids)
+    def _restart(self, position: int) -> None:
+        """Forget all pairs before a position of the text."""
+        super()._empty()
+        self._first = position
+        self._waiting.clear()
 
-    def passes(self, tree: TokenTree) -> int:
-        """See ``Context``."""
-        return 0 if self._round is None or self._round.tree is not tree else self._round.passes
+    def _empty(self) -> None:
+        self._restart(self._known)
+
+    # -- a round --------------------------------------------------------------------------------
 
     def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         """Keep the pairs up to the root's; those of the path come with the target's states."""
-        if self._round is None or self._round.tree is not tree:
-            return
-        pairs = self._round.pairs
-        self._session.commit(range(pairs))
-        self._keep(self._next_tokens(pairs))
-        self._round = None
+        super().keep(tree, path[:1])
 
-    def _reach(self, tree: TokenTree) -> Scores:
-        """Return the scores of the round of ``tree``, after computing any missing nodes."""
-        if self._round is None or self._round.tree is not tree:
-            self._drop()
-            count, sampler = len(self._waiting), self._sampler
-            assert sampler is not None, "propose() before begin()"
-            carried = self._head.fuse(self._waiting.first(count))
-            pairs = TokenTree.chain(self._next_tokens(count))
-            self._round = Round(self._session, sampler, tree, pairs, carried)
-        return self._round.reach()
-
-    def _scores(self) -> Scores:
-        found = self._round and self._round.scores
-        assert found, "no pass in this round: call rows() first"
-        return found
-
-    def _drop(self) -> None:
-        """End an open round, even one that an exception left unfinished."""
-        if self._round is not None:
-            self._round = None
-            self._session.rollback(len(self._held))
-
-    # -- memory ---------------------------------------------------------------------------------
-
-    def states(self) -> dict[str, DrafterState]:
-        """See ``Stateful``: none; the target reads a little again, or the head begins anew."""
-        return {}
+    def _scored(self, own: TokenTree, start: int, sampler: Sampler) -> Pass:
+        if start:
+            above = [parent - self._start for parent in own.parents[start:]]
+            self._session.carry(self._carried[above])
+        else:
+            self._session.carry(self._head.fuse(self._waiting.first(len(own))))
+        scored = super()._scored(own, start, sampler)
+        assert scored.states is not None, "a head's passes show what they hand on"
+        self._carried, self._start = scored.states, start
+        return scored
 
     def evict(self, *, kept: bool = False) -> None:
         """See ``Evictable``: the head then sees the text from where it is kept again."""
         self._evicted = not kept
-        if self._evicted:
-            self._restart(self._known)
-            if isinstance(self._session, Trimmable):
-                self._session.trim()
-
-    def close(self) -> None:
-        """Close the session."""
-        self._session.close()
+        super().evict(kept=kept)
 
 
 def state_bytes(head: HeadModel) -> int:

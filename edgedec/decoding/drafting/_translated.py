@@ -11,6 +11,7 @@ import numpy as np
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.drafting._transcript import Transcript, TranscriptPlan, of_all
+from edgedec.decoding.prefill import RIDE_ALONG
 from edgedec.decoding.session import Capabilities, OnChunk, Pass, Session, Trimmable, Want
 from edgedec.decoding.session_base import SnapshotSession
 from edgedec.decoding.translation import OUTSIDE, Translation
@@ -49,6 +50,10 @@ class TranslatedSession(SnapshotSession):
         session: empty, of the draft model; owned by this session from now on.
         translation: between its vocabulary and the target's.
 
+    Attributes:
+        inner: the session of the draft model.
+        text: what it holds, in both vocabularies.
+
     """
 
     runtime = "translated"
@@ -56,9 +61,9 @@ class TranslatedSession(SnapshotSession):
     def __init__(self, session: Session, translation: Translation) -> None:
         # As many target tokens fit; if a text takes more draft tokens, only its end is held.
         super().__init__(session.capacity, translation.target_columns, _CAPABILITIES)
-        self._session = session
+        self.inner = session
         self._translation = translation
-        self._text = Transcript(session, translation)
+        self.text = Transcript(session, translation)
         self._columns = _Columns(translation)
         # The draft's own tree, where each of the caller's nodes ends in it, and whether a draft
         # token also ends there.
@@ -70,19 +75,49 @@ class TranslatedSession(SnapshotSession):
     @property
     def widest(self) -> int:
         """Nodes of a tree that fit after any text."""
-        return self._text.margin
+        return self.text.margin
+
+    # -- generating in the draft's own tokens -----------------------------------------------------
+
+    def start(self, new: Sequence[int], spare: int) -> list[int]:
+        """Begin a text that follows ``new``; return the first draft tokens to compute in ``inner``.
+
+        Args:
+            new: target tokens after those held, at least one.
+            spare: draft tokens that will follow at most.
+
+        """
+        plan = self._plan = self.text.plan(new, anew=True, spare=spare)
+        early = len(plan.feed) - 1 if len(plan.feed) > RIDE_ALONG else 0
+        base = self.inner.length
+        try:
+            self.inner.prefill(plan.feed[:early])
+        finally:
+            self.text.held += plan.feed[: self.inner.length - base]
+        return plan.feed[early:]
+
+    def finish(self, new: Sequence[int], computed: Sequence[int]) -> None:
+        """Keep ``new`` and what was computed since ``start``, all of it in the draft's tokens."""
+        text, plan = self.text, self._plan
+        self.inner.commit(range(len(computed)))
+        text.held += computed
+        before = max(0, len(text.tokens) - plan.anchor)
+        text.record(plan, new, of_all(plan.ends, before + len(new)))
+        self._length = len(text.tokens)
+
+    # -- the session's protocol -------------------------------------------------------------------
 
     def trim(self) -> None:
-        if isinstance(self._session, Trimmable):
-            self._session.trim()
+        if isinstance(self.inner, Trimmable):
+            self.inner.trim()
 
     def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         if not tokens:
             return
         try:
-            self._text.prefill(tokens, on_chunk)
+            self.text.prefill(tokens, on_chunk)
         finally:
-            self._length = len(self._text.tokens)
+            self._length = len(self.text.tokens)
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         if start == 0:
@@ -90,7 +125,7 @@ class TranslatedSession(SnapshotSession):
         # Pending nodes of the draft's own tree.
         first = start and 1 + max(self._indices[:start])
         self._attach(tree)
-        scored = self._session.forward(self._own, first, want)
+        scored = self.inner.forward(self._own, first, want)
         indices = [max(0, index - scored.start) for index in self._indices[start:]]
         full = None
         if want & Want.LOGITS and scored.logits is not None:
@@ -98,7 +133,7 @@ class TranslatedSession(SnapshotSession):
         return Pass(start, *self._columns.top(scored, indices), full)
 
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        text, plan, own = self._text, self._plan, self._own
+        text, plan, own = self.text, self._plan, self._own
         ends = plan.ends[: max(0, len(text.tokens) - plan.anchor)]
         ends += [
             plan.keep + own.depths[self._indices[node]] + 1 if self._exact[node] else OUTSIDE
@@ -106,61 +141,61 @@ class TranslatedSession(SnapshotSession):
         ]
         whole = max([plan.keep, *ends]) if path else plan.keep
         nodes = own.path_to(self._indices[path[-1]])[: whole - plan.keep] if path else []
-        self._session.commit(nodes)
+        self.inner.commit(nodes)
         text.held += own.tokens_on(nodes)
         text.record(plan, tree.tokens_on(path), ends)
 
     def rollback(self, length: int) -> None:
         super().rollback(length)
-        self._length = len(self._text.tokens)  # an exception may have left fewer
+        self._length = len(self.text.tokens)  # an exception may have left fewer
 
     def _cut(self, length: int) -> None:
-        text = self._text
+        text = self.text
         text.settle()
         text.cut(min(length, len(text.tokens)))
 
     def _copy(self, length: int) -> TranslatedSession:
-        text = self._text
-        other = TranslatedSession(self._session.fork(len(text.held)), self._translation)
-        other._text = text.copy(other._session)
-        other._text.cut(length)
+        text = self.text
+        other = TranslatedSession(self.inner.fork(len(text.held)), self._translation)
+        other.text = text.copy(other.inner)
+        other.text.cut(length)
         return other
 
     def save(self, file: BinaryIO) -> None:
         super().save(file)
-        self._session.save(file)
+        self.inner.save(file)
 
     def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
         state = _parsed(payload, length, self._translation)
-        self._session.load(rest)
-        if len(state[1]) != self._session.length:  # a state that was tampered with
-            self._session.rollback(0)
+        self.inner.load(rest)
+        if len(state[1]) != self.inner.length:  # a state that was tampered with
+            self.inner.rollback(0)
             state = [[], [], [0]]
-        self._text.restore(state)
+        self.text.restore(state)
         return len(state[0])
 
     def _fingerprint(self) -> str:
         return self._translation.fingerprint
 
     def _state(self) -> snapshot.Payload:
-        return [json.dumps(self._text.state()).encode()]
+        return [json.dumps(self.text.state()).encode()]
 
     def _most_bytes(self) -> int:
         return _MOST_STATE
 
     def interrupt(self) -> None:
-        self._session.interrupt()
+        self.inner.interrupt()
 
     def _release(self) -> None:
-        self._session.close()
+        self.inner.close()
 
     def _begin(self, tree: TokenTree) -> None:
         """Plan the text up to the last node before the first branch."""
         spine = tree.tokens if tree.is_chain else tree.tokens[:1]
-        plan = self._plan = self._text.plan(spine, rows=True, spare=len(tree) - len(spine))
+        plan = self._plan = self.text.plan(spine, rows=True, spare=len(tree) - len(spine))
         self._own = TokenTree.chain(plan.feed)
         last = len(plan.feed) - 1
-        before = max(0, len(self._text.tokens) - plan.anchor)
+        before = max(0, len(self.text.tokens) - plan.anchor)
         ends = of_all(plan.ends[before:], len(spine))
         self._indices, self._exact = [], []
         index = 0
@@ -177,7 +212,7 @@ class TranslatedSession(SnapshotSession):
         own = self._own
         for node in range(len(self._indices), len(tree)):
             index = self._indices[tree.parents[node]]
-            for token in self._text.pieces(tree.tokens[node]):
+            for token in self.text.pieces(tree.tokens[node]):
                 index = own.add(token, index)
             self._indices.append(index)
             # Below a node that ends inside a draft token, the tokenisation is wrong.

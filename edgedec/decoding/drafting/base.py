@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.acceptance import Verdict
@@ -11,7 +12,7 @@ from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import HeadModel, HeadSession, Pass, Session
 from edgedec.decoding.translation import Translation
-from edgedec.decoding.tree import Draft, FloatArray
+from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,109 @@ class Drafter(Protocol):
     def close(self) -> None:
         """Release sessions and memory."""
         ...
+
+
+class DraftToken(NamedTuple):
+    """The next token of a draft, as a ``TokenDrafter`` yields it.
+
+    Attributes:
+        token: its id.
+        confidence: as ``Offer.confidence``.
+        parent: its parent in the tree; None is the last node, so that a chain need not say it.
+        value: as ``DraftStep.value``; None in a chain.
+
+    """
+
+    token: int
+    confidence: float
+    parent: int | None = None
+    value: float | None = None
+
+
+_NO_TOKEN = DraftToken(-1, 0.0)
+
+
+class TokenDrafter(ABC):
+    """A drafter as a generator of tokens: implements ``Drafter`` on top of ``tokens``.
+
+    Attributes:
+        costly: each token costs a pass of a draft model, so the policy is asked before it is
+            computed; otherwise it is asked when there is one.
+        at_once: as ``Offer.at_once``.
+        rivals: as ``Offer.rivals``.
+
+    """
+
+    name: str
+    costly = at_once = False
+
+    def __init__(self, rivals: Sequence[str] = ()) -> None:
+        self.rivals = rivals
+        self._sampler: Sampler | None = None
+
+    @abstractmethod
+    def tokens(self, draft: Draft, limits: DraftLimits, streams: Streams) -> Iterator[DraftToken]:
+        """Yield the draft's next token; resumed once ``draft.tree`` has it.
+
+        ``limits`` are what ``ready`` returned. A drafter that draws tokens from a distribution
+        which the acceptance rule must know adds it to ``draft.q`` before it yields.
+        """
+
+    def ready(self, limits: DraftLimits, go_on: GoOn) -> DraftLimits:
+        """Prepare a draft; return the limits within which it can be made."""
+        return replace(limits, nodes=min(limits.nodes, limits.depth))
+
+    def shows(self, streams: Streams) -> bool:
+        """Return whether the policy may see a token before it decides; see ``Offer.token``."""
+        return True
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        tree = TokenTree(root)
+        draft = Draft(tree, {}, self.name)
+        if min(limits.nodes, limits.depth) > 0:
+            limits = self.ready(limits, go_on)
+        if min(limits.nodes, limits.depth) <= 0:
+            return draft
+        tokens, costly = self.tokens(draft, limits, streams), self.costly
+        seen: DraftToken | None = None
+
+        def peek() -> DraftToken:
+            nonlocal seen
+            seen = seen or next(tokens, _NO_TOKEN)
+            return seen
+
+        token = (lambda: peek().token) if self.shows(streams) else None
+        offer = Offer(
+            self.name, lambda: peek().confidence, token, costly, self.rivals, self.at_once
+        )
+        while len(tree) <= limits.nodes:
+            nodes = parent = len(tree) - 1
+            seen, value = None, None
+            if not costly:
+                if peek() is _NO_TOKEN:
+                    break
+                _, _, above, value = peek()
+                parent = nodes if above is None else above
+            step = DraftStep(offer, nodes, tree.depths[parent], value)
+            if not go_on(step) or peek() is _NO_TOKEN:
+                break
+            tree.add(peek().token, parent)
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:  # noqa: B027 - the history has the text
+        """Learn nothing."""
+
+    def close(self) -> None:  # noqa: B027 - few have anything to release
+        """Release nothing."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """The request's sampler, whose ``history`` is the text."""
+        assert self._sampler is not None, "propose() before begin()"
+        return self._sampler
 
 
 class DrafterState(Protocol):

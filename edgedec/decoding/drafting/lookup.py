@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
     DrafterParts,
     DraftLimits,
-    DraftStep,
-    GoOn,
-    Offer,
-    RoundFeedback,
+    DraftToken,
+    TokenDrafter,
 )
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.decoding.tree import Draft
 
 SHORTEST, LONGEST = 2, 8
 
@@ -95,7 +93,7 @@ class NgramIndex:
         return found, matched
 
 
-class LookupDrafter:
+class LookupDrafter(TokenDrafter):
     """Proposes what followed the longest earlier copy of the text's tail.
 
     Args:
@@ -115,54 +113,29 @@ class LookupDrafter:
         longest: int = LONGEST,
         rivals: Sequence[str] = (),
     ) -> None:
+        super().__init__(rivals)
         self._index = NgramIndex(vocab_size, shortest, longest)
-        self._rivals = rivals
-        self._text: Sequence[int] = ()
-        self._sampler: Sampler | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        self._text, self._sampler = sampler.history, sampler
-        self._index.follow(self._text)
+        super().begin(prompt, sampler)
+        self._index.follow(sampler.history)
 
-    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
-        tree = TokenTree(root)
-        draft = Draft(tree, source=self.name)
-        length = min(limits.nodes, limits.depth)
-        if length <= 0:
-            return draft
+    def tokens(self, draft: Draft, limits: DraftLimits, streams: Streams) -> Iterator[DraftToken]:
         start, matched = self._index.find()
-        sampler = self._sampler
-        if not matched or sampler is None:
-            return draft
-
-        text, end = self._text, len(self._text)
-
-        def confidence() -> float:
-            # Each drafted token lengthens the match, provided it is right.
-            return (matched + leaf) / (matched + leaf + 0.75)
-
-        def token() -> int:
-            # A copy that reaches the tail repeats itself, as in LZ77.
+        sampler, tree = self.sampler, draft.tree
+        text, end = sampler.history, len(sampler.history)
+        for leaf in range(limits.nodes if matched else 0):
             here = start + leaf
-            return text[here] if here < end else tree.tokens[here - end + 1]
-
-        offer = Offer(self.name, confidence, token, rivals=self._rivals)
-        leaf = 0
-        while leaf < length and sampler.permits(tree, leaf, token()):
-            if not go_on(DraftStep(offer, leaf, leaf)):
+            # A copy that reaches the tail repeats itself, as in LZ77.
+            token = text[here] if here < end else tree.tokens[here - end + 1]
+            if not sampler.permits(tree, leaf, token):
                 break
-            leaf = tree.add(token(), leaf)
-        return draft
+            # Each drafted token lengthens the match, provided it is right.
+            yield DraftToken(token, (matched + leaf) / (matched + leaf + 0.75))
 
     def evict(self, keep: Collection[str] = ()) -> None:
         if self.name not in keep:
             self._index.forget()
-
-    def observe(self, feedback: RoundFeedback) -> None:
-        pass  # the sampler's history is the text
-
-    def close(self) -> None:
-        pass
 
 
 INFO = DrafterInfo(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from edgedec.decoding.drafting._context import Context
 from edgedec.decoding.drafting._draft_context import DraftContext
@@ -13,16 +13,18 @@ from edgedec.decoding.drafting.base import (
     DrafterState,
     DraftLimits,
     DraftStep,
+    DraftToken,
     GoOn,
     Offer,
     RoundFeedback,
+    TokenDrafter,
 )
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+from edgedec.decoding.tree import Draft
 
 
-class ModelDrafter:
+class ModelDrafter(TokenDrafter):
     """Draws tokens one by one from the draft model, through the target's sampler.
 
     A draft of d tokens costs d draft passes. Of a text longer than its context window, the draft
@@ -35,49 +37,43 @@ class ModelDrafter:
     """
 
     name = "model"
-    # Whether one pass has the rows of the whole draft, and of how many tokens at most.
-    at_once, most = False, 1 << 30
+    costly = True
+    # Most tokens of a draft.
+    most = 1 << 30
 
     def __init__(self, parts: DrafterParts, context: Context | None = None) -> None:
+        super().__init__(parts.rivals)
         self._context = context or DraftContext(parts, self.name)
-        self.rivals = parts.rivals
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        super().begin(prompt, sampler)
         self._context.begin(prompt, sampler)
 
-    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
-        tree, context = TokenTree(root), self._context
-        q: dict[int, FloatArray] = {}
-        draft = Draft(tree, q, self.name)
+    def shows(self, streams: Streams) -> bool:
+        return streams.coupled
+
+    def ready(self, limits: DraftLimits, go_on: GoOn) -> DraftLimits:
         length = min(limits.nodes, limits.depth, self.most)
-        if length > 0:
-            length = min(length, context.make_room(length))
-        if length <= 0:
-            return draft
+        length = min(length, self._context.make_room(length))
+        ready = length > 0 and self._caught_up(go_on)
+        return DraftLimits(length if ready else 0, limits.depth)
 
-        leaf, masks = 0, self._masks(length)
-
-        def confidence() -> float:
-            context.rows(tree, masks)
-            return context.confidence(leaf)
-
-        def token() -> int:
-            return context.rows(tree, masks).draw(leaf)
-
-        # Computed on demand: a policy that stops without looking at the next distribution saves
-        # its pass.
-        shown = token if streams.coupled else None
-        offer = Offer(self.name, confidence, shown, True, self.rivals, self.at_once)
-        behind = context.behind()
-        if behind and not (go_on(DraftStep(offer, behind=behind)) and context.catch_up()):
-            return draft
-        while leaf < length and go_on(DraftStep(offer, leaf, leaf)):
+    def tokens(self, draft: Draft, limits: DraftLimits, streams: Streams) -> Iterator[DraftToken]:
+        tree, context, masks = draft.tree, self._context, self._masks(limits.nodes)
+        while True:
+            leaf = len(tree) - 1
             rows = context.rows(tree, masks)
+            draft.passes = context.passes(tree)
             if not streams.coupled:
-                q[leaf] = rows.probs(leaf)
-            leaf = tree.add(rows.draw(leaf), leaf)
-        draft.passes = context.passes(tree)
-        return draft
+                draft.q[leaf] = rows.probs(leaf)
+            yield DraftToken(rows.draw(leaf), context.scores().confidence(leaf))
+
+    def _caught_up(self, go_on: GoOn, value: float | None = None) -> bool:
+        """Return whether the model has read the text; prefill it if the policy agrees."""
+        behind = self._context.behind()
+        offer = Offer(self.name, float, costly=True, rivals=self.rivals, at_once=self.at_once)
+        step = DraftStep(offer, value=value, behind=behind)
+        return not behind or (go_on(step) and self._context.catch_up())
 
     def _masks(self, length: int) -> Sequence[int]:
         """Return what the first pass of a draft reads below the root."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import (
@@ -10,30 +10,20 @@ from edgedec.decoding.drafting.base import (
     DrafterInfo,
     DrafterParts,
     DraftLimits,
-    GoOn,
-    RoundFeedback,
+    DraftToken,
+    TokenDrafter,
 )
 from edgedec.decoding.randomness import Streams
-from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.decoding.tree import Draft
 
 
-class NoDrafter:
+class NoDrafter(TokenDrafter):
     """Always proposes a root without children."""
 
     name = PLAIN
 
-    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        pass
-
-    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
-        return Draft(TokenTree(root), source=self.name)
-
-    def observe(self, feedback: RoundFeedback) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    def tokens(self, draft: Draft, limits: DraftLimits, streams: Streams) -> Iterator[DraftToken]:
+        return iter(())
 
 
 INFO = DrafterInfo(planned=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -16,14 +16,14 @@ from edgedec.decoding.drafting.base import (
     DrafterParts,
     DrafterState,
     DraftLimits,
-    DraftStep,
+    DraftToken,
     GoOn,
-    Offer,
     RoundFeedback,
+    TokenDrafter,
 )
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.decoding.tree import Draft
 from edgedec.errors import SnapshotError
 
 _SUCCESSORS = 8
@@ -74,7 +74,7 @@ class Template:
             order += 2
 
 
-class RecycleDrafter:
+class RecycleDrafter(TokenDrafter):
     """Reads a tree from a matrix of every token's eight most likely successors when last scored.
 
     It learns from every row the target computes, accepted or not, and keeps its contents from one
@@ -89,14 +89,14 @@ class RecycleDrafter:
     name = "recycle"
 
     def __init__(self, vocab_size: int, *, branches: int | None = None) -> None:
+        super().__init__()
         self._matrix: npt.NDArray[np.int32]
         self._matrix = np.full((vocab_size, _SUCCESSORS), _UNKNOWN, dtype=np.int32)
         self._template = Template(_NODES, _LEVELS, 1 if branches == 1 else _SUCCESSORS)
         self._most = _NODES if branches is None else branches
-        self._sampler: Sampler | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        self._sampler = sampler
+        super().begin(prompt, sampler)
         if not self._matrix.flags.writeable:
             self._matrix = self._matrix.copy()
         tokens = np.asarray(prompt, dtype=np.int64)
@@ -106,39 +106,29 @@ class RecycleDrafter:
         for token, successor in zip(here[new].tolist(), after[new].tolist(), strict=True):
             self._matrix[token, 0] = successor
 
-    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
-        tree = TokenTree(root)
-        draft = Draft(tree, source=self.name)
-        template, successor, sampler = self._template, self._matrix.item, self._sampler
-        if successor(root, 0) == _UNKNOWN:
-            return draft  # most tokens are unknown at first
+    def ready(self, limits: DraftLimits, go_on: GoOn) -> DraftLimits:
+        return limits
 
-        def confidence() -> float:
-            return template.values[index] / above_value
-
-        index, above_value, token = 0, 1.0, root
-        offer = Offer(self.name, confidence, lambda: token)
+    def tokens(self, draft: Draft, limits: DraftLimits, streams: Streams) -> Iterator[DraftToken]:
+        tree, template, successor = draft.tree, self._template, self._matrix.item
+        if successor(tree.tokens[0], 0) == _UNKNOWN:
+            return  # most tokens are unknown at first
         nodes = [0] + [_UNKNOWN] * len(template.parents)
         inner, leaves = set(), 1
         for index, parent in enumerate(template.parents):
             above = nodes[parent]
-            depth = template.depths[index]
-            if above == _UNKNOWN or depth > limits.depth:
+            if above == _UNKNOWN or template.depths[index] > limits.depth:
                 continue
-            if len(tree) > limits.nodes:
-                break
             token = successor(tree.tokens[above], template.ranks[index])
             if token == _UNKNOWN or (above in inner and leaves == self._most):
                 continue
-            if sampler is not None and not sampler.permits(tree, above, token):
+            if self._sampler is not None and not self._sampler.permits(tree, above, token):
                 continue
-            above_value = template.values[parent - 1] if parent else 1.0
-            if not go_on(DraftStep(offer, len(tree) - 1, depth - 1, above_value)):
-                break
-            nodes[index + 1] = tree.add(token, above)
+            value = template.values[parent - 1] if parent else 1.0
+            yield DraftToken(token, template.values[index] / value, above, value)
+            nodes[index + 1] = len(tree) - 1
             leaves += above in inner
             inner.add(above)
-        return draft
 
     def observe(self, feedback: RoundFeedback) -> None:
         best = feedback.scored.top_ids[:, :_SUCCESSORS]
@@ -181,9 +171,6 @@ class RecycleDrafter:
         """See ``Evictable``; nothing is learned or drafted until the next request."""
         if self.name not in keep:
             self._matrix = np.broadcast_to(np.int32(_UNKNOWN), self._matrix.shape)
-
-    def close(self) -> None:
-        pass
 
 
 INFO = DrafterInfo(

@@ -115,7 +115,7 @@ class TreeDrafter(ModelDrafter):
             return draft
         room = self._context.make_room(limits.nodes)
         nodes = min(limits.nodes, room)
-        if nodes <= 0 or not self._caught_up(go_on):
+        if nodes <= 0 or not self._caught_up(go_on, 1.0):
             return draft
         threshold = self._threshold or 1 / (limits.nodes + 1)
         layer = {0: 1.0}
@@ -130,19 +130,13 @@ class TreeDrafter(ModelDrafter):
         draft.passes = self._context.passes(tree)
         return draft
 
-    def _caught_up(self, go_on: GoOn) -> bool:
-        behind = self._context.behind()
-        if not behind:
-            return True
-        offer = Offer(self.name, float, costly=True, rivals=self.rivals)
-        return go_on(DraftStep(offer, value=1.0, behind=behind)) and self._context.catch_up()
-
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
         """Return children to draw below a node, in draw order, with acceptance probabilities."""
         ids = rows.best(parent, _WIDEST)
-        chances = self._context.chances(parent, ids)
+        scores = self._context.scores()
+        chances = scores.chances(parent, ids)
         if coupled:
-            bin = self._bins[parent] = RankCalibration.bin(self._context.confidence(parent))
+            bin = self._bins[parent] = RankCalibration.bin(scores.confidence(parent))
             chances = self._calibration.chances(bin, chances)
         return ids.tolist(), chances.tolist()
 

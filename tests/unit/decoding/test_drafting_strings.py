@@ -111,7 +111,7 @@ def test_noise_for_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_round_costs_as_many_passes_as_tokens_and_computes_nothing_twice() -> None:
     table = Table()
     fed: list[int] = []
-    inner = table.session._session  # type: ignore[attr-defined]
+    inner = table.session.inner  # type: ignore[attr-defined]
     honest = inner.forward
 
     def forward(tree: object, start: int = 0, *more: object) -> object:
@@ -132,7 +132,7 @@ def test_what_the_target_changed_is_computed_again() -> None:
     assert 0.1 * metrics.drafted_tokens < metrics.accepted_tokens < metrics.drafted_tokens
     drafter = table.drafter
     assert isinstance(drafter, StringsDrafter)
-    assert drafter._text.held == table.session._text.tokens  # type: ignore[attr-defined]
+    assert drafter._session.text.held == table.session.text.tokens  # type: ignore[attr-defined]
 
 
 def test_a_new_prompt_reuses_what_it_shares() -> None:
@@ -168,7 +168,7 @@ def test_a_long_prompt_is_read_over_several_rounds() -> None:
 
 def test_interrupted_and_used_again() -> None:
     table = Table()
-    inner = table.session._session  # type: ignore[attr-defined]
+    inner = table.session.inner  # type: ignore[attr-defined]
     assert isinstance(inner, FakeSession)
     for _ in range(3):
         inner.interrupt()

@@ -70,7 +70,7 @@ def check(
 
     ``short``: the text's beginning may have been left out, and with it a mark before it.
     """
-    text = session._text
+    text = session.text
     assert inner._committed == text.held
     assert len(text._marks) == len(text.tokens) + 1
     reached = [mark for mark in text._marks if mark != OUTSIDE]

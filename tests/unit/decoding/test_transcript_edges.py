@@ -28,7 +28,7 @@ def test_it_holds_the_end_of_the_text(kind: str, other: str) -> None:
         except CapacityExceeded:  # trees may be wider than what is always there
             session.rollback(session.length)
         check(session, inner, kind, other, short=True)
-        slid += len(said(other, inner._committed)) + 2 < len(said(kind, session._text.tokens))
+        slid += len(said(other, inner._committed)) + 2 < len(said(kind, session.text.tokens))
     assert slid or kind == "gemma"
 
 

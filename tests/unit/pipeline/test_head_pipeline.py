@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import onnx
 import pytest
 
 from edgedec import Pipeline
+from edgedec.decoding.drafting._context import Context
 from edgedec.decoding.drafting._head_context import HeadContext
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.session import Want
@@ -104,21 +105,7 @@ def test_a_head_that_keeps_its_own_states_is_noticed(
     headed: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As vLLM did (vllm#14649): accepted nodes stay with the states that the head made up."""
-    keep = HeadContext.keep
-
-    def keeps(self: HeadContext, tree: TokenTree, path: Sequence[int]) -> None:
-        round_, accepted = self._round, len(path) - 1
-        if round_ is None or not accepted:
-            return keep(self, tree, path)
-        computed = min(accepted, len(round_._own) - round_.pairs)
-        tokens = self._next_tokens(round_.pairs + computed)
-        self._session.commit(range(round_.pairs + computed))
-        self._held += tokens
-        self._waiting.clear()
-        self._round = None
-        return None
-
-    monkeypatch.setattr(HeadContext, "keep", keeps)
+    monkeypatch.setattr(HeadContext, "keep", Context.keep)
     headed.generate(PROMPTS[0], max_new_tokens=40, ignore_eos=True)
     with pytest.raises(AssertionError):
         check(headed)
