@@ -17,7 +17,7 @@ from edgedec._support.amounts import megabytes
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep, GoOn
 from edgedec.decoding.metrics import MemoryEvent, MemoryRecord, Metrics
 from edgedec.decoding.policy import DraftPolicy
-from edgedec.decoding.policy.override import Within
+from edgedec.decoding.policy.base import Within
 from edgedec.decoding.session import Reserving, Session
 from edgedec.decoding.session_pool import PooledSession
 from edgedec.errors import MemoryBudgetError, RuntimeUnavailable

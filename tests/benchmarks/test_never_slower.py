@@ -77,15 +77,17 @@ def test_predictable_text_comes_near_the_best_fixed_length(
 
 
 def test_one_odd_text_does_not_poison_the_next() -> None:
-    good = [script(0.9, 0.9, seed) for seed in range(4)]
-    odd = script(0.0, 0.9, 9)
-    costs = SETTINGS["large"]
-    calm = decode(costs, "adaptive", None, [*good[:3], good[3]])[-1]
-    after = decode(costs, "adaptive", None, [*good[:3], odd, good[3]])[-1]
-    assert after.rounds_s < 1.03 * calm.rounds_s
+    # The draft is right six times as often as it claims.
+    good, odd = [script(0.9, 0.15, seed) for seed in range(12)], script(0.0, 0.15, 99)
+
+    def last_s(*before: Script) -> float:
+        texts = (decode(SETTINGS["large"], "adaptive", None, [*before, one]) for one in good[5:])
+        return sum(found[-1].rounds_s for found in texts)
+
+    calm = last_s(*good[:5])
+    assert last_s(*good[:5], odd) < 1.03 * calm
     # And what was learned is not learned again: the first text of a pipeline takes longer.
-    first = decode(costs, "adaptive", None, [good[3]])[0]
-    assert calm.rounds_s < first.rounds_s
+    assert calm < 0.99 * last_s()
 
 
 def test_a_head_of_noise_is_one_of_the_pairs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
 from collections.abc import Sequence
 
 from edgedec.decoding.policy.base import RoundRecord
@@ -35,7 +34,6 @@ class Stake:
         self._balance = _FIRST
         self._unplayed = 0.0
         self._passed: tuple[int, float] | None = None
-        self._most = self._affordable()
 
     def prices(self, seconds: Sequence[float]) -> None:
         """Set the seconds of a target pass over 1, 2, ... rows.
@@ -44,11 +42,13 @@ class Stake:
         """
         more = ((one - seconds[0]) / seconds[0] for one in reversed(seconds[1:]))
         self._losses = [*itertools.accumulate(more, min)][::-1]
-        self._most = self._affordable()
 
-    def affords(self, drafted: int) -> bool:
-        """Return whether a draft may have one more token than ``drafted``."""
-        return drafted < self._most
+    def affords(self, drafted: int, spent: float = 0.0) -> bool:
+        """Return whether a draft may have one more token than ``drafted``.
+
+        Its peeks have cost ``spent`` tokens.
+        """
+        return self._losses[drafted] + spent <= self._balance + self._unplayed
 
     def passed(self, token: int, gain: float) -> None:
         """Note the first token of a draft of this expected gain that was not affordable."""
@@ -64,7 +64,3 @@ class Stake:
             unplayed = self._unplayed + _UNPLAYED * would
             self._unplayed = min(max(0.0, unplayed), _MOST_UNPLAYED)
             self._passed = None
-        self._most = self._affordable()
-
-    def _affordable(self) -> int:
-        return bisect_right(self._losses, self._balance + self._unplayed)

@@ -112,7 +112,8 @@ def gains(theirs: CostCurve, ours: CostCurve, draft_s: float | None) -> bool:
         draft_s: seconds of the draft model's pass over one row; None without a draft model.
 
     """
-    from edgedec.decoding.policy.expected import expected_rate  # small targets measure nothing
+    # Small targets measure nothing.
+    from edgedec.decoding.policy.drafter_estimate import expected_rate
 
     loss = theirs.at(1) / ours.at(1)
     if draft_s is None:

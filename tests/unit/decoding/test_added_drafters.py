@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,7 @@ BUILT_IN = (
     "adaptive", "head", "headed", "hybrid", "lookup", "model", "none", "parallel",
     "recycle", "strings", "text", "tree",
 )  # fmt: skip
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "extend.md"
 PROMPT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):"
 
 
@@ -69,6 +71,20 @@ def add(install: Install, code: str, name: str = "echo") -> None:
 def call(*arguments: object) -> click.testing.Result:
     words = [str(argument) for argument in arguments]
     return click.testing.CliRunner().invoke(main, words, prog_name="edgedec")
+
+
+def test_the_drafter_of_the_guide_decodes(install: Install) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if "TokenDrafter" in block]
+    add(install, code, "repeats")
+    texts, drafted = set(), {}
+    for name in ("repeats", "none"):
+        with Pipeline.open("demo", drafter=name, plan="none") as pipeline:
+            text = pipeline.generate("a a a a", max_new_tokens=12, draft_length=2)
+        texts.add(tuple(text.token_ids))
+        drafted[name] = text.metrics.drafted_tokens
+    assert len(texts) == 1
+    assert drafted["repeats"] > drafted["none"] == 0
 
 
 def test_it_is_listed_and_not_imported_for_that(echo: None) -> None:

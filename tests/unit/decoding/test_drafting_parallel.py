@@ -11,7 +11,7 @@ from drafting_table import GREEDY, HOT, MASK, PENALISED, VOCAB, MaskedModel, Tab
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.policy import thresholds
+from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.translation import Translation
@@ -96,9 +96,12 @@ def test_another_tokenizer_is_refused() -> None:
 
 
 def test_only_the_first_look_costs_time() -> None:
-    chances, met, steps, peek = [0.6], [1.0], [0.1, 0.1, 0.1], 0.2
-    at_once = thresholds.chain(chances, met, steps, peek, at_once=True).gain
-    each = thresholds.chain(chances, met, steps, peek).gain
-    assert at_once == pytest.approx(0.6 + 0.36 + 0.216 - 0.3 - 0.2, abs=0.01)
-    assert each == pytest.approx(0.6 + 0.36 + 0.216 - 0.3 - 0.2 * (1 + 0.96), abs=0.25)
-    assert each < at_once - 0.1
+    seconds, gains = [1.0, 1.1, 1.2, 1.3], []
+    for at_once in (True, False):
+        drafter = DrafterEstimate("parallel", 3, 0.2, branching=False, at_once=at_once)
+        for bin_ in drafter.bins:
+            bin_.chance = 0.6
+        drafter.plan(1.0, seconds, 0.0)
+        gains.append(drafter.gain)
+    assert gains[0] == pytest.approx(0.6 + 0.36 + 0.216 - 0.3 - 0.2, abs=0.15)
+    assert gains[1] < gains[0] - 0.1

@@ -77,7 +77,7 @@ def test_every_drafter_comes_near_its_best_fixed_length(
     assert measured > 0.95 * max(best, 1.0)
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[8]], ids=["model", "tree", "recycle"])
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[8]], ids=["model", "tree", "recycle"])
 def test_a_policy_that_learns_the_opposite_falls_behind(
     case: tuple[str, SamplingParams, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

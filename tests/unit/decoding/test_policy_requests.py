@@ -13,10 +13,8 @@ from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import Fixed, MeasuredCost, RoundRecord, for_request
-from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
-from edgedec.decoding.policy.query_backoff import QueryBackoff
-from edgedec.decoding.policy.round_cost import CatchUpCost
+from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost, RoundRecord, for_request
+from edgedec.decoding.policy.cost import CatchUpCost
 from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
@@ -153,65 +151,61 @@ def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
 # -- what reading and asking cost ---------------------------------------------------------------
 
 
-def promising(start: float) -> DrafterEstimate:
-    source = DrafterEstimate(16, 1e-3, branching=False)
-    source.gain = start
-    source.learn(source.bins[4], accepted=True)
-    return source
-
-
 def test_reading_is_weighed_against_what_is_left_of_the_text() -> None:
     rate = 100.0  # a token is worth 10 ms; reading one takes 0.15 ms, 1.5% of that
     catch_up = CatchUpCost(1e-3)
     catch_up.begin(1000)
-    assert catch_up.pays(600, promising(1.0), rate)
-    assert not catch_up.pays(60000, promising(1.0), rate)
-    assert not catch_up.pays(600, promising(0.0), rate)
+    assert catch_up.pays(600, 1.0, rate)
+    assert not catch_up.pays(60000, 1.0, rate)
+    assert not catch_up.pays(600, 0.0, rate)
     # Nobody reads for the last words.
     catch_up.begin(4)
-    assert not catch_up.pays(600, promising(1.0), rate)
+    assert not catch_up.pays(600, 1.0, rate)
     # What has been going on for long may go on as long.
     catch_up.begin(100_000)
-    assert not catch_up.pays(20_000, promising(1.0), rate)
-    unlikely = promising(0.0)
+    assert not catch_up.pays(20_000, 1.0, rate)
     for _ in range(5000):
-        assert not catch_up.pays(20_000, unlikely, rate)  # nor does the allowance pay for it yet
+        assert not catch_up.pays(20_000, 0.0, rate)  # nor does the allowance pay for it yet
         catch_up.round(1)
-    assert catch_up.pays(20_000, promising(1.0), rate)
+    assert catch_up.pays(20_000, 1.0, rate)
 
 
 def test_what_reading_took_corrects_the_estimate() -> None:
     catch_up = CatchUpCost(1e-3)
     catch_up.begin(1000)
-    assert catch_up.pays(600, promising(1.0), 100.0)
+    assert catch_up.pays(600, 1.0, 100.0)
     for _ in range(9):
-        assert catch_up.pays(100, promising(9.0), 1.0)
+        assert catch_up.pays(100, 9.0, 1.0)
         catch_up.took(100 * 50e-3)
-    assert not catch_up.pays(600, promising(1.0), 100.0)
+    assert not catch_up.pays(600, 1.0, 100.0)
 
 
-def asked(backoff: QueryBackoff, ask_s: float, plain_s: float, rounds: int) -> int:
+def asked(policy: MeasuredCost, ask_s: float, rounds: int) -> int:
     """How many of so many rounds asked, for nothing."""
-    count = 0
+    count, plain_s = 0, policy.lone_row_s or 0.0
     for _ in range(rounds):
-        pauses = backoff.pauses()
-        record = RoundRecord(0, 0, 0, 1, 1, 0.0 if pauses else ask_s, plain_s, plain_s, "none")
-        if not pauses:
-            backoff.observe(record, plain_s, peeked=False)
-            count += 1
+        asks = policy.limits().nodes > 0
+        count += asks
+        policy.observe(RoundRecord(0, 0, 0, 1, 1, asks * ask_s, plain_s, plain_s, "none"))
     return count
+
+
+def plain(seconds: float) -> MeasuredCost:
+    return MeasuredCost(CostCurve((1, 2), (seconds, 2 * seconds)))
 
 
 def test_asking_is_rationed_where_it_shows() -> None:
     # 25 microseconds beside 20 ms do not show; beside 0.6 ms they are 4%.
-    assert asked(QueryBackoff(), 25e-6, 20e-3, 500) == 500
-    backoff = QueryBackoff()
-    often = asked(backoff, 25e-6, 0.6e-3, 1000)
+    assert asked(plain(20e-3), 25e-6, 500) == 500
+    policy = plain(0.6e-3)
+    often = asked(policy, 25e-6, 1000)
     assert often * 25e-6 < 0.005 * 1000 * 0.6e-3
     assert often > 25
     # The next text is taken to be like this one, until it shows otherwise.
-    backoff.begin()
-    assert asked(backoff, 25e-6, 0.6e-3, 16) == 4
-    backoff.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"), 0.6e-3, peeked=False)
-    backoff.begin()
-    assert asked(backoff, 25e-6, 0.6e-3, 20) == 8
+    policy.begin(1000)
+    assert asked(policy, 25e-6, 16) == 4
+    while not policy.limits().nodes:
+        pass
+    policy.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"))
+    policy.begin(1000)
+    assert asked(policy, 25e-6, 20) == 8
