@@ -187,13 +187,7 @@ _ALLOWANCE = 0.002
 
 
 class RoundCost:
-    """Seconds of target passes and of the work around them, and the tokens a second is worth.
-
-    Args:
-        target: seconds of a target pass by its rows.
-        most: most drafted tokens of a round.
-
-    """
+    """Seconds of target passes and of the work around them, and the tokens a second is worth."""
 
     def __init__(self, target: CostCurve, most: int) -> None:
         self._cost, self._most = LiveCost(target, most + 1), most
@@ -214,7 +208,7 @@ class RoundCost:
 
     @property
     def slowdown(self) -> float:
-        """Current pass time relative to calibration; peeks are kept in calibrated seconds."""
+        """Current pass time relative to calibration."""
         return self._cost.slowdown
 
     def begin(self) -> None:
@@ -255,14 +249,7 @@ class CatchUpCost:
     """Decides whether a draft model that lags behind should prefill the text.
 
     It weighs the cost of prefilling, which plain decoding does not need, against the tokens to be
-    gained in the rest of the text.
-
-    Args:
-        draft_s: seconds of a draft model's pass over one row.
-
-    Attributes:
-        tokens: number prefilled in this round.
-
+    gained in the rest of the text. ``tokens`` are those prefilled in this round.
     """
 
     def __init__(self, draft_s: float) -> None:
@@ -291,13 +278,9 @@ class CatchUpCost:
         self._token_s.add(max(0.0, seconds) / self.tokens)
 
     def pays(self, behind: int, gain: float, rate: float) -> bool:
-        """Return whether to prefill ``behind`` tokens for a drafter.
+        """Return whether to prefill tokens for a drafter that adds ``gain`` tokens to a round.
 
-        Args:
-            behind: tokens.
-            gain: tokens that the drafter adds to a round, as far as it has proved that.
-            rate: plain tokens per calibrated second.
-
+        ``rate``: plain tokens per calibrated second.
         """
         self._queries += 1
         cost = rate * behind * self._token_s.value

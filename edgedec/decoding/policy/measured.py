@@ -138,8 +138,7 @@ class MeasuredCost:
         # Drafters that have too much to prefill to be useful in this text.
         self._out_of_reach: set[str] = set()
         self._rounds = self._begun_at = 0
-        # Rounds without a draft, those left of a pause, and the longest pause now; what queries
-        # take.
+        # Rounds without a draft, those left of a pause, the longest pause; what queries take.
         self._idle = self._pause = 0
         self._longest, self._pausing = _FIRST_PAUSE, False
         self._query_s = RunningMedian(LONG, [0.0])
@@ -305,7 +304,7 @@ class MeasuredCost:
         pays = seen.reach * chance >= drafter.prices[drafted]
         gain = 0.0
         if pays and not drafted:
-            gain = chance - drafter.prices[0] + drafter.gain_after(1, chance)
+            gain = drafter.gain_from(bin_)
             pays = seen.probing or gain + _LEAD >= seen.best_rival
         if not self._drawn(drafter, step, bin_, gain, pays=pays):
             return False

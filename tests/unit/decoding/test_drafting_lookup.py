@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from drafting_table import HOT, Table, always
+from drafting_table import always
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,18 +114,6 @@ def test_confidence_grows_with_the_match_and_the_policy_may_stop() -> None:
     assert 0 < seen[0] < seen[-1] < 1
 
 
-@pytest.mark.parametrize("name", ["lookup", "recycle", "none"])
-def test_drafters_without_a_model_give_the_targets_text(name: str) -> None:
-    for params in (SamplingParams(), HOT):
-        table = Table(name, params, context=1)
-        accepted = 0
-        while len(table.sampler.history) < 200:
-            accepted += table.settle(table.propose(5))
-        assert table.sampler.history[:200] == table.plain(200)[:200]
-        assert table.draft.passes == 0
-        assert (accepted > 30) == (name != "none")
-
-
 class CountedText(list[int]):
     """A text that counts the tokens read from it."""
 
@@ -159,20 +147,6 @@ def test_a_round_reads_a_few_tokens_however_long_the_text(size: int) -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    assert drafting.names() == [
-        "adaptive",
-        "head",
-        "headed",
-        "hybrid",
-        "lookup",
-        "model",
-        "none",
-        "parallel",
-        "recycle",
-        "strings",
-        "text",
-        "tree",
-    ]
     with pytest.raises(drafting.InputError, match="adaptive, head, headed, hybrid, lookup"):
         drafting.create("psychic", DrafterParts(4))
     with pytest.raises(drafting.InputError):

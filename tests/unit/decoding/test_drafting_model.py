@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from drafting_table import GREEDY, HOT, PENALISED, PROMPT, VOCAB, Table
+from drafting_table import HOT, PENALISED, PROMPT, VOCAB, Table
 
 from edgedec.decoding import drafting
+from edgedec.decoding.drafting._context import Scores
+from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.sampling import SamplingParams
-from edgedec.decoding.session import OnChunk
+from edgedec.decoding.session import OnChunk, Want
+from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError, Interrupted, StateError
-from edgedec.testing import FakeModel
+from edgedec.testing import FakeModel, FakeSession
 
 WITH_MODEL = ["model", "parallel", "tree", "hybrid", "adaptive"]
-
-
-@pytest.mark.parametrize("params", [GREEDY, HOT, PENALISED], ids=["greedy", "hot", "penalised"])
-@pytest.mark.parametrize("name", WITH_MODEL)
-def test_the_text_is_the_targets_and_much_of_it_was_drafted(
-    name: str, params: SamplingParams
-) -> None:
-    table = Table(name, params)
-    accepted = drafted = 0
-    while len(table.sampler.history) < 120:
-        draft = table.propose(6)
-        drafted += draft.drafted
-        accepted += table.settle(draft)
-    assert table.sampler.history[:120] == table.plain(120 - len(PROMPT))
-    assert accepted > 0.2 * drafted
-    assert drafted > 60
 
 
 @pytest.mark.parametrize("name", WITH_MODEL)
@@ -373,3 +359,60 @@ def test_a_model_is_needed() -> None:
     session = FakeModel(VOCAB).open(9)
     with pytest.raises(InputError, match="only chains"):
         drafting.create("tree", DrafterParts(VOCAB, session, branches=1))
+
+
+# -- twins that must fail ---------------------------------------------------------------------
+
+
+class NeverCatchesUp(DraftContext):
+    def _open(self, tree: TokenTree) -> None:
+        super()._open(tree)
+        self._own, self._lag = tree, 0
+
+
+class SeesTheWrongRows(DraftContext):
+    def _forward(self, tree: TokenTree, masks):  # type: ignore[no-untyped-def]
+        scores, sampler = super()._forward(tree, masks), self._sampler
+        if self._lag and self._passes == 1:
+            assert sampler is not None
+            self._session.rollback(len(self._held))
+            scored = self._session.forward(self._own, 0, Want.LOGITS)
+            scores = Scores(scored, sampler.rows(scored, tree, Purpose.DRAFT), sampler)
+        return scores
+
+
+class KeepsRejectedTokens(DraftContext):
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        super().keep(tree, list(range(len(tree))))
+
+
+class ForgetsToRollBack(FakeSession):
+    def rollback(self, length: int) -> None:
+        self._tree, self._pending = None, 0
+
+
+@pytest.mark.parametrize(
+    ("twin", "test"),
+    [
+        (NeverCatchesUp, test_draft_rows_are_those_of_a_fresh_session),
+        (SeesTheWrongRows, test_draft_rows_are_those_of_a_fresh_session),
+        (
+            KeepsRejectedTokens,
+            lambda: test_sessions_stay_right_whatever_is_accepted("model"),
+        ),
+    ],
+)
+def test_the_checks_catch_a_broken_context(
+    twin: type[DraftContext], test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgedec.decoding.drafting.model.DraftContext", twin)
+    with pytest.raises(AssertionError):
+        test()
+
+
+def test_the_checks_catch_a_session_that_does_not_roll_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeModel, "open", lambda self, capacity: ForgetsToRollBack(self, capacity))
+    with pytest.raises(AssertionError):
+        test_a_new_prompt_reuses_what_it_shares()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from time import perf_counter, sleep
 
 import pytest
-from overlapping import SAMPLINGS
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import Verdict
@@ -54,21 +53,6 @@ def same(got: list[Emission], expected: list[Emission]) -> bool:
     return [(e.token, e.text, e.logprob, e.top_logprobs) for e in got] == [
         (e.token, e.text, e.logprob, e.top_logprobs) for e in expected
     ]
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_text_and_numbers_are_those_of_plain_decoding(
-    drafter: str, sampling: SamplingParams
-) -> None:
-    expected, _, plain = Harness("none").run(sampling)
-    events, reason, metrics = Harness(drafter).run(sampling)
-    assert same(events, expected)
-    assert reason == "length"
-    assert plain.block_efficiency == 1.0
-    if drafter in {"model", "tree", "hybrid"}:
-        assert metrics.accepted_tokens > 10
-        assert metrics.block_efficiency > 1.2
 
 
 class AcceptsAll:

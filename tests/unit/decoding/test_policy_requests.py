@@ -10,7 +10,7 @@ from policy_world import CURVE, World, same
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting._composite import CompositeDrafter
-from edgedec.decoding.drafting.base import DrafterParts, DraftStep
+from edgedec.decoding.drafting.base import DrafterParts, DraftStep, Offer
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost, RoundRecord, for_request
@@ -91,6 +91,16 @@ def test_the_override_leaves_the_length_to_a_copy_of_the_engines_policy() -> Non
     world.run(for_request(own, drafter="tree"), 60)  # this world has a chain alone
     assert world.drafted - before < 60 * 2
     assert isinstance(for_request(own, draft_length=4), Fixed)
+
+
+def test_fixed_lengths() -> None:
+    assert (Fixed(4).limits().nodes, Fixed(4).limits().depth) == (4, 4)
+    assert (Fixed(8, 3).limits().nodes, Fixed(8, 3).limits().depth) == (8, 3)
+    assert Fixed(0).limits().nodes == 0
+    assert Fixed(2).go_on(DraftStep(Offer("draft", lambda: 0.0)))
+    for bad in ((-1, None), (3, 0)):
+        with pytest.raises(InputError):
+            Fixed(*bad)
 
 
 # -- several drafters behind one ----------------------------------------------------------------
