@@ -223,9 +223,8 @@ class LookaheadTree:
         node = self._nodes[index]
         if node.ranked is None:  # else it was computed again for a node below it
             ids = rows.best(index, _CHILDREN)
-            scores = self._context.scores()
-            node.scores = tuple(scores.top(index))
-            chances = scores.chances(index, ids)
+            node.scores = tuple(self._context.top(index))
+            chances = self._context.chances(index, ids)
             chances = self._calibration.chances(RankCalibration.bin(node.confidence), chances)
             both = zip(ids.tolist(), chances.tolist(), strict=True)
             ranked = tuple(_child(node, token, chance) for token, chance in both)

@@ -16,49 +16,6 @@ from edgedec.decoding.session import Pass, Session, Trimmable
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 
 
-class Scores:
-    """The scores of a draft's last pass, of nodes of the drafter's tree.
-
-    Args:
-        scored: the pass.
-        rows: its rows, as the sampler processed them.
-        sampler: of the request.
-
-    """
-
-    def __init__(self, scored: Pass, rows: Rows, sampler: Sampler) -> None:
-        self._scored, self.rows, self._sampler = scored, rows, sampler
-
-    def confidence(self, node: int) -> float:
-        """Return the probability of the most likely token after ``node``, among the top logits."""
-        scores = self.top(node)
-        best = scores[0]  # whose own share is the 1
-        return 1 / sum([exp(logit - best) for logit in scores])
-
-    def top(self, node: int) -> list[float]:
-        """Return logits of the pass's top allowed tokens after ``node``, descending."""
-        top = self._scored.top_logits[node - self._scored.start]
-        if self._sampler.constraint is not None:
-            row = self.rows.own(node)
-            top = row[filters.ranked(row, len(top))]
-        scores: list[float] = top.tolist()
-        return scores
-
-    def chances(self, node: int, ids: IntArray) -> FloatArray:
-        """Return the draft's probabilities of ``rows.best(node, len(ids))``, ``[len(ids)]``.
-
-        When sampling, they are taken after temperature and filters. When greedy, which would make
-        them one-hot, they are the model's own, since its certainty predicts how often the target
-        agrees.
-        """
-        if not self._sampler.params.greedy:
-            return self.rows.probs(node)[ids]
-        row = self.rows.own(node)
-        weights: FloatArray = np.exp(row - row.max())
-        weights /= weights.sum()
-        return weights[: len(ids)] if self._scored.logits is None else weights[ids]
-
-
 class Context(ABC):
     """Owner of a session that follows the text, and scores the nodes of one tree a round.
 
@@ -81,11 +38,11 @@ class Context(ABC):
         self._sampler: Sampler | None = None
         self._held: list[int] = []
         # The round: the caller's tree, the session's own (with the missing tokens above it), how
-        # many those are, nodes pending in the session, passes, and the last pass's scores.
+        # many those are, nodes pending in the session, passes, and the last pass's rows.
         self._tree: TokenTree | None = None
         self._own = TokenTree(0)
         self._lag = self._pending = self._passes = 0
-        self._scores: Scores | None = None
+        self._rows: Rows | None = None
 
     # -- the text -------------------------------------------------------------------------------
 
@@ -146,15 +103,46 @@ class Context(ABC):
         """
         if tree is not self._tree:
             self._open(tree)
-        scores = self._scores
-        if scores is None or (not masks and self._pending - self._lag < len(tree.tokens)):
-            scores = self._scores = self._forward(tree, masks)
-        return scores.rows
+        rows = self._rows
+        if rows is None or (not masks and self._pending - self._lag < len(tree.tokens)):
+            rows = self._rows = self._forward(tree, masks)
+        return rows
 
-    def scores(self) -> Scores:
-        """Return the scores of the last pass."""
-        assert self._scores is not None, "no pass in this round: call rows() first"
-        return self._scores
+    def confidence(self, node: int) -> float:
+        """Return the probability of the most likely token after ``node``, among the top logits."""
+        scores = self.top(node)
+        best = scores[0]  # whose own share is the 1
+        return 1 / sum([exp(logit - best) for logit in scores])
+
+    def top(self, node: int) -> list[float]:
+        """Return logits of the pass's top allowed tokens after ``node``, descending."""
+        rows, scored = self._last
+        top = scored.top_logits[node - scored.start]
+        if self._sampler is not None and self._sampler.constraint is not None:
+            row = rows.own(node)
+            top = row[filters.ranked(row, len(top))]
+        scores: list[float] = top.tolist()
+        return scores
+
+    def chances(self, node: int, ids: IntArray) -> FloatArray:
+        """Return the draft's probabilities of ``rows.best(node, len(ids))``, ``[len(ids)]``.
+
+        When sampling, they are taken after temperature and filters. When greedy, which would make
+        them one-hot, they are the model's own, since its certainty predicts how often the target
+        agrees.
+        """
+        rows, scored = self._last
+        if self._sampler is not None and not self._sampler.params.greedy:
+            return rows.probs(node)[ids]
+        row = rows.own(node)
+        weights: FloatArray = np.exp(row - row.max())
+        weights /= weights.sum()
+        return weights[: len(ids)] if scored.logits is None else weights[ids]
+
+    @property
+    def _last(self) -> tuple[Rows, Pass]:
+        assert self._rows is not None, "no pass in this round: call rows() first"
+        return self._rows, self._rows.scored
 
     def passes(self, tree: TokenTree) -> int:
         """Return the number of passes spent on this tree so far."""
@@ -180,7 +168,7 @@ class Context(ABC):
         self._tree, self._lag = tree, len(missing)
         self._own = TokenTree.chain([*missing, tree.tokens[0]]) if missing else tree
 
-    def _forward(self, tree: TokenTree, masks: Sequence[int]) -> Scores:
+    def _forward(self, tree: TokenTree, masks: Sequence[int]) -> Rows:
         own, lag, start = self._own, self._lag, self._pending
         if lag:
             for node in range(len(own.tokens) - lag, len(tree.tokens)):
@@ -189,21 +177,20 @@ class Context(ABC):
             own = TokenTree.chain([*own.tokens, *masks])
         sampler = self._sampler
         assert sampler is not None
-        scored = self._scored(own, start, sampler)
+        scored = self._compute(own, start, sampler)
         # Masks are never kept: as far as the text goes, they were not computed.
         self._pending = len(own.tokens) - len(masks)
         self._passes += 1
-        seen = scored.below(lag)
-        return Scores(seen, sampler.rows(seen, tree, Purpose.DRAFT), sampler)
+        return sampler.rows(scored.below(lag), tree, Purpose.DRAFT)
 
-    def _scored(self, own: TokenTree, start: int, sampler: Sampler) -> Pass:
+    def _compute(self, own: TokenTree, start: int, sampler: Sampler) -> Pass:
         """Compute the nodes of the session's tree from ``start`` on."""
         return self._session.forward(own, start, sampler.want)
 
     def _forget(self) -> None:
         self._tree, self._own = None, TokenTree(0)
         self._lag = self._pending = self._passes = 0
-        self._scores = None
+        self._rows = None
 
     def _drop(self) -> None:
         """End an open round, even one that an exception left unfinished."""

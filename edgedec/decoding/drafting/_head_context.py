@@ -174,13 +174,13 @@ class HeadContext(Context):
         """Keep the pairs up to the root's; those of the path come with the target's states."""
         super().keep(tree, path[:1])
 
-    def _scored(self, own: TokenTree, start: int, sampler: Sampler) -> Pass:
+    def _compute(self, own: TokenTree, start: int, sampler: Sampler) -> Pass:
         if start:
             above = [parent - self._start for parent in own.parents[start:]]
             self._session.carry(self._carried[above])
         else:
             self._session.carry(self._head.fuse(self._waiting.first(len(own))))
-        scored = super()._scored(own, start, sampler)
+        scored = super()._compute(own, start, sampler)
         assert scored.states is not None, "a head's passes show what they hand on"
         self._carried, self._start = scored.states, start
         return scored

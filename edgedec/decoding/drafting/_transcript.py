@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgedec.decoding.prefill import go_back
 from edgedec.decoding.session import OnChunk, Session
 from edgedec.decoding.translation import OUTSIDE, Translation
-from edgedec.errors import CannotRollback
 
 # How far back, in the target's tokens, a re-tokenised tail may begin.
 _FURTHEST = 48
@@ -222,12 +222,7 @@ class Transcript:
     def _rewind(self, length: int, *, pending: bool = False) -> list[int]:
         """Go back to at most ``length`` draft tokens; return those removed."""
         if length < self.session.length or pending:
-            try:
-                self.session.rollback(length)
-            except CannotRollback as error:
-                # Going back further is fine: missing tokens are computed again.
-                length = error.nearest if error.nearest <= length else 0
-                self.session.rollback(length)
+            length = go_back(self.session, length)
         gone = self.held[length:]
         del self.held[length:]
         marks = self._marks

@@ -66,7 +66,7 @@ class ModelDrafter(TokenDrafter):
             draft.passes = context.passes(tree)
             if not streams.coupled:
                 draft.q[leaf] = rows.probs(leaf)
-            yield DraftToken(rows.draw(leaf), context.scores().confidence(leaf))
+            yield DraftToken(rows.draw(leaf), context.confidence(leaf))
 
     def _caught_up(self, go_on: GoOn, value: float | None = None) -> bool:
         """Return whether the model has read the text; prefill it if the policy agrees."""

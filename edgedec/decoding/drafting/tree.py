@@ -133,10 +133,10 @@ class TreeDrafter(ModelDrafter):
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
         """Return children to draw below a node, in draw order, with acceptance probabilities."""
         ids = rows.best(parent, _WIDEST)
-        scores = self._context.scores()
-        chances = scores.chances(parent, ids)
+        context = self._context
+        chances = context.chances(parent, ids)
         if coupled:
-            bin = self._bins[parent] = RankCalibration.bin(scores.confidence(parent))
+            bin = self._bins[parent] = RankCalibration.bin(context.confidence(parent))
             chances = self._calibration.chances(bin, chances)
         return ids.tolist(), chances.tolist()
 

@@ -74,13 +74,17 @@ class Rows:
     Row ``node`` is the distribution of the token that follows that node; penalties and the
     constraint act on the node's own path. Valid until the session's next pass, since a pass is a
     view.
+
+    Attributes:
+        scored: the pass.
+
     """
 
     def __init__(
         self, sampler: SamplingState, scored: Pass, tree: TokenTree, purpose: Purpose
     ) -> None:
         self._sampler = sampler
-        self._scored = scored
+        self.scored = scored
         self._tree = tree
         self._purpose = purpose
         self._position = len(sampler.history)
@@ -117,7 +121,7 @@ class Rows:
         Greedy: the most likely ones (at most the pass's ``top_k`` if it has no logits). Fewer when
         fewer tokens have any probability, but at least one.
         """
-        scored, row = self._scored, node - self._scored.start
+        scored, row = self.scored, node - self.scored.start
         if self._sampler.plain_greedy and (scored.logits is None or count <= _width(scored)):
             tops = scored.top_logits[row, :count]
             best, first = scored.top_ids[row, :count][tops > -np.inf], tops[0]
@@ -177,7 +181,7 @@ class Rows:
 
         None: it is unclear, or the row is not the model's own, or other ways are as fast.
         """
-        sampler, scored, params = self._sampler, self._scored, self._sampler.params
+        sampler, scored, params = self._sampler, self.scored, self._sampler.params
         large = sampler.vocab_size > SMALL_VOCABULARY
         if sampler.shaped or scored.logits is None or not (large or params.filtered):
             return None
@@ -209,15 +213,15 @@ class Rows:
     def _most_likely(self, node: int) -> tuple[int, float]:
         """Return the model's own best token and its logit, NaN if the row contains one."""
         if self._first is None:
-            self._first = self._scored.first()
+            self._first = self.scored.first()
         first, logits = self._first
-        row = node - self._scored.start
+        row = node - self.scored.start
         return first[row], logits[row]
 
     def _logits(self, node: int) -> FloatArray:
-        if self._scored.logits is None:
+        if self.scored.logits is None:
             raise StateError("this pass brought no logits: ask forward() for Want.LOGITS")
-        row: FloatArray = self._scored.logits[node - self._scored.start]
+        row: FloatArray = self.scored.logits[node - self.scored.start]
         return row
 
     def own(self, node: int) -> FloatArray:
@@ -225,8 +229,8 @@ class Rows:
 
         ``[vocab]`` float32, or ``[top_k]`` if the pass has no logits.
         """
-        if self._scored.logits is None:
-            row: FloatArray = self._scored.top_logits[node - self._scored.start]
+        if self.scored.logits is None:
+            row: FloatArray = self.scored.top_logits[node - self.scored.start]
             return row
         return self._within(node, self._logits(node))
 
@@ -282,7 +286,7 @@ class Rows:
         if params.filtered:
             ids, scores = self._scores(node)
             return ids, scores + (noise.all() if ids is None else noise.of(ids))
-        scored, row = self._scored, self._shaped(node)
+        scored, row = self.scored, self._shaped(node)
         index = node - scored.start
         likely = scored.leading(index)[0] if count == 1 else scored.top_ids[index]
         return noisy_scores(row, sampler.inverse_temperature, noise, likely, count)

@@ -9,7 +9,6 @@ import pytest
 from drafting_table import HOT, PENALISED, PROMPT, VOCAB, Table
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._context import Scores
 from edgedec.decoding.drafting._draft_context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.randomness import Purpose
@@ -372,13 +371,13 @@ class NeverCatchesUp(DraftContext):
 
 class SeesTheWrongRows(DraftContext):
     def _forward(self, tree: TokenTree, masks):  # type: ignore[no-untyped-def]
-        scores, sampler = super()._forward(tree, masks), self._sampler
+        rows, sampler = super()._forward(tree, masks), self._sampler
         if self._lag and self._passes == 1:
             assert sampler is not None
             self._session.rollback(len(self._held))
             scored = self._session.forward(self._own, 0, Want.LOGITS)
-            scores = Scores(scored, sampler.rows(scored, tree, Purpose.DRAFT), sampler)
-        return scores
+            rows = sampler.rows(scored, tree, Purpose.DRAFT)
+        return rows
 
 
 class KeepsRejectedTokens(DraftContext):
