@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import tiny_tokenizers
 from cross_vocabulary import Respelled, Translated, permutation
 
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, Evictable
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, Evictable, states_of
 from edgedec.decoding.drafting.strings import StringsDrafter
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
@@ -142,6 +143,21 @@ def test_a_new_prompt_reuses_what_it_shares() -> None:
     tokens, _ = table.decode(prompt=[*PROMPT, 7], count=20)
     assert table.inner.passes > before
     assert tokens == Table().decode(prompt=[*PROMPT, 7], count=20)[0]
+
+
+def test_what_it_read_is_saved_with_the_text() -> None:
+    table, other, file = Table(), Table(), io.BytesIO()
+    text = [*PROMPT, *table.decode(count=20)[0]]
+    states_of(table.drafter)["draft"].save(file)
+    file.seek(0)
+    states_of(other.drafter)["draft"].load(file, text[:-1])
+    read: list[int] = []
+    prefill = other.session.prefill
+    other.session.prefill = lambda tokens, *more: (read.extend(tokens), prefill(tokens, *more))[1]  # type: ignore[method-assign]
+    tokens, metrics = other.decode(prompt=text, count=20)
+    assert tokens == Table().decode(prompt=text, count=20)[0]
+    assert metrics.accepted_tokens == metrics.drafted_tokens > 0
+    assert len(read) < len(PROMPT)  # a draft that has nothing reads all of the text but its end
 
 
 def test_beyond_its_context_the_draft_sees_the_end_of_the_text() -> None:
