@@ -54,7 +54,6 @@ class Bin:
         recent: share accepted of the last ten or so.
         tries, hits: how many were tried in this text and accepted, old ones with less weight.
         met: how often such a token is met, drawn or not.
-        gain: of a draft that begins with such a token, net of its rows; None until it is needed.
 
     """
 
@@ -64,7 +63,6 @@ class Bin:
     tries: float = 0.0
     hits: float = 0.0
     met: float = 0.2
-    gain: float | None = None
 
 
 def _prior(confidence: float, *, branching: bool, copies: bool) -> float:
@@ -225,9 +223,9 @@ class DrafterEstimate:
         # Of the token after one that was accepted, which mostly is one of the likely ones, too.
         right = [bin_.met * bin_.chance for bin_ in self.bins]
         usual = sum(map(mul, right, (bin_.chance for bin_ in self.bins))) / sum(right)
-        for bin_ in self.bins:
-            bin_.gain = None
-            bin_.met *= 1.0 if met <= _MOST_MET else _MOST_MET / 2 / met
+        if met > _MOST_MET:
+            for bin_ in self.bins:
+                bin_.met *= _MOST_MET / 2 / met
         if self.branching:
             self.prices = [_least_mean(steps[k : k + _LOOKAHEAD]) for k in range(len(steps))]
             return
@@ -256,10 +254,10 @@ class DrafterEstimate:
         return gained / met - peek, drawn / met, right / drawn if drawn else 0.0
 
     def gain_from(self, bin_: Bin) -> float:
-        """Return the tokens that a draft gains if its first token is of this bin."""
-        if bin_.gain is None:
-            bin_.gain = bin_.chance - self.prices[0] + self.gain_after(1, bin_.chance)
-        return bin_.gain
+        """Return the tokens that a draft adds if its first token is of this bin."""
+        if self.branching:
+            return max(self.gain, 0.0)
+        return bin_.chance - self.prices[0] + self.gain_after(1, bin_.chance)
 
     def gain_after(self, drafted: int, reach: float) -> float:
         """Return the tokens that a draft still gains after so many, all right with this chance."""

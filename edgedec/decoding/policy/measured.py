@@ -302,11 +302,9 @@ class MeasuredCost:
         if seen.probing and not drafted and step.offer.token is None:
             chance = max(chance, bin_.prior)
         pays = seen.reach * chance >= drafter.prices[drafted]
-        gain = 0.0
-        if pays and not drafted:
-            gain = drafter.gain_from(bin_)
-            pays = seen.probing or gain + _LEAD >= seen.best_rival
-        if not self._drawn(drafter, step, bin_, gain, pays=pays):
+        if pays and not drafted and not seen.probing and seen.best_rival > 0:
+            pays = drafter.gain_from(bin_) + _LEAD >= seen.best_rival
+        if not self._drawn(drafter, step, bin_, pays=pays):
             return False
         seen.reach *= bin_.chance
         return True
@@ -328,25 +326,20 @@ class MeasuredCost:
         bin_ = drafter.bin(value * step.offer.confidence())
         bin_.met += 1
         pays = bin_.chance >= price or self._probes(drafter, drafted)
-        return self._drawn(drafter, step, bin_, max(drafter.gain, 0.0), pays=pays)
+        return self._drawn(drafter, step, bin_, pays=pays)
 
     def _affords(self, drafter: DrafterEstimate, drafted: int) -> bool:
         """Return whether the text can afford one more token, with the peeks after the first."""
         return self._stake.affords(drafted, drafted * drafter.peek_tokens)
 
-    def _drawn(
-        self, drafter: DrafterEstimate, step: DraftStep, bin_: Bin, gain: float, *, pays: bool
-    ) -> bool:
-        """Return whether a token that was peeked at is drawn: it pays, and the text can afford it.
-
-        ``gain``: tokens that a draft which begins with it is expected to add.
-        """
+    def _drawn(self, drafter: DrafterEstimate, step: DraftStep, bin_: Bin, *, pays: bool) -> bool:
+        """Return whether a token that was peeked at is drawn: if the text can afford it."""
         if pays and self._affords(drafter, step.nodes):
             self._round.bins.append(bin_)
             return True
         self._round.decline(drafter, step, bin_)
         if pays and not step.nodes and step.offer.token is not None:
-            self._stake.passed(step.offer.token(), gain)
+            self._stake.passed(step.offer.token(), drafter.gain_from(bin_))
         return False
 
     # -- feedback ------------------------------------------------------------------------------
