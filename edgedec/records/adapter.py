@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedec._support.options import DEVICE, Declared, Option
+from edgedec.decoding.params import check_whole
 from edgedec.errors import InputError
 
 # Sizes of a model that both a bundle's manifest and the model's file state.
@@ -45,6 +47,17 @@ class LoadOption:
     common: bool = False
 
     @property
+    def declared(self) -> Declared:
+        """The option as those are that every model has."""
+        kind = "int | str" if self.in_bytes else self.type.__name__
+        about = Option(
+            self.help, group=DEVICE, kind="size" if self.in_bytes else "",
+            metavar="SIZE" if self.in_bytes else "N" if self.type is int else None,
+            choices=self.choices, least=self.least, most=self.most, draft_help=self.draft_help,
+        )  # fmt: skip
+        return Declared(self.name, self.name, f"{kind} | None", None, about)
+
+    @property
     def on_command_line(self) -> str:
         """Name on the command line, as ``--gpu-layers``."""
         return f"--{self.name.replace('_', '-')}"
@@ -65,8 +78,6 @@ class LoadOption:
     def check(self, value: object) -> None:
         """Raise InputError for an invalid value, with what was expected."""
         if self.type is int:
-            from edgedec.decoding.sampling.params import check_whole  # imports numpy
-
             check_whole(f"{self.name} is", value)
             self._check_bounds(value)
         elif self.choices and value not in self.choices:
