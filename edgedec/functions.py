@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from edgedec.records.plan import Decision
 
 _log = logging.getLogger("edgedec")
-_PATHS = ("draft", "head", "parity_text", "calibration_text", "imatrix_text")
 _STATIC = ("static_rows", "static_context", "static_activations")
 
 
@@ -81,9 +80,9 @@ def convert(
             given[name] = parse_rows(text, f"--{name.replace('_', '-')}")
     if "draft_vocab" in given:
         given["draft_vocab"] = parse_draft_vocab(given["draft_vocab"])
-    for name in _PATHS:
-        if given.get(name) is not None:
-            given[name] = Path(given[name])
+    for one in _CONVERT.values():
+        if one.option.kind in ("file", "folder") and given.get(one.field) is not None:
+            given[one.field] = Path(given[one.field])
     asked = ExportOptions(Path(target), Path(out), formats=tuple(names), **given)
     return export_bundle(asked, progress)
 

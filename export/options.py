@@ -41,9 +41,8 @@ class ExportOptions:
     out: Path
     # fmt: off
     draft: Path | None = option(
-        None, "A smaller model, best with the same tokenizer.", text="the folder of a smaller"
-        " model, or None. It may have another tokenizer, which lowers acceptance.", kind="folder",
-        metavar="DRAFT", takes="str | Path | None",
+        None, "A smaller model, best with the same tokenizer.", kind="folder", metavar="DRAFT",
+        takes="str | Path | None",
     )
     head: Path | None = option(
         None, "A head that drafts from the target's states (EAGLE-3): its checkpoint's folder.",

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from inspect import Parameter
 from typing import Any, TypeVar
+
+from edgedec.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -46,6 +50,7 @@ class Option:
         shows: the help page names the default.
         takes: type of the keyword, where it is wider than the field's.
         draft_help: help of the flag for the draft alone; empty if it has none.
+        planned: a plan decides it.
         wire: least and most in a server's request, which then has a field of this name.
 
     """
@@ -63,15 +68,16 @@ class Option:
     shows: bool = False
     takes: str = ""
     draft_help: str = ""
+    planned: bool = False
     wire: tuple[float, float] | None = None
 
     @property
     def said(self) -> str:
         """What Python's help says; flags are named as keywords."""
-        if self.text:
-            return self.text
+        choices = f" One of {', '.join(self.choices)}." if self.choices else ""
         found = _FLAG.sub(lambda flag: f"``{flag[1].replace('-', '_')}``", self.help)
-        return found if found[1:2].isupper() else found[:1].lower() + found[1:]
+        found = found if found[1:2].isupper() else found[:1].lower() + found[1:]
+        return (self.text or found) + choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,15 @@ class Declared:
     type: str
     default: Any
     option: Option
+
+    def check(self, value: object) -> None:
+        """Raise InputError for a value out of the choices, or no whole number in the limits."""
+        if self.option.choices and value not in (None, *self.option.choices):
+            allowed = ", ".join(self.option.choices)
+            raise InputError(f"{self.field} is {value!r:.60}: expected one of {allowed}")
+        if self.type in ("int", "int | None"):
+            check_whole(f"{self.field} is", value, none="None" in self.type)
+            check_limits(self.field, value, self.option.least, self.option.most)
 
 
 def option(default: Any, help: str = "", **details: Any) -> Any:
@@ -96,6 +111,7 @@ def option(default: Any, help: str = "", **details: Any) -> Any:
     return dataclasses.field(default=default, metadata=known)
 
 
+@cache
 def declared(kind: type) -> dict[str, Declared]:
     """Return the options of a dataclass, by their names as keywords."""
     found = {}
@@ -107,6 +123,27 @@ def declared(kind: type) -> dict[str, Declared]:
         name = about.name or field.name
         found[name] = Declared(name, field.name, about.takes or str(field.type), default, about)
     return found
+
+
+def check_whole(name: str, value: object, *, none: bool = True) -> None:
+    """Refuse anything but a whole number; with ``none``, None is allowed, too.
+
+    Raises:
+        InputError: its message begins with ``name``.
+
+    """
+    if not isinstance(value, int) and not (none and value is None):
+        raise InputError(f"{name} {value!r:.60}: expected a whole number")
+
+
+def check_limits(name: str, value: Any, least: float | None, most: float | None) -> None:
+    """Raise InputError for a number out of its limits, which are None where there is none."""
+    low, high = -math.inf if least is None else least, math.inf if most is None else most
+    if value is None or low <= value <= high:
+        return
+    expected = f"{least} or more" if most is None else f"{least} to {most}"
+    expected = f"{most} or less" if least is None else expected
+    raise InputError(f"{name} is {value}: expected {expected}")
 
 
 def described(kind: C) -> C:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from edgedec._support.options import TEXT, described, option
+from edgedec._support.options import TEXT, check_whole, described, option
 from edgedec.errors import InputError
 
 _COLDEST = 1e-3
@@ -111,14 +111,3 @@ def _check(name: str, value: Any, low: float, high: float, expected: str) -> Non
     number: Any = value if isinstance(value, Real) else math.nan
     if not low <= number <= high:  # false for NaN
         raise InputError(f"{name} {value!r:.60}: expected {expected} {high:g}")
-
-
-def check_whole(name: str, value: object, *, none: bool = True) -> None:
-    """Refuse anything but a whole number; with ``none``, None is allowed, too.
-
-    Raises:
-        InputError: its message begins with ``name``.
-
-    """
-    if not isinstance(value, int) and not (none and value is None):
-        raise InputError(f"{name} {value!r:.60}: expected a whole number")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.option_names import present_names
-from edgedec._support.options import DRAFTING, OUTPUT, TEXT, described, option
+from edgedec._support.options import DRAFTING, OUTPUT, TEXT, declared, described, option
 from edgedec.decoding import drafting
-from edgedec.decoding.params import SamplingParams, check_whole
+from edgedec.decoding.params import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation import TEXT_TOKENS
 from edgedec.grammar import spec
@@ -82,7 +82,7 @@ class GenerateOptions:
     )
     draft_length: int | None = option(
         None, text="tokens to draft per round; 0 is plain decoding, None the pipeline's choice.",
-        group=DRAFTING, wire=(0, 64),
+        group=DRAFTING, least=0, wire=(0, 64),
     )
     json_mode: bool = option(False, "Generate a JSON object.", group=TEXT)
     json_schema: str | Path | bool | Mapping[str, Any] | None = option(
@@ -91,8 +91,7 @@ class GenerateOptions:
         kind="schema", metavar="FILE|JSON",
     )
     regex: str | None = option(
-        None, "Generate text that matches this regular expression as a whole.",
-        text="generate text that matches this regular expression (Rust's syntax) as a whole.",
+        None, "Generate text that matches this regular expression (Rust's syntax) as a whole.",
         group=TEXT, kind="text", metavar="PATTERN",
     )
     grammar: str | Path | None = option(
@@ -104,18 +103,14 @@ class GenerateOptions:
     )
     think: bool | None = option(
         None, "Let a model think before it answers, or not; default: as its chat template says.",
-        text="let a model think before it answers, or not; None leaves it to its chat template."
-        " This and the next two are for messages.", group=TEXT,
+        group=TEXT,
     )
     think_tokens: int | None = option(
-        None, "Most tokens of thinking; its end is then forced, and the answer follows.",
-        text="most tokens of thinking; its end is then forced, and the answer follows. They count"
-        " among ``max_new_tokens``.", group=TEXT, metavar="N", least=0, wire=(0, 1 << 24),
+        None, "Most tokens of thinking; its end is then forced, and the answer follows. They count"
+        " among --max-new-tokens.", group=TEXT, metavar="N", least=0, wire=(0, 1 << 24),
     )
     reasoning_effort: str | None = option(
-        None, "How much to think, for chat templates that read it.",
-        text="``low``, ``medium`` or ``high``, for templates that read it.", group=TEXT,
-        choices=EFFORTS,
+        None, "How much to think, for chat templates that read it.", group=TEXT, choices=EFFORTS,
     )
     shown_tokens: tuple[str, ...] = option(
         (), text="names of special tokens that are shown in the text, where others have none.",
@@ -138,36 +133,20 @@ class GenerateOptions:
         self._check()
 
     def _check(self) -> None:
-        for name in ("max_new_tokens", "logprobs", "draft_length", "think_tokens"):
-            check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
+        for one in declared(GenerateOptions).values():
+            one.check(getattr(self, one.field))
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
         if self.drafter is not None and not drafting.known(self.drafter):
             raise InputError(drafting.no_drafter(self.drafter))
-        if self.draft_length is not None and self.draft_length < 0:
-            raise InputError(f"draft_length is {self.draft_length}: expected 0 or more")
-        if self.max_new_tokens < 1:
-            raise InputError(f"max_new_tokens is {self.max_new_tokens}: expected at least 1")
         if self.timeout_s is not None:
             number = isinstance(self.timeout_s, Real)
             if not number or not self.timeout_s > 0:
                 raise InputError(f"timeout is {self.timeout_s!r:.60} s: expected more than 0")
-        self._check_thinking()
-        if self.logprobs is not None and not 0 <= self.logprobs <= 100:
-            raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
-        if self.constraint is not None and self.ignore_eos:
-            raise InputError("ignore_eos: a text with a grammar ends where the grammar does")
-
-    def _check_thinking(self) -> None:
-        if self.think_tokens is not None and self.think_tokens < 0:
-            raise InputError(f"think_tokens is {self.think_tokens}: expected 0 or more")
         if self.think not in (True, False, None):
             raise InputError(f"think is {self.think!r:.60}: expected True or False")
-        if self.reasoning_effort not in (None, *EFFORTS):
-            raise InputError(
-                f"reasoning_effort is {self.reasoning_effort!r:.60}: expected one of"
-                f" {', '.join(EFFORTS)}"
-            )
+        if self.constraint is not None and self.ignore_eos:
+            raise InputError("ignore_eos: a text with a grammar ends where the grammar does")
 
     @property
     def constraint(self) -> Grammar | None:

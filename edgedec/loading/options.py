@@ -15,7 +15,6 @@ from edgedec._support.option_names import check_names, present_names
 from edgedec._support.options import DEVICE, DRAFTING, Declared, declared, described, option, takes
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import DRAFT_CONTEXT
-from edgedec.decoding.params import check_whole
 from edgedec.errors import InputError
 from edgedec.memory.grant import AUTO
 from edgedec.records.load import COMMON, LoadOptions
@@ -33,6 +32,8 @@ _FORMER = {
 # Names on the command line that differ.
 _COMMAND_LINE = {"provider": "providers"}
 _PLACE = "runtime_options"
+# Kinds of options that are sizes.
+_SIZES = ("size", "memory")
 
 
 def as_now(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +63,8 @@ def by_kind(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = dict(options)
     sizes = [name for name, option in registry.options().items() if option.in_bytes]
-    for name in ("memory", "kv_memory", *sizes, *(f"draft_{size}" for size in sizes)):
+    own = [one.field for one in declared(OpenOptions).values() if one.option.kind in _SIZES]
+    for name in (*own, *sizes, *(f"draft_{size}" for size in sizes)):
         given = found.get(name)
         if given is not None and (name, given) != ("memory", AUTO):
             found[name] = given_bytes(name, given, ", or auto" if name == "memory" else "")
@@ -92,11 +94,6 @@ def _move_drafter(options: dict[str, Any]) -> None:
         )
 
 
-# Options that a plan decides, beside those that a runtime declares as such.
-_PLANNED = (
-    "drafter", "draft_length", "draft_load", "format", "schedule",
-    "threads", "providers", "device", "cores",
-)  # fmt: skip
 _AS_THE_RUNTIME_CHOOSES = LoadOptions()
 # Begins the name of a load option for the draft alone.
 _FOR_DRAFT = "draft_"
@@ -117,18 +114,11 @@ class OpenOptions:
     ``draft_device="cpu"``. They change ``load`` and ``draft_load``. ``provider="NAME"`` is one of
     ``providers``, or several, as on the command line.
 
-    ``batch_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
-    keeps drafters from branching; where no padding of passes achieves that, opening fails. None
-    does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
-    CPU, or with 64 MB where it is measured to cost a lone row at most 5%, for bundles exported with
-    ``batch_invariant``, for targets in GGUF on the CPU where settings of llama.cpp that cost at
-    most 5% achieve it, and where it costs nothing (fp32, OpenVINO's kernels), but not with the
-    drafter ``tree`` or with a rule that does not give a seed's text (see
-    ``AcceptanceRule.seeds_text``); with ``match`` not in the first case. It would make plain rounds
-    of a smaller target noticeably slower. Without it, quantised weights round differently in passes
-    of different widths: where two tokens are nearly tied, speculative decoding may diverge from
-    plain decoding, and two runs of one seed from each other, since draft lengths follow measured
-    time. Each token is still drawn from the target's distribution.
+    ``batch_invariant=True`` keeps drafters from branching; where no padding of passes achieves it,
+    opening fails. Without it, quantised weights round differently in passes of different widths:
+    where two tokens are nearly tied, speculative decoding may diverge from plain decoding, and two
+    runs of one seed from each other, since draft lengths follow measured time. Each token is still
+    drawn from the target's distribution.
 
     """
 
@@ -139,27 +129,22 @@ class OpenOptions:
         "auto", "Way of drafting: {drafters}; default: auto, which is headed if the target has a"
         " head, else hybrid if there is a draft model, else text; none is plain decoding.",
         text="a drafter's name; ``auto`` is ``headed`` with a head, ``hybrid`` with a draft model,"
-        " else ``text``; ``none`` is plain decoding.", group=DRAFTING, kind="drafter",
+        " else ``text``; ``none`` is plain decoding.", group=DRAFTING, kind="drafter", planned=True,
         metavar="NAME",
     )
     draft: Path | None = option(
         None, "Draft model, given like MODEL: a smaller one of the same family; of a bundle its"
-        " target drafts. Default: the draft that comes with MODEL.",
-        text="a draft model, which ``Pipeline.open`` finds as it finds the target; of a bundle the"
-        " target drafts. None is the draft that comes with the target. A drafter's name is taken as"
-        " ``drafter``, as it was before.", group=DRAFTING, kind="draft", metavar="MODEL",
-        takes="str | Path | None",
+        " target drafts. Default: the draft that comes with MODEL.", group=DRAFTING, kind="draft",
+        metavar="MODEL", takes="str | Path | None",
     )
     draft_length: int | str = option(
         "auto", "Tokens to draft per round; auto decides by measured cost.", group=DRAFTING,
-        kind="draft_length", metavar="auto|N", shows=True,
+        kind="draft_length", planned=True, metavar="auto|N", shows=True,
     )
     accept: str | None = option(
         None, "Acceptance rule: coupling (default) and match give a seed's own text (match up to"
         " near-ties, see --batch-invariant), speculative its distribution; bild changes both.",
-        text="an acceptance rule's name; None is the Gumbel coupling, with which, as with"
-        " ``match``, a seed gives the text of plain decoding, near-ties aside (see"
-        " ``batch_invariant``).", group=DRAFTING, metavar="RULE",
+        group=DRAFTING, metavar="RULE",
     )
     draft_depth: int | None = option(
         None, text="longest path of a drafted tree of a fixed length; None is that length.",
@@ -167,12 +152,11 @@ class OpenOptions:
     )
     schedule: str = option(
         SEQUENTIAL, text="``sequential``, or ``overlapped``: to draft while the target verifies.",
-        group=DRAFTING,
+        group=DRAFTING, planned=True,
     )
     max_context: int | None = option(
-        None, "Most tokens of prompt and output; default: the model's limit.",
-        text="most tokens of prompt and output together; None is the smaller of the model's limit"
-        " and ``context_limit``.", group=DEVICE, metavar="TOKENS", least=2,
+        None, "Most tokens of prompt and output; default: the model's limit.", group=DEVICE,
+        metavar="TOKENS", least=2,
     )
     context_limit: int | None = option(
         None, text="like ``max_context``, but set by a plan.", group=DEVICE,
@@ -185,9 +169,8 @@ class OpenOptions:
         group=DRAFTING, kind="draft_context", metavar="TOKENS", shows=True,
     )
     kv_memory: int | None = option(
-        None, "Memory for all key/value caches, such as 512MB; default: no limit.",
-        text='bytes for all key/value caches, also as ``"512MB"``; None sets no limit.',
-        group=DEVICE, kind="size", metavar="SIZE", takes="int | str | None",
+        None, "Memory for all key/value caches, such as 512MB; default: no limit.", group=DEVICE,
+        kind="size", metavar="SIZE", takes="int | str | None",
     )
     plan: str | Path = option(
         "auto", "Plan to follow: auto is the last one that `edgedec plan` made for these models on"
@@ -208,9 +191,8 @@ class OpenOptions:
     )
     format: str = option(
         "auto", "Format of the model files; auto takes the fastest one that can run here. onnx"
-        " makes a GGUF file into a bundle in the library first, once.",
-        text="of the target's files, if a bundle has several, and of the draft's if available;"
-        " ``auto`` takes the fastest one.", group=DEVICE, kind="format", shows=True,
+        " makes a GGUF file into a bundle in the library first, once.", group=DEVICE, kind="format",
+        planned=True, shows=True,
     )
     draft_format: str | None = option(
         None, text="of the draft's files if it differs from the target's.", group=DEVICE,
@@ -219,12 +201,12 @@ class OpenOptions:
         1, text="most sequences that the target keeps cached, each in a session of its own: a"
         " prompt that continues one of them, or shares its prefix, computes only its new tokens."
         " The least recently used one is replaced. A target with streamed weights keeps one.",
-        group=DEVICE,
+        group=DEVICE, least=1,
     )
     parallel: int = option(
         1, text="requests that may be decoded by turns, round by round, each with caches of its"
         " own; then there are at least as many ``conversations``, and drafts are not overlapped"
-        " with the target's passes.", group=DEVICE,
+        " with the target's passes.", group=DEVICE, least=1,
     )
     # fmt: on
 
@@ -277,7 +259,8 @@ class OpenOptions:
 
     def planned(self) -> dict[str, Any]:
         """Return the options that were set and that a plan decides, by name."""
-        planned = {*_PLANNED, *_planned()}
+        own = [*declared(OpenOptions).values(), *declared(LoadOptions).values()]
+        planned = {*_planned(), "draft_load", *(one.field for one in own if one.option.planned)}
         return {name: value for name, value in self.chosen().items() if name in planned}
 
     def is_placed(self) -> bool:
@@ -289,36 +272,19 @@ class OpenOptions:
         for name, load in (("load", self.load), ("draft_load", self.draft_load)):
             if not isinstance(load, LoadOptions) and (name, load) != ("draft_load", None):
                 raise InputError(f"{name} is {load!r:.60}: expected LoadOptions")
-        for name in (
-            "draft_depth",
-            "max_context",
-            "context_limit",
-            "kv_memory",
-            "conversations",
-            "parallel",
-            "draft_context",
-            "memory",
-        ):
-            value = getattr(self, name)
-            if (name, value) == ("draft_context", AUTO):
-                raise InputError(f"draft_context auto was removed: {_OWN_CONTEXT}")
-            if (name, value) != ("memory", AUTO):
-                check_whole(f"{name} is", value)
+        if str(self.draft_context) == AUTO:
+            raise InputError(f"draft_context auto was removed: {_OWN_CONTEXT}")
+        for one in declared(OpenOptions).values():
+            one.check(getattr(self, one.field))
         length = self.draft_length
         if length != "auto" and (not isinstance(length, int) or length < 0):
             raise InputError(f"draft_length is {length!r:.60}: expected auto or 0 and more")
-        self._check_turns()
         if not isinstance(self.drafter, str):
             raise InputError(f"drafter is {self.drafter!r:.60}: expected a drafter's name, or auto")
         for name in ("draft", "plan"):
             path = getattr(self, name)
             if path is not None and not isinstance(path, (str, os.PathLike)):
                 raise InputError(f"{name} is {path!r:.60}: expected a path")
-
-    def _check_turns(self) -> None:
-        for name in ("conversations", "parallel"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}: expected 1 or more")
         check_schedule(self.schedule)
         if self.parallel > 1 and self.schedule == OVERLAPPED:
             raise InputError(

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedec._support.options import DEVICE, Declared, Option
-from edgedec.decoding.params import check_whole
+from edgedec._support.options import DEVICE, Declared, Option, check_limits, check_whole
 from edgedec.errors import InputError
 
 # Sizes of a model that both a bundle's manifest and the model's file state.
@@ -79,17 +78,10 @@ class LoadOption:
         """Raise InputError for an invalid value, with what was expected."""
         if self.type is int:
             check_whole(f"{self.name} is", value)
-            self._check_bounds(value)
+            check_limits(self.name, value, self.least, self.most)
         elif self.choices and value not in self.choices:
             allowed = ", ".join(self.choices)
             raise InputError(f"{self.name} {value!r}: expected one of {allowed}")
-
-    def _check_bounds(self, value: object) -> None:
-        assert isinstance(value, int)
-        if self.least is not None and value < self.least:
-            raise InputError(f"{self.name} is {value}: expected {self.least} or more")
-        if self.most is not None and value > self.most:
-            raise InputError(f"{self.name} is {value}: expected {self.most} or less")
 
 
 @dataclass(frozen=True, slots=True)

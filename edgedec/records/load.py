@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgedec._support.options import DEVICE, DRAFTING, declared, described, option
-from edgedec.decoding.params import check_whole
-from edgedec.errors import InputError
+from edgedec._support.options import (
+    DEVICE,
+    DRAFTING,
+    check_limits,
+    check_whole,
+    declared,
+    described,
+    option,
+)
 
 
 @described
@@ -31,7 +37,7 @@ class LoadOptions:
     # fmt: off
     threads: int | None = option(
         None, "CPU threads; default: one per core, fewer for a small model.", group=DEVICE,
-        short="-t", kind="threads", metavar="N",
+        short="-t", kind="threads", planned=True, metavar="N",
     )
     batch_invariant: bool | None = option(
         None, "Pad passes, or change llama.cpp's settings, so that a seed's text is the same"
@@ -41,24 +47,21 @@ class LoadOptions:
         " token at most 5%, for bundles exported with it, and on openvino, which needs no padding;"
         " with --accept match only for GGUF and the latter two; never with --drafter tree or a rule"
         " that does not give a seed's text. Other targets would lose more time than they gain.",
-        text="make a row's logits independent of how many rows are computed with it; None lets the"
-        " runtime decide.", group=DRAFTING,
+        group=DRAFTING,
     )
     providers: Sequence[str] = option(
-        (), "ONNX Runtime execution provider; repeat to add fallbacks.",
-        text="execution providers of the runtime, most wanted first.", group=DEVICE,
-        name="provider", metavar="NAME", takes="str | Sequence[str]",
+        (), "ONNX Runtime execution provider; repeat to add fallbacks.", group=DEVICE,
+        name="provider", planned=True, metavar="NAME", takes="str | Sequence[str]",
     )
     device: str | None = option(
         None, "A device listed by `edgedec devices`, for both models; openvino is for the target"
         " only. By default, without a plan or a memory limit, an ONNX target of 200 MB or more runs"
-        " on openvino if that is installed and computes its rounds faster.",
-        text="a device's name as ``edgedec devices`` lists it.", group=DEVICE, metavar="NAME",
-        draft_help="A device for the draft only.",
+        " on openvino if that is installed and computes its rounds faster.", group=DEVICE,
+        metavar="NAME", planned=True, draft_help="A device for the draft only.",
     )
     cores: tuple[int, ...] | None = option(
         None, text="to which its threads are pinned, whatever the runtime; None is any.",
-        group=DEVICE,
+        group=DEVICE, planned=True,
     )
     # fmt: on
     def __init__(self, may_pad: bool = True, **options: Any) -> None:
@@ -83,5 +86,4 @@ COMMON = tuple(_DEFAULTS)
 def check_threads(name: str, value: object) -> None:
     """Raise InputError, which begins with ``name``, for an invalid number of threads."""
     check_whole(f"{name} is", value)
-    if isinstance(value, int) and value < 1:
-        raise InputError(f"{name} is {value}: expected 1 or more")
+    check_limits(name, value, 1, None)

@@ -12,18 +12,6 @@ import pytest
 
 import edgedec
 from edgedec import Pipeline
-from edgedec._support.options import arguments_of
-
-
-def test_what_is_shown() -> None:
-    shown = str(inspect.signature(Pipeline.open))
-    assert shown.startswith("(bundle: str | Path, options: OpenOptions | None = None, *, ")
-    assert "memory: int | str | None = None, " in shown
-    assert "draft_length: int | str = 'auto', " in shown
-    shown = str(inspect.signature(Pipeline.generate))
-    assert "max_new_tokens: int = 128, temperature: float = 0.0, " in shown
-    assert "timeout: float | None = None, " in shown
-    assert "wait: bool = True, " in shown
 
 
 def test_names_that_are_not_listed_are_accepted() -> None:
@@ -60,34 +48,6 @@ def test_help_explains_every_parameter_once(function: Callable[..., Any]) -> Non
     errors = {name for name in found if name.endswith(("Error", "Unavailable", "TooLong"))}
     assert names == found.keys() - errors
     assert all(len(text) > 8 for text in found.values())
-
-
-def test_arguments_are_those_of_another_by_its_own_names() -> None:
-    def first(one: int, two: int) -> None:
-        """First.
-
-        Args:
-            one: the one,
-                in two lines.
-            two: the other.
-
-        Raises:
-            ValueError: never.
-
-        """
-
-    @arguments_of(first)
-    def second(two: int) -> None:
-        """Second.
-
-        Raises:
-            OSError: always.
-
-        """
-
-    assert second.__doc__ == (
-        "Second.\n\nArgs:\n    two: the other.\n\nRaises:\n    OSError: always."
-    )
 
 
 def test_completion_shows_what_programs_need() -> None:
