@@ -30,6 +30,9 @@ TEXT, DRAFTING, OUTPUT = "Text", "Drafting", "Output"
 DEVICE, GGUF = "Device and memory", "GGUF only"
 _WIDTH = 96
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+# Arguments of commands, by the functions' names for them.
+_ARGUMENTS = {"MODEL": "bundle", "TARGET": "target", "DIR": "out"}
+_ARGUMENT = re.compile(r"\b(MODEL|TARGET|DIR)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Option:
         """What Python's help says; flags are named as keywords."""
         choices = f" One of {', '.join(self.choices)}." if self.choices else ""
         found = _FLAG.sub(lambda flag: f"``{flag[1].replace('-', '_')}``", self.help)
+        found = _ARGUMENT.sub(lambda name: f"``{_ARGUMENTS[name[1]]}``", found)
         found = found if found[1:2].isupper() else found[:1].lower() + found[1:]
         return (self.text or found) + choices
 

@@ -371,8 +371,6 @@ def _of_draft(one: Declared) -> Declared:
 
 
 OPENINGS = _openings()
-# Other names of some, and all load options together.
-UNLISTED = ("load", "draft_load", "providers", "kv_type")
 # For functions that take these options.
 takes_open_options = takes(OPENINGS)
 takes_open_options(OpenOptions.__init__)
