@@ -214,9 +214,9 @@ def formats(*others: str) -> Listed:
 
 # The types of values by the kinds that declared options name.
 KINDS: dict[str, Any] = {
-    "bias": bias, "draft": draft, "draft_context": draft_context, "draft_length": draft_length,
-    "drafter": drafter, "file": FILE, "folder": click.Path(path_type=Path),
-    "format": formats("auto"), "memory": memory,
+    "bias": bias, "context": click.IntRange(min=2), "draft": draft, "draft_context": draft_context,
+    "draft_length": draft_length, "drafter": drafter, "file": FILE,
+    "folder": click.Path(path_type=Path), "format": formats("auto"), "memory": memory,
     "new_file": click.Path(dir_okay=False, path_type=Path), "schema": schema, "seed": SEED,
     "size": size, "stop": stop_text, "text": text, "threads": THREADS,
 }  # fmt: skip

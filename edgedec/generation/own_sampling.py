@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.decoding.sampling import SamplingParams
+from edgedec.decoding.params import SamplingParams
 from edgedec.errors import InputError
 
 _log = logging.getLogger("edgedec")

@@ -156,7 +156,7 @@ class OpenOptions:
     )
     max_context: int | None = option(
         None, "Most tokens of prompt and output; default: the model's limit.", group=DEVICE,
-        metavar="TOKENS", least=2,
+        metavar="TOKENS", kind="context",
     )
     context_limit: int | None = option(
         None, text="like ``max_context``, but set by a plan.", group=DEVICE,
