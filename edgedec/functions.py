@@ -15,7 +15,7 @@ and values. ``progress(stage, done, total)`` is called while work goes on, in un
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

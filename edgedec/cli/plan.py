@@ -15,7 +15,6 @@ from edgedec.cli import (
     _model,
     _options,
     _progress,
-    _prompts,
     _remote,
     _terminal,
 )
