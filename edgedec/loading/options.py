@@ -115,10 +115,11 @@ class OpenOptions:
     ``providers``, or several, as on the command line.
 
     ``batch_invariant=True`` keeps drafters from branching; where no padding of passes achieves it,
-    opening fails. Without it, quantised weights round differently in passes of different widths:
-    where two tokens are nearly tied, speculative decoding may diverge from plain decoding, and two
-    runs of one seed from each other, since draft lengths follow measured time. Each token is still
-    drawn from the target's distribution.
+    opening fails. None takes it where it costs little, as ``--batch-invariant`` does (docs/cli.md
+    and ``help(Pipeline.open)`` say where). Without it, quantised weights round differently in
+    passes of different widths: where two tokens are nearly tied, speculative decoding may diverge
+    from plain decoding, and two runs of one seed from each other, since draft lengths follow
+    measured time. Each token is still drawn from the target's distribution.
 
     """
 
