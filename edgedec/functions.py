@@ -15,103 +15,42 @@ and values. ``progress(stage, done, total)`` is called while work goes on, in un
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from edgedec._support.amounts import given_bytes
 from edgedec._support.option_names import check_names
-from edgedec._support.signatures import defaults_of, lists
+from edgedec._support.options import declared, takes
 from edgedec.errors import InputError
-from edgedec.export import ExportOptions, ExportReport, Progress, export_bundle
+from edgedec.export import ExportOptions, ExportReport, export_bundle
 from edgedec.export.options import parse_draft_vocab, parse_rows
 from edgedec.library import Form, Library, Model
-from edgedec.records.workload import Workload
+from edgedec.records.function_options import PLAN, PULL, PlanOptions, PullOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from edgedec.pipeline.names import ConvertNames, PlanNames, PullNames
     from edgedec.profiling.places import Wanted
     from edgedec.profiling.prompts import Text
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.plan import Decision
 
 _log = logging.getLogger("edgedec")
-_PATHS = ("draft", "head", "parity_text", "calibration_text", "imatrix_text")
 _STATIC = ("static_rows", "static_context", "static_activations")
 
 
-class ConvertOptions(TypedDict, total=False):
-    """Options of ``convert``: those of ``ExportOptions`` by the names of ``edgedec export``."""
-
-    draft: str | Path | None
-    head: str | Path | None
-    mtp: bool
-    format: str | Sequence[str]
-    weights: str | None
-    max_kl: float
-    draft_weights: str | None
-    draft_vocab: int | str | None
-    kv: str
-    block_size: int | None
-    form: str | None
-    rows: str | Sequence[int] | None
-    static_rows: str | Sequence[int] | None
-    static_context: int | None
-    static_activations: str | None
-    batch_invariant: bool
-    max_context: int | None
-    parity: bool
-    parity_text: str | Path | None
-    calibration: str
-    calibration_text: str | Path | None
-    imatrix_text: str | Path | None
-    licence: str | None
-    overwrite: bool
+_CONVERT = declared(ExportOptions)
 
 
-class PlanOptions(TypedDict, total=False):
-    """Options of ``plan``, by the names of ``edgedec plan``."""
-
-    memory: int | str | None
-    max_context: int | None
-    temperature: float
-    prompt_tokens: int
-    new_tokens: int
-    prompts: str | Path | Sequence[str] | None
-    rpc: str | None
-    rpc_trust: bool
-    refresh: bool
-    out: str | Path | None
-    remember: bool
-
-
-_PULL: dict[str, Any] = {
-    "weights": None, "calibrated": False, "max_kl": None, "format": None, "name": None,
-}  # fmt: skip
-_PLAN: dict[str, Any] = {
-    **defaults_of(Workload), "memory": None, "prompts": None, "rpc": None, "rpc_trust": False,
-    "refresh": False, "out": None, "remember": True,
-}  # fmt: skip
-
-
-class PullOptions(TypedDict, total=False):
-    """Options of ``pull``, by the names of ``edgedec pull``."""
-
-    weights: str | None
-    calibrated: bool
-    max_kl: float | None
-    format: str | None
-    name: str | None
-
-
-@lists(ConvertOptions, defaults_of(ExportOptions) | {"format": "onnx"})
+@takes(_CONVERT)
 def convert(
     target: str | Path,
     out: str | Path,
     *,
-    progress: Progress | None = None,
-    **options: Unpack[ConvertOptions],
+    progress: Callable[[str, int, int], None] | None = None,
+    **options: Unpack[ConvertNames],
 ) -> ExportReport:
     """Make a bundle from a checkpoint and, if it is given, a draft's, as ``edgedec export`` does.
 
@@ -119,8 +58,8 @@ def convert(
         target: a Hugging Face folder, or a GGUF file.
         out: the bundle's folder, which appears when the bundle is complete.
         progress: called with each stage's name, work done, and its total.
-        options: those of ``edgedec.export.ExportOptions``. ``format`` is one or several, as
-            ``"onnx,gguf"``; options of static shapes make ``onnx`` ``onnx-static``.
+        options: those of ``edgedec.export.ExportOptions``; options of static shapes make ``onnx``
+            ``onnx-static``.
 
     Raises:
         TypeError: an option is unknown.
@@ -129,9 +68,9 @@ def convert(
         RuntimeUnavailable: the extra ``export`` is not installed.
 
     """
-    check_names(options, list(ConvertOptions.__annotations__))
-    given: dict[str, Any] = dict(options)
-    formats = given.pop("format", "onnx")
+    check_names(options, [*_CONVERT])
+    given: dict[str, Any] = {_CONVERT[name].field: value for name, value in options.items()}
+    formats = given.pop("formats", "onnx")
     names = [name.strip() for name in formats.split(",")] if isinstance(formats, str) else formats
     if any(given.get(name) is not None for name in _STATIC) and "onnx-static" not in names:
         names = ["onnx-static" if name == "onnx" else name for name in names]
@@ -141,21 +80,21 @@ def convert(
             given[name] = parse_rows(text, f"--{name.replace('_', '-')}")
     if "draft_vocab" in given:
         given["draft_vocab"] = parse_draft_vocab(given["draft_vocab"])
-    for name in _PATHS:
-        if given.get(name) is not None:
-            given[name] = Path(given[name])
+    for one in _CONVERT.values():
+        if one.option.kind in ("file", "folder") and given.get(one.field) is not None:
+            given[one.field] = Path(given[one.field])
     asked = ExportOptions(Path(target), Path(out), formats=tuple(names), **given)
     return export_bundle(asked, progress)
 
 
-@lists(PullOptions, _PULL)
+@takes(PULL)
 def pull(
     model: str | Path,
     *,
-    progress: Progress | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
     library: Library | None = None,
-    **options: Unpack[PullOptions],
+    **options: Unpack[PullNames],
 ) -> Model:
     """Add a model to the library, as ``edgedec pull`` does, and return it; see its ``path``.
 
@@ -165,12 +104,6 @@ def pull(
         progress: called with each file's or stage's name, work done, and the total.
         say: called with sentences on what is fetched and made.
         library: where it is kept; None is the user's own.
-        options: ``weights`` is how a checkpoint's weights are stored, ``auto``, ``int4``,
-            ``int8``, ``fp16`` or ``fp32``; None is auto: int4, and int8 for the matrices that need
-            it to stay close to the checkpoint. ``calibrated`` calibrates the rounding of int4
-            weights, which takes minutes. ``max_kl`` is as in ``convert``, for ``auto``.
-            ``format="onnx"`` makes a bundle of a GGUF file, too; None leaves it a GGUF file.
-            ``name`` is what to call it in the library; None is the hub's name, or the folder's.
 
     Raises:
         TypeError: an option is unknown.
@@ -182,10 +115,10 @@ def pull(
     from edgedec.library.locate import Wish, locate
     from edgedec.library.making import Listener
 
-    check_names(options, list(PullOptions.__annotations__))
-    given = _PULL | dict(options)
-    form = Form.requested(given["weights"], given["calibrated"] or None, given["max_kl"])
-    wish = Wish(form, given["name"], refresh=True, format=given["format"])
+    check_names(options, [*PULL])
+    given = PullOptions(**options)
+    form = Form.requested(given.weights, given.calibrated or None, given.max_kl)
+    wish = Wish(form, given.name, refresh=True, format=given.format)
     listener = Listener(say, progress, progress)
     found = locate(str(model), library or Library(), listener, wish).model
     if found is None:
@@ -193,13 +126,13 @@ def pull(
     return found
 
 
-@lists(PlanOptions, _PLAN)
+@takes(PLAN)
 def plan(
     target: str | Path,
     draft: str | Path | None = None,
     *,
-    progress: Progress | None = None,
-    **options: Unpack[PlanOptions],
+    progress: Callable[[str, int, int], None] | None = None,
+    **options: Unpack[PlanNames],
 ) -> Decision:
     """Measure a pair where it can run, and decide where it does; as ``edgedec plan`` does.
 
@@ -211,13 +144,6 @@ def plan(
         target: as ``Pipeline.open`` takes it.
         draft: a draft model; None is the one that comes with the target.
         progress: called with what is measured, steps done, and their number.
-        options: ``memory`` limits weights, caches and buffers together, as ``"2GB"``;
-            ``prompt_tokens``, ``new_tokens``, ``temperature`` and ``max_context`` describe a
-            typical request; ``prompts`` are texts like your own, or the path of a file of them;
-            ``rpc`` names llama.cpp's RPC servers, over which a target in GGUF may be spread,
-            ``rpc_trust`` takes public ones;
-            ``refresh`` measures again; ``out`` is a file for the plan; ``remember=False`` does not
-            store it.
 
     Raises:
         TypeError: an option is unknown.
@@ -232,37 +158,25 @@ def plan(
     from edgedec.profiling.store import identity
     from edgedec.records.place import trusting
 
-    given = _planned(options)
-    workload = Workload(**{name: given[name] for name in defaults_of(Workload)})
-    memory, out = given["memory"], given["out"]
+    check_names(options, [*PLAN])
+    given = PlanOptions(**options)
+    memory = None if given.memory is None else given_bytes("memory", given.memory)
+    if given.out is not None:
+        plan_files.check_out(Path(given.out))  # before measuring for a minute
     given_draft = None if draft is None else path_of(draft, progress=progress)
     models = Models.find(path_of(target, progress=progress), given_draft)
-    measure = profile_options(given["prompts"], Wanted(rpc=given["rpc"]), refresh=given["refresh"])
-    with trusting(given["rpc_trust"]):
+    measure = profile_options(given.prompts, Wanted(rpc=given.rpc), refresh=given.refresh)
+    with trusting(given.rpc_trust):
         found = decisions.plan(
-            models, workload, memory=memory, options=measure, on_progress=progress
+            models, given.workload, memory=memory, options=measure, on_progress=progress
         )
-    if out is not None:
-        plan_files.save(found, out)
-    if given["remember"]:
+    if given.out is not None:
+        plan_files.save(found, Path(given.out))
+    if given.remember:
         why = remembered.keep(found, identity(models))
         if why:
             _log.warning("the plan is not stored: %s", why)
     return found
-
-
-def _planned(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of ``plan``, memory in bytes, once ``out`` is known to be writable."""
-    from edgedec.planning import plan_files
-
-    check_names(options, list(PlanOptions.__annotations__))
-    given: dict[str, Any] = {**_PLAN, **options}
-    if given["memory"] is not None:
-        given["memory"] = given_bytes("memory", given["memory"])
-    if given["out"] is not None:
-        given["out"] = Path(given["out"])
-        plan_files.check_out(given["out"])  # before measuring for a minute
-    return given
 
 
 def profile_options(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.options import described, option
 from edgedec.errors import InputError
 
 # Stage ("target", "draft", "parity of the target", ...), work done, total work (in any unit).
@@ -21,8 +22,11 @@ MAX_KL = 0.05
 DRAFTS = 4
 # Of ``draft_vocab``: all tokens.
 FULL = "full"
+# Titles of groups of the help page.
+_COREML, _STATIC = "CoreML only", "Graphs of static shape, for NPUs"
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """Options of an export.
@@ -30,79 +34,113 @@ class ExportOptions:
     Attributes:
         target: a Hugging Face checkpoint folder.
         out: the bundle's folder; must not exist unless ``overwrite``.
-        draft: the folder of a smaller model, or None. It may have another tokenizer, which
-            lowers acceptance.
-        head: the folder of a head that drafts from the states of the target (EAGLE-3), or None;
-            for onnx.
-        mtp: export the head that the target's checkpoint carries (MiMo's MTP layer), if it does and
-            no other is given; for onnx.
-        formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of static shape),
-            ``gguf`` (llama.cpp), ``coreml``, or several.
-        weights: how weights are stored: ``int4``, say, for a single format, or one per format, as
-            in ``onnx=int4,gguf=q4_0``. None takes each format's default. ``auto``, that of onnx,
-            stores each matrix in int4 or int8, as few in int8 as ``max_kl`` takes.
-        max_kl: largest divergence of ``auto`` weights from their source on texts that the target
-            writes, in nats per token; a draft's may be four times as large.
-        draft_weights: the same for the draft; None is ``weights``.
-        draft_vocab: how many tokens the head of a draft in ONNX keeps: a number, or ``full`` for
-            all. None, in an export that calibrates, is three quarters and at most 32768 where the
-            head is more than a third of what a pass of the draft reads, else all. Others are never
-            drafted; the text does not depend on it. A number is also for the head that the target's
-            checkpoint carries.
-        kv: ``fp32`` or ``int8``: type of an ONNX graph's keys and values.
-        block_size: number of weights that share a scale, in an ONNX graph or an int4 CoreML
-            program: 16, 32, 64, 128 or 256. None is 128 if int4 is calibrated (64 or 32 if 128 does
-            not divide the model's widths); 32 otherwise, for mixtures of experts and with
-            ``batch_invariant``.
-        form: form of a CoreML program: ``slice`` or ``blend``; None is ``slice`` for the target,
-            which a GPU runs, and ``blend`` for the draft, which is meant for a Neural Engine.
-        rows: widths of a CoreML program's passes, ascending from 1.
-        static_rows: widths of ONNX graphs of static shape, ascending from 1.
-        static_context: size of their cache in tokens; None is the context, at most 4096.
-        static_activations: ``int8`` or ``int16``: their products multiply integers, in ranges
-            measured on the texts of ``calibration``; with int8 weights. None multiplies in fp32.
-        batch_invariant: the target's attention can be padded separately, so that by default a
-            seed's text does not depend on the drafts, at less cost; for onnx.
-        max_context: context length in tokens; None is the model's own limit.
-        parity: compare the result with its source, and fail below the floor.
-        parity_text: a file with text to compare on; None takes a short built-in text.
-        calibration: ``self`` calibrates on texts that the target generates: the rounding of an int4
-            ONNX graph, the ranges of integer activations, and the importance matrix of a quantised
-            GGUF; ``none`` rounds each weight to nearest.
-        calibration_text: a file with text to calibrate on instead.
-        imatrix_text: a file with text for the importance matrix of a GGUF; None takes the texts of
-            ``calibration``, or no importance matrix.
-        licence: of the target and the draft; None takes the one in the checkpoint.
-        overwrite: replace ``out`` if it is a bundle.
 
     """
 
     target: Path
     out: Path
-    draft: Path | None = None
-    head: Path | None = None
-    mtp: bool = True
-    formats: tuple[str, ...] = ("onnx",)
-    weights: str | None = None
-    max_kl: float = MAX_KL
-    draft_weights: str | None = None
-    draft_vocab: int | str | None = None
-    kv: str = "fp32"
-    block_size: int | None = None
-    form: str | None = None
-    rows: tuple[int, ...] | None = None
-    static_rows: tuple[int, ...] | None = None
-    static_context: int | None = None
-    static_activations: str | None = None
-    batch_invariant: bool = False
-    max_context: int | None = None
-    parity: bool = True
-    parity_text: Path | None = None
-    calibration: str = "self"
-    calibration_text: Path | None = None
-    imatrix_text: Path | None = None
-    licence: str | None = None
-    overwrite: bool = False
+    # fmt: off
+    draft: Path | None = option(
+        None, "A smaller model, best with the same tokenizer.", kind="folder", metavar="DRAFT",
+        takes="str | Path | None",
+    )
+    head: Path | None = option(
+        None, "A head that drafts from the target's states (EAGLE-3): its checkpoint's folder.",
+        kind="folder", metavar="HEAD", takes="str | Path | None",
+    )
+    mtp: bool = option(
+        True, "Export the head inside TARGET's own checkpoint, if it has one (MiMo's MTP layer).",
+        shows=True,
+    )
+    formats: tuple[str, ...] = option(
+        ("onnx",), "onnx (ONNX Runtime), gguf (llama.cpp), coreml (macOS and iOS; never yet run on"
+        " a Mac), or several: onnx,gguf.", name="format", metavar="NAMES", shows=True,
+        takes="str | Sequence[str]",
+    )
+    weights: str | None = option(
+        None, "How weights are stored: auto (default), int4, int8, fp16 or fp32 in onnx. auto:"
+        " int4, and int8 for the matrices that need it to stay within --max-kl. f32, f16, bf16,"
+        " q8_0, q6_k, q5_k_m, q4_k_m, q4_0 and more in gguf (q4_0); fp16, int8, int4 or lut4"
+        " (palettes) in coreml (int4). With several formats: onnx=int4,gguf=q4_k_m. On ARM without"
+        " dot products (Raspberry Pi 4) a pass in onnx's int8 has three times the instructions of"
+        " int4.", metavar="NAME",
+    )
+    max_kl: float = option(
+        MAX_KL, "With weights auto: the divergence from the source, in nats per token on texts that"
+        " the target writes, that int4 may add; the draft's may be four times as large. Smaller is"
+        " closer, with more bytes.", metavar="NATS", least=0.001, shows=True,
+    )
+    draft_weights: str | None = option(
+        None, "How the draft's weights are stored; default: as --weights.", metavar="NAME",
+    )
+    draft_vocab: int | str | None = option(
+        None, "Tokens that the head of an ONNX draft keeps, which is then read faster; others are"
+        " never drafted, and the text stays the same. Default: where the head is more than a third"
+        " of what the draft reads, three quarters of them and at most 32768 in an export that"
+        " calibrates; else full. A number is also for the head inside TARGET.", metavar="N|full",
+        kind="text",
+    )
+    kv: str = option(
+        "fp32", "Type of an ONNX graph's keys and values; for a GGUF file it is chosen at run"
+        " time.", choices=("fp32", "int8"), shows=True,
+    )
+    block_size: int | None = option(
+        None, "Weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256; default: 128 if"
+        " int4 is calibrated (64 or 32 if 128 does not divide the model's widths), 32 otherwise,"
+        " for mixtures of experts and with --batch-invariant.",
+    )
+    form: str | None = option(
+        None, "Form of a CoreML program: slice for GPU and CPU, blend for the Neural Engine;"
+        " default: slice for the target, blend for the draft.", group=_COREML,
+        choices=("slice", "blend"),
+    )
+    rows: tuple[int, ...] | None = option(
+        None, "Widths of a CoreML program's passes; default: 1,4,8,16.", group=_COREML, kind="text",
+        metavar="WIDTHS", takes="str | Sequence[int] | None",
+    )
+    static_rows: tuple[int, ...] | None = option(
+        None, "Write ONNX graphs of static shape with standard operators, as compilers for NPUs"
+        " need them, for these widths of passes, such as 1,4,8,16.", group=_STATIC, kind="text",
+        metavar="WIDTHS", takes="str | Sequence[int] | None",
+    )
+    static_context: int | None = option(
+        None, "Cache size of such graphs in tokens; default: the context, at most 4096.",
+        group=_STATIC, metavar="TOKENS",
+    )
+    static_activations: str | None = option(
+        None, "With --weights int8: such graphs multiply integers, in ranges measured on the texts"
+        " of --calibration, as Qualcomm's NPU needs them; int16 is closer to the source. Outlier"
+        " channels are handled separately.", group=_STATIC, choices=("int8", "int16"),
+    )
+    batch_invariant: bool = option(
+        False, "Make the ONNX files batch-invariant by default: the text never depends on drafts.",
+    )
+    max_context: int | None = option(None, "Default: the model's own limit.", metavar="TOKENS")
+    parity: bool = option(True, "Compare with the source and fail below the floor.", shows=True)
+    parity_text: Path | None = option(
+        None, "Text to compare on; default: a short one that is built in.", kind="file",
+        metavar="FILE", takes="str | Path | None",
+    )
+    calibration: str = option(
+        "self", "The same by name: self (default) calibrates the rounding of an int4 ONNX graph,"
+        " and the importance matrix of a quantised GGUF; none rounds each weight to nearest.",
+        text="``self`` calibrates on texts that the target generates: the rounding of an int4 ONNX"
+        " graph, the ranges of integer activations, and the importance matrix of a quantised GGUF;"
+        " ``none`` rounds each weight to nearest.", choices=("self", "none"),
+    )
+    calibration_text: Path | None = option(
+        None, "Calibrate on this text instead of the target's own.", kind="file", metavar="FILE",
+        takes="str | Path | None",
+    )
+    imatrix_text: Path | None = option(
+        None, "Text for the importance matrix of a GGUF file; default: that of --calibration.",
+        group="GGUF only", kind="file", metavar="FILE", takes="str | Path | None",
+    )
+    licence: str | None = option(
+        None, "Licence of both models; default: what the checkpoint states.",
+    )
+    overwrite: bool = option(False, "Replace DIR if it is a bundle.")
+    # fmt: on
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import edgedec
 from edgedec import errors
-from edgedec._support.signatures import HEADING
+from edgedec._support.options import HEADING
 from edgedec.bundle import Bundle
 from edgedec.export import ExportReport
 from edgedec.library import Form, Library, Model
@@ -158,9 +158,9 @@ def typed(annotation: Any) -> str:
 def described(thing: Any) -> Iterator[str]:
     """A docstring in Markdown: paragraphs, code, and lists of what it names."""
     title, body = "", list[str]()
-    # The options stand on the page once, where their dataclass is.
-    said = inspect.cleandoc(thing.__doc__ or "").partition(HEADING)[0].rstrip()
-    for line in said.splitlines():
+    # Those of a dataclass on this page stand there.
+    said, _, options = inspect.cleandoc(thing.__doc__ or "").partition(HEADING)
+    for line in said.rstrip().splitlines():
         found = SECTION.fullmatch(line)
         if found or (title and line and not line.startswith(" ")):  # a section ends as well
             yield from (listed(title, body) if title else prose(body))
@@ -168,6 +168,8 @@ def described(thing: Any) -> Iterator[str]:
         if not found:
             body.append(line)
     yield from (listed(title, body) if title else prose(body))
+    if options and thing in PARTS["Models"]:
+        yield from listed("Options", [line for line in options.splitlines() if line[:3] == "   "])
 
 
 def prose(lines: list[str]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Write docs/cli.md from the commands, docs/api.md from the docstrings, docs/errors.md from uses.
 
 The tables of published drafts in docs/guides are written from edgedec/library/published.py,
-those of docs/measured/published.md from its record.
+those of docs/measured/published.md from its record, and edgedec/pipeline/names.pyi, the types of
+options by name, from their declarations.
 
 --check compares instead of writing.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 import api_page
 import click
 import measured_published
+import names_stub
 import published_page
 import wrong_uses_page
 
@@ -68,18 +70,17 @@ def cell(text: str) -> str:
 
 def run(name: str, fresh: str, check: bool) -> int:
     """Write a page, or say whether the one on disk is up to date; the exit code."""
-    file = PAGES / name
+    file = PAGES.parent / name
     old = file.read_text("utf-8") if file.exists() else ""
     if not check:
-        PAGES.mkdir(exist_ok=True)
         file.write_text(fresh, "utf-8")
         return 0
     if fresh != old:
-        changes = difflib.unified_diff(old.splitlines(), fresh.splitlines(), f"docs/{name}", "now")
+        changes = difflib.unified_diff(old.splitlines(), fresh.splitlines(), name, "now")
         print("\n".join(changes))
-        print(f"docs/{name} is out of date: run make help-pages", file=sys.stderr)
+        print(f"{name} is out of date: run make help-pages", file=sys.stderr)
         return 1
-    print(f"docs/{name} is up to date")
+    print(f"{name} is up to date")
     return 0
 
 
@@ -88,4 +89,6 @@ if __name__ == "__main__":
     pages |= {name: published_page.page(name) for name in published_page.PARTS}
     measured = "measured/published.md"
     pages[measured] = published_page.page(measured, measured_published.PARTS)
+    pages = {f"docs/{name}": fresh for name, fresh in pages.items()}
+    pages["edgedec/pipeline/names.pyi"] = names_stub.page()
     sys.exit(max(run(name, fresh, "--check" in sys.argv[1:]) for name, fresh in pages.items()))

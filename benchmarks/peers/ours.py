@@ -43,7 +43,7 @@ def models(maker: Maker, weights: str) -> Models:
 
 def run(request: Request, tools: Tools) -> dict[str, Any]:
     """Decode through a pipeline."""
-    from edgedec.decoding.sampling.params import SamplingParams
+    from edgedec.decoding.params import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
     sampling = SamplingParams(

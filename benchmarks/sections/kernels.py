@@ -12,7 +12,7 @@ from benchmarks.pass_times import pass_times
 from benchmarks.workloads import heldout_tokens
 from edgedec.compare.drafters import compared
 from edgedec.compare.records import Recorder, Row
-from edgedec.decoding.sampling.params import SamplingParams
+from edgedec.decoding.params import SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.hardware.resident import release_free, resident_bytes
 from edgedec.pipeline import GenerateOptions, Pipeline

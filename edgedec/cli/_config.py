@@ -13,6 +13,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from edgedec._support.options import declared
+from edgedec.decoding.params import SamplingParams
+
 COMMANDS = ("chat", "generate", "run")
 _MAX_BYTES = 1 << 16
 # A smaller number of bytes is a slip: of gigabytes, or of megabytes.
@@ -47,10 +50,7 @@ def _of_texts(name: str) -> tuple[str, Callable[[Any], bool]]:
 
 
 # Options of a text that are settings, by their names in Python.
-_NUMBERS = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "seed", "max_new_tokens",
-)  # fmt: skip
+_NUMBERS = (*(one for one in declared(SamplingParams) if one != "logit_bias"), "max_new_tokens")
 # Settings by name: a description, and a check of the value, which may raise InputError.
 SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model": ("the default model, such as demo or a name in the library", _text),

@@ -18,6 +18,7 @@ import click
 
 from edgedec._support.fields import printable
 from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model, ollama_name
+from edgedec._support.option_names import ELSEWHERE
 from edgedec.cli import _config, _output
 from edgedec.cli._terminal import INTERRUPTED
 from edgedec.errors import EdgedecError
@@ -171,24 +172,21 @@ def _end(message: str, code: int) -> NoReturn:
 
 # Names that other programs use for an option: llama.cpp, Ollama, LM Studio, mlx-lm, vLLM.
 _ELSEWHERE = {
-    "--max-tokens": "--max-new-tokens", "--max-length": "--max-new-tokens",
-    "--n-predict": "--max-new-tokens", "--num-predict": "--max-new-tokens",
+    **{f"--{name}".replace("_", "-"): f"--{now}".replace("_", "-")
+       for name, now in ELSEWHERE.items()},
     "--predict": "--max-new-tokens", "--new": "--max-new-tokens",
-    "--ctx-size": "--max-context", "--num-ctx": "--max-context", "--n-ctx": "--max-context",
-    "--context-length": "--max-context", "--max-model-len": "--max-context",
-    "-c": "--max-context", "--temp": "--temperature", "--repeat-penalty": "--repetition-penalty",
-    "--model-draft": "--draft", "-md": "--draft", "--draft-model": "--draft",
-    "--assistant-model": "--draft", "--speculative-model": "--draft",
+    "--ctx-size": "--max-context", "--context-length": "--max-context",
+    "--max-model-len": "--max-context", "-c": "--max-context",
+    "--model-draft": "--draft", "-md": "--draft", "--speculative-model": "--draft",
     "--draft-max": "--draft-length", "--draft-n": "--draft-length",
-    "--num-draft-tokens": "--draft-length", "--num-speculative-tokens": "--draft-length",
+    "--num-speculative-tokens": "--draft-length",
     "--quantize": "--weights", "--quantization": "--weights", "--outtype": "--weights",
     "--dtype": "--weights", "--q-bits": "--weights", "--output": "--out", "--outfile": "--out",
     "--sys": "--system", "-sys": "--system", "--system-prompt": "--system",
     "--stop-sequence": "--stop", "--reverse-prompt": "--stop", "--grammar-file": "--grammar",
     "--json-schema-file": "--json-schema", "--hidethinking": "--hide-thinking",
     "--reasoning-budget": "--think-tokens", "--cache-type-k": "--kv", "-ctk": "--kv",
-    "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "--num-gpu": "--gpu-layers",
-    "--num-thread": "--threads", "--alias": "--name", "--identifier": "--name",
+    "-ngl": "--gpu-layers", "--alias": "--name", "--identifier": "--name",
     "--served-model-name": "--name", "--api-key": "--api-key-file",
 }  # fmt: skip
 # Former names of options, which are still accepted.

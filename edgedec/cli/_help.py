@@ -12,7 +12,7 @@ _ALL = "edgedec.help_all"
 _HELP = ("help", "help_all", "_click_default_help")
 _OWN, _LAST = "Options", "Help"
 # Options by group, by the names of their parameters: those that --help shows, then those that only
-# --help-all does. Runtimes declare further ones. Options of one command alone come first.
+# --help-all does, besides the declared ones. Options of one command alone come first.
 SHOWN: dict[str, tuple[str, ...]] = {
     "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema",
              "raw", "session", "think"),
@@ -22,13 +22,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "Model": ("weights", "calibrated", "name"),
 }  # fmt: skip
 RARE: dict[str, tuple[str, ...]] = {
-    "Text": ("json_mode", "regex", "grammar", "top_k", "min_p", "repetition_penalty",
-             "presence_penalty", "frequency_penalty", "logit_bias", "timeout", "messages",
-             "ignore_eos", "think_tokens", "reasoning_effort", "hide_thinking"),
-    "Drafting": ("draft_length", "draft_context", "accept", "batch_invariant"),
-    "Device and memory": ("plan", "kv_memory", "draft_device", "format", "providers",
-                          "runtime_option", "ray"),
-    "Output": ("logprobs", "verbose"),
+    "Text": ("messages", "ignore_eos", "hide_thinking"),
+    "Device and memory": ("runtime_option", "ray"),
+    "Output": ("verbose",),
     "Model": ("named",),
 }  # fmt: skip
 
@@ -38,7 +34,7 @@ class GroupedCommand(click.Command):
 
     Attributes:
         shown: names of the parameters that ``--help`` shows, by group, in order.
-        rare: those that only ``--help-all`` shows; of a group that ``shown`` has, after these.
+        rare: those that only ``--help-all`` shows, besides the declared ones, which name a group.
         instead: what to do instead of other commands' options, by their names.
 
     """
@@ -50,9 +46,15 @@ class GroupedCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return all options, ``--help-all`` before ``--help`` if it shows more."""
         *own, last = super().get_params(ctx)
-        rare = {name for names in self.rare.values() for name in names}
-        more = any(one.name in rare for one in own)
+        more = any(self._rare(one) for one in own)
         return [*own, *([_HELP_ALL] if more else []), last]
+
+    def _rare(self, one: click.Parameter) -> str:
+        """Return the group of an option that only ``--help-all`` shows; "" of any other."""
+        if any(one.name in names for names in self.shown.values()):
+            return ""
+        titles = [title for title, names in self.rare.items() if one.name in names]
+        return next(iter(titles), getattr(one, "group", ""))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by group."""
@@ -66,19 +68,14 @@ class GroupedCommand(click.Command):
 
     def _groups(self, options: list[click.Option], *, everything: bool) -> dict[str, list[str]]:
         """Return the names of the parameters to show, by group."""
-        runtimes = {option.name: option for option in _options.runtime_flags()}
         shown = {name for names in self.shown.values() for name in names}
-        grouped = shown | {name for names in self.rare.values() for name in names}
-        found: dict[str, list[str]] = {_OWN: []}
-        for title, names in self.shown.items():
-            found[title] = [*names]
-        for title, names in self.rare.items() if everything else ():
-            found.setdefault(title, []).extend(name for name in names if name not in shown)
-        for name in (str(one.name) for one in options):
-            if name not in grouped and name not in runtimes and name not in _HELP:
+        found: dict[str, list[str]] = {_OWN: [], **{k: [*names] for k, names in self.shown.items()}}
+        for one in options:
+            title, name = self._rare(one), str(one.name)
+            if title and everything:
+                found.setdefault(title, []).append(name)
+            elif not title and name not in shown and name not in _HELP:
                 found[_OWN].append(name)
-            elif everything and name in runtimes and name not in grouped:
-                found.setdefault(_options.group_of(name), []).append(name)
         found[_LAST] = [*_HELP]
         return found
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec.cli._flags import flags
 from edgedec.cli._terminal import note
+from edgedec.records.function_options import PULL
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -50,25 +52,8 @@ class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 MODEL, IN_LIBRARY = _Name(files=True), _Name(files=False)
 
-CALIBRATED = click.option(
-    "--calibrated/--no-calibrated",
-    default=None,
-    help="Calibrate the rounding of int4 weights on text that the model generates, which takes"
-    " minutes and is closer to the checkpoint, or smaller; or round to nearest. By default `run`"
-    " and `pull` round, and `export` calibrates.",
-)
-FORM = [
-    click.option("--weights", type=click.Choice(["auto", "int4", "int8", "fp16", "fp32"]),
-                 help="How the weights of a checkpoint are stored; default: auto, int4 and, for the"
-                 " matrices that need it to stay close to the checkpoint, int8."),
-    CALIBRATED,
-    click.option("--max-kl", type=click.FloatRange(min=0.001), metavar="NATS",
-                 help="With --weights auto: the divergence from the checkpoint, in nats per token"
-                 " on texts that it writes, that int4 may add; default: 0.05."),
-]  # fmt: skip
-NAME = click.option("--name", metavar="NAME",
-                    help="What to call the model in the library; default: the hub's name, or the "
-                    "folder's.")  # fmt: skip
+CALIBRATED, NAME = flags(PULL, ("calibrated", "name"))
+FORM = flags(PULL, ("weights", "calibrated", "max_kl"))
 
 
 def form(chosen: dict[str, Any]) -> Form | None:

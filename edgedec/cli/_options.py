@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from edgedec._support.options import DEVICE, GGUF, declared
 from edgedec.cli import _config, _library, _values
+from edgedec.cli._flags import Flag, flag, flags, made
 from edgedec.decoding import drafting
+from edgedec.loading.options import OPENINGS, OpenOptions
+from edgedec.records.load import LoadOptions
+from edgedec.records.workload import Workload
 
 if TYPE_CHECKING:
-    from edgedec.loading.options import OpenOptions
     from edgedec.records.adapter import LoadOption
 
 _DRAFT = "draft_"
@@ -37,71 +42,17 @@ class _RuntimeOption(click.Option):
         return super().get_help_record(ctx)
 
 
-class _DrafterOption(click.Option):
-    """``--drafter``, whose help lists the drafters when it is shown."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        self.help = (
-            f"Way of drafting: {', '.join(_values.drafters())}; default: auto, which is headed"
-            " if the target has a head, else hybrid if there is a draft model, else text; none is"
-            " plain decoding."
-        )
-        return super().get_help_record(ctx)
-
-
+# The options for loading, which commands have that open no pipeline.
+_LOADING = ("format", "device", "draft_device")
 # A drafter's name is accepted as well, as before there was --drafter.
-DRAFT = click.option("--draft", type=_values.draft, metavar="MODEL",
-                     help="Draft model, given like MODEL: a smaller one of the same family; of a "
-                     "bundle its target drafts. Default: the draft that comes with "
-                     "MODEL.")  # fmt: skip
-
+DRAFT = flag(OPENINGS["draft"])
 # A draft model alone, for commands that choose drafters themselves.
 DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="MODEL",
                            help="Draft model, given like MODEL: a smaller one of the same family; "
                            "default: the draft that comes with MODEL.")  # fmt: skip
-THREADS = click.option("-t", "--threads", type=_values.THREADS, metavar="N",
-                       help="CPU threads; default: one per core, fewer for a small "
-                       "model.")  # fmt: skip
-
+THREADS = flag(OPENINGS["threads"])
 # The options for opening a pipeline, except DRAFT.
-SETTINGS = [
-    click.option("--drafter", cls=_DrafterOption, type=_values.drafter, metavar="NAME"),
-    click.option("--draft-length", type=_values.draft_length, default="auto", show_default=True,
-                 metavar="auto|N",
-                 help="Tokens to draft per round; auto decides by measured cost."),
-    click.option("--accept", metavar="RULE",
-                 help="Acceptance rule: coupling (default) and match give a seed's own text (match "
-                 "up to near-ties, see --batch-invariant), speculative its distribution; bild "
-                 "changes both."),
-    THREADS,
-    click.option("--provider", "providers", multiple=True, metavar="NAME",
-                 help="ONNX Runtime execution provider; repeat to add fallbacks."),
-    click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
-                 help="Most tokens of prompt and output; default: the model's limit."),
-    click.option("--draft-context", type=_values.draft_context, metavar="TOKENS",
-                 default=drafting.DRAFT_CONTEXT, show_default=True,
-                 help="Context window of the draft model; of a longer text it sees the first four "
-                 "tokens and the last ones."),
-    click.option("--kv-memory", type=_values.size, metavar="SIZE",
-                 help="Memory for all key/value caches, such as 512MB; default: no limit."),
-    click.option("--plan", default="auto", show_default=True, metavar="auto|none|FILE",
-                 help="Plan to follow: auto is the last one that `edgedec plan` made for these "
-                 "models on this machine; or a file that it wrote."),
-    click.option("--memory", type=_values.memory, metavar="auto|SIZE",
-                 help="Limit on the memory of the process, such as 2GB, or auto for what is free. "
-                 "Follows a plan that fits if there is one; where the weights do not fit, measures "
-                 "once how many of them to keep in memory."),
-    click.option("--batch-invariant/--no-batch-invariant", default=None,
-                 help="Pad passes, or change llama.cpp's settings, so that a seed's text is the "
-                 "same whatever was drafted, including near-ties; refused if none achieve that. "
-                 "Default: on for GGUF on the processor where it costs at most 5%, for ONNX "
-                 "with 200 MB of weights or more on the processor, if padding achieves it, or with "
-                 "64 MB where it is measured to cost a token at most 5%, for "
-                 "bundles exported with it, and on openvino, which needs no padding; with --accept "
-                 "match only for GGUF and the latter two; never with --drafter tree or a rule that "
-                 "does not give a seed's text. Other targets would lose more time than they gain."),
-]  # fmt: skip
-
+SETTINGS = flags(declared(OpenOptions) | declared(LoadOptions), without=("draft", *_LOADING))
 OPEN = [DRAFT, *SETTINGS]
 
 LOG = click.option("-v", "--verbose", is_flag=True, help="Show the runtime's own log.")
@@ -110,15 +61,7 @@ DETAILS = click.option("-v", "--verbose", "verbosity", count=True,
                        "as well.")  # fmt: skip
 
 LOAD = [
-    click.option("--format", type=_values.formats("auto"), default="auto", show_default=True,
-                 help="Format of the model files; auto takes the fastest one that can run here. "
-                 "onnx makes a GGUF file into a bundle in the library first, once."),
-    click.option("--device", metavar="NAME",
-                 help="A device listed by `edgedec devices`, for both models; openvino is for the "
-                 "target only. By default, without a plan or a memory limit, an ONNX target of "
-                 "200 MB or more runs on openvino if that is installed and computes its rounds "
-                 "faster."),
-    click.option("--draft-device", metavar="NAME", help="A device for the draft only."),
+    *flags(OPENINGS, _LOADING),
     click.option("--runtime-option", cls=_RuntimeOption, multiple=True,
                  metavar="NAME=VALUE"),
     LOG,
@@ -128,14 +71,9 @@ LOAD = [
 LOAD_AND_WRITE = [*LOAD[:-1], DETAILS]
 
 WORKLOAD = [
-    click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True,
-                 help="Sampling temperature; 0 is greedy."),
-    click.option("--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True,
-                 metavar="N", help="Tokens of a typical prompt."),
-    click.option("--new-tokens", type=click.IntRange(min=2), default=128, show_default=True,
-                 metavar="N", help="Tokens of a typical output."),
+    *flags(declared(Workload), ("temperature", "prompt_tokens", "new_tokens")),
     click.option("--all", "show_all", is_flag=True, help="Show every plan that was considered."),
-]  # fmt: skip
+]
 
 
 def _declared() -> dict[str, LoadOption]:
@@ -165,52 +103,35 @@ def _parsed(text: str | tuple[str, object]) -> tuple[str, object]:
 
 
 @functools.cache
-def runtime_flags() -> list[click.Option]:
+def runtime_flags() -> list[Flag]:
     """Return a flag for each option; hidden unless many people set it."""
     from edgedec.runtimes import registry
 
-    found: dict[str, click.Option] = {}
+    found: dict[str, Flag] = {}
     for info in registry.infos().values():
         formats = "/".join(info.formats).upper()
         for option in info.options:
-            found[option.name] = _flag(option, option.name, f"{formats}: {option.help}")
+            one = replace(option.declared, default=option.default)
+            group, says = _group_of(option.name), f"{formats}: {option.help}"
+            found[one.name] = made(one, group=group, help=says, hidden=not option.common)
             if option.draft_help:
-                name = f"{_DRAFT}{option.name}"
-                found[name] = _flag(option, name, f"{formats}: {option.draft_help}")
+                name, says = f"{_DRAFT}{one.name}", f"{formats}: {option.draft_help}"
+                one = replace(one, name=name, field=name)
+                found[name] = made(one, group=group, help=says, hidden=True)
     return list(found.values())
 
 
-def group_of(name: str) -> str:
-    """Return the group of the help page in which an option of ``runtime_flags`` stands."""
+def _group_of(option: str) -> str:
+    """Return the group of the help page in which an option of runtimes stands."""
     from edgedec.runtimes import registry
 
-    option = name.removeprefix(_DRAFT)
     formats = {
         format
         for info in registry.infos().values()
         if option in (one.name for one in info.options)
         for format in info.formats
     }
-    return "GGUF only" if formats == {"gguf"} else "Device and memory"
-
-
-def _flag(option: LoadOption, name: str, help: str) -> click.Option:
-    draft = name != option.name
-    hidden = not option.common or draft
-    flag = option.as_given(None, draft=draft)
-    kind: Any = None
-    if option.type is bool:
-        if option.default is None:
-            flag = f"{flag}/{option.as_given(False, draft=draft)}"
-        return click.Option([flag, name], is_flag=True, default=None, help=help, hidden=hidden)
-    if option.choices:
-        kind = click.Choice(option.choices)
-    elif option.in_bytes:
-        kind = _values.size
-    elif option.type is int:
-        kind = click.IntRange(option.least, option.most)
-    metavar = "SIZE" if option.in_bytes else "N" if option.type is int else None
-    return click.Option([flag, name], type=kind, metavar=metavar, help=help, hidden=hidden)
+    return GGUF if formats == {"gguf"} else DEVICE
 
 
 def alone(option: str, allowed: Collection[str], advice: str) -> None:
@@ -286,8 +207,6 @@ def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
 
 def load_options(chosen: dict[str, Any], **more: Any) -> OpenOptions:
     """Return ``OpenOptions`` from the values of a command that have the names of its options."""
-    from edgedec.loading.options import OpenOptions
-
     if chosen.get("verbose") or chosen.get("verbosity", 0) > 1:
         logging.basicConfig(format="%(message)s")  # standard error
         logging.getLogger("edgedec").setLevel(logging.DEBUG)

@@ -5,20 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from edgedec.cli import _values
+from edgedec.cli._flags import flag
+from edgedec.records.function_options import PLAN
 
 if TYPE_CHECKING:
     from edgedec.pipeline import Prompt
 
-option = click.option(
-    "--prompts",
-    type=_values.FILE,
-    metavar="FILE.jsonl",
-    help='Prompts like your own to measure on: lines such as {"prompt": "Hello"}, as `edgedec '
-    "generate --prompts` reads them; default: a few that come with edgedec.",
-)
+option = flag(PLAN["prompts"])
 
 
 def named(path: Path | None, count: int) -> list[tuple[str, Prompt]]:

@@ -9,19 +9,18 @@ import os
 
 import click
 
+from edgedec.cli._flags import flag
+from edgedec.records.function_options import PLAN
+from edgedec.records.place import RPC_TRUST
+
 
 def _trust(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Trust every address, also in the child processes that measure."""
     if value:
-        from edgedec.records.place import RPC_TRUST  # imports numpy
-
         os.environ[RPC_TRUST] = "1"
 
 
 OPTIONS = [
-    click.option("--rpc", metavar="HOST:PORT[,HOST:PORT]",
-                 help="GGUF: also the devices of llama.cpp's RPC servers, for a target that does "
-                 "not fit on this machine."),
-    click.option("--rpc-trust", is_flag=True, expose_value=False, callback=_trust,
-                 help="GGUF: take RPC servers at public addresses, too."),
-]  # fmt: skip
+    flag(PLAN["rpc"]),
+    flag(PLAN["rpc_trust"], expose_value=False, callback=_trust),
+]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import re
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,43 +10,18 @@ import click
 from click.core import ParameterSource
 
 from edgedec._support.model_path import DEMO
-from edgedec.cli._values import FILE, SEED, schema
+from edgedec._support.options import declared
+from edgedec.cli._flags import flag, flags, made
+from edgedec.cli._values import text
+from edgedec.decoding.params import SamplingParams
 from edgedec.generation import ANSWER_TOKENS, TEXT_TOKENS
+from edgedec.generation.keywords import TEXTS
+from edgedec.generation.options import GRAMMARS, GenerateOptions
 
 if TYPE_CHECKING:
-    from edgedec.decoding.sampling import SamplingParams
-    from edgedec.pipeline import GenerateOptions, Pipeline
+    from edgedec.pipeline import Pipeline
 
 _MOST_SYSTEM_BYTES = 1 << 20
-ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
-
-
-def bias(value: str | tuple[int, float]) -> tuple[int, float]:
-    """Parse ``ID=VALUE``: a token id and the number added to its logit."""
-    if isinstance(value, tuple):
-        return value
-    try:
-        token, amount = value.split("=")
-        return int(token), float(amount)
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r}: expected a token id and a number, as 17=-2.5"
-        ) from None
-
-
-def text(value: str) -> str:
-    """Return command-line words as text, since terminals send UTF-8 whatever the locale says."""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:  # bytes that are invalid in this locale appear as escapes
-        with suppress(UnicodeError):
-            return os.fsencode(value).decode("utf-8")
-    return value
-
-
-def stop_text(value: str) -> str:
-    """Parse a stop string, in which ``\\n``, ``\\t`` and ``\\\\`` are escapes."""
-    return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], text(value))
 
 
 def system_text(value: str) -> str:
@@ -86,43 +58,12 @@ def system_text(value: str) -> str:
     return found.rstrip("\r\n")
 
 
-# Options that change the target's distribution.
-SHAPE = [
-    click.option("--top-k", type=int, help="Keep the k most likely tokens."),
-    click.option("--top-p", type=float,
-                 help="Keep the most likely tokens whose probabilities add up to this."),
-    click.option("--min-p", type=float,
-                 help="Keep tokens with at least this share of the highest probability."),
-    click.option("--repetition-penalty", type=float,
-                 help="Above 1: tokens of prompt and text become less likely."),
-    click.option("--presence-penalty", type=float,
-                 help="Subtracted from the logits of tokens that occur in the text."),
-    click.option("--frequency-penalty", type=float,
-                 help="Subtracted from a token's logit for each time it occurs in the text."),
-    click.option("--logit-bias", type=bias, multiple=True, metavar="ID=VALUE",
-                 help="Added to this token's logit; repeatable."),
-]  # fmt: skip
-
-STOP = click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
-                    help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a "
-                    "backslash.")  # fmt: skip
-
-LENGTH = click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=ANSWER_TOKENS,
-                      metavar="N", help="Most tokens to generate. By default an answer of a "
-                      "chat template goes on to its end, or to that of the context; other texts, "
-                      f"and those of --prompts, have {TEXT_TOKENS} tokens.")  # fmt: skip
-
-SAMPLE = [
-    click.option("--temperature", type=float,
-                 help="0 is greedy. By default an answer of a chat template is drawn as the "
-                 "model's files ask for, else at 0.7 with top-k 40 and top-p 0.9; other texts are "
-                 "greedy."),
-    *SHAPE,
-    click.option("-s", "--seed", type=SEED, metavar="N",
-                 help="Random seed; default: one is drawn and reported."),
-    STOP,
-    click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
-]  # fmt: skip
+LENGTH = flag(TEXTS["max_new_tokens"], default=ANSWER_TOKENS)
+SHAPE = flags(declared(SamplingParams), without=("temperature", "seed"))
+STOP = flag(TEXTS["stop"])
+# Options of an answer, and those that constrain a text or say more of it.
+ANSWER = [LENGTH, *flags(TEXTS, without=("max_new_tokens", "logprobs", *GRAMMARS))]
+FORM, LOGPROBS = flags(TEXTS, GRAMMARS), flag(TEXTS["logprobs"])
 
 
 class _System(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -139,28 +80,6 @@ SYSTEM = click.option("--system", type=_System(), metavar="TEXT|@FILE",
                       help="System message: instructions a chat model gets before the prompt. "
                       "@FILE reads them from a file; @@ begins a text with @.")  # fmt: skip
 
-# Options that constrain the text.
-FORM = [
-    click.option("--json-mode", is_flag=True, help="Generate a JSON object."),
-    click.option("--json-schema", type=schema, metavar="FILE|JSON",
-                 help="Generate JSON of this schema: a file, or the schema itself in quotes."),
-    click.option("--regex", type=text, metavar="PATTERN",
-                 help="Generate text that matches this regular expression as a whole."),
-    click.option("--grammar", type=FILE, metavar="FILE",
-                 help="Generate text of this grammar, in Lark's notation or llama.cpp's (GBNF)."),
-]  # fmt: skip
-
-
-# Options of the thinking before an answer.
-THINK = [
-    click.option("--think/--no-think", default=None,
-                 help="Let a model think before it answers, or not; default: as its chat template "
-                 "says."),
-    click.option("--think-tokens", type=click.IntRange(min=0), metavar="N",
-                 help="Most tokens of thinking; its end is then forced, and the answer follows."),
-    click.option("--reasoning-effort", type=click.Choice(["low", "medium", "high"]),
-                 help="How much to think, for chat templates that read it."),
-]  # fmt: skip
 HIDE = click.option("--hide-thinking", is_flag=True,
                     help="Do not print the thinking; by default it goes to standard "
                     "error.")  # fmt: skip
@@ -169,13 +88,8 @@ HIDE = click.option("--hide-thinking", is_flag=True,
 @functools.cache
 def parameters() -> dict[str, click.Parameter]:
     """Return the options of a text by their names in Python, for values given elsewhere."""
-
-    def holder() -> None:
-        """Takes the options."""
-
-    for option in reversed([LENGTH, *SAMPLE, *THINK]):
-        option(holder)
-    return {str(one.name): one for one in click.command()(holder).params}
+    found = [one for one in TEXTS.values() if one.option.help and one.name not in GRAMMARS]
+    return {one.name: made(one) for one in found if one.name != "logprobs"}
 
 
 def parsed(name: str, text: str) -> Any:
@@ -241,31 +155,15 @@ def generate_options(chosen: dict[str, Any], own: SamplingParams | None = None) 
         own: the model's own sampling, for what was not given; None is greedy.
 
     """
-    from edgedec.pipeline import GenerateOptions
-
-    return GenerateOptions(
-        max_new_tokens=chosen["max_new_tokens"],
-        sampling=sampling_params(chosen, own),
-        stop=tuple(chosen["stop"]),
-        logprobs=chosen.get("logprobs"),
-        timeout_s=chosen["timeout"],
-        json_mode=chosen.get("json_mode", False),
-        json_schema=chosen.get("json_schema"),
-        regex=chosen.get("regex"),
-        grammar=chosen.get("grammar"),
-        think=chosen.get("think"),
-        think_tokens=chosen.get("think_tokens"),
-        reasoning_effort=chosen.get("reasoning_effort"),
-    )
+    asked = [one.field for one in declared(GenerateOptions).values() if one.option.help]
+    given = {name: chosen[name] for name in asked if chosen.get(name) is not None}
+    return GenerateOptions(**given, sampling=sampling_params(chosen, own))
 
 
 def sampling_params(chosen: dict[str, Any], own: SamplingParams | None = None) -> SamplingParams:
     """Return ``SamplingParams`` from the values of ``SHAPE``, a temperature and a seed."""
     import dataclasses
 
-    from edgedec.decoding.sampling import SamplingParams
-
-    names = [field.name for field in dataclasses.fields(SamplingParams)]
-    given = {name: chosen[name] for name in names if chosen[name] is not None}
+    given = {name: chosen[name] for name in declared(SamplingParams) if chosen[name] is not None}
     given["logit_bias"] = dict(chosen["logit_bias"])
     return dataclasses.replace(own or SamplingParams(), **given)

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgedec._support.options import declared
 from edgedec.cli import _figures, _sampling
 from edgedec.cli._conversation import Conversation, SessionFile, turns
 from edgedec.cli._terminal import note
+from edgedec.decoding.params import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation import ANSWER_TOKENS
+from edgedec.generation.options import GenerateOptions
+from edgedec.generation.own_sampling import DESCRIBED
 
 if TYPE_CHECKING:
     from edgedec.errors import PromptTooLong
-    from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
+    from edgedec.pipeline import Generation, Pipeline, Stream
 
-# What /show lists where it is set, beside what every answer has.
-_DRAWN = ("presence_penalty", "frequency_penalty", "logit_bias", "seed")
-_OTHERS = ("drafter", "stop", "timeout_s", "think", "think_tokens", "reasoning_effort")
+# What /show lists where it is set, besides what every answer has.
+_DRAWN = [name for name in declared(SamplingParams) if name not in DESCRIBED]
+_OTHERS = [one.field for name, one in declared(GenerateOptions).items() if name != "max_new_tokens"]
 
 
 class Talk:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from edgedec.decoding import drafting
 
 AUTO_MEMORY = "auto"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 def size(value: str | int) -> int:
@@ -30,6 +33,34 @@ def size(value: str | int) -> int:
         likely = meant(value.strip())
         raise click.BadParameter(f"{value!r} is a number of bytes: did you mean {likely}?")
     return count
+
+
+def bias(value: str | tuple[int, float]) -> tuple[int, float]:
+    """Parse ``ID=VALUE``: a token id and the number added to its logit."""
+    if isinstance(value, tuple):
+        return value
+    try:
+        token, amount = value.split("=")
+        return int(token), float(amount)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r}: expected a token id and a number, as 17=-2.5"
+        ) from None
+
+
+def text(value: str) -> str:
+    """Return command-line words as text, since terminals send UTF-8 whatever the locale says."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that are invalid in this locale appear as escapes
+        with suppress(UnicodeError):
+            return os.fsencode(value).decode("utf-8")
+    return value
+
+
+def stop_text(value: str) -> str:
+    """Parse a stop string, in which ``\\n``, ``\\t`` and ``\\\\`` are escapes."""
+    return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], text(value))
 
 
 def schema(value: str | Path) -> str | Path:
@@ -179,3 +210,13 @@ def formats(*others: str) -> Listed:
         return [*others, *registry.formats()]
 
     return Listed(names)
+
+
+# The types of values by the kinds that declared options name.
+KINDS: dict[str, Any] = {
+    "bias": bias, "context": click.IntRange(min=2), "draft": draft, "draft_context": draft_context,
+    "draft_length": draft_length, "drafter": drafter, "file": FILE,
+    "folder": click.Path(path_type=Path), "format": formats("auto"), "memory": memory,
+    "new_file": click.Path(dir_okay=False, path_type=Path), "schema": schema, "seed": SEED,
+    "size": size, "stop": stop_text, "text": text, "threads": THREADS,
+}  # fmt: skip

@@ -46,8 +46,7 @@ SESSION = click.option(
 @_sampling.SYSTEM
 @SESSION
 @_options.options(
-    [_sampling.LENGTH, *_sampling.SAMPLE],
-    [*_sampling.THINK, _sampling.HIDE],
+    [*_sampling.ANSWER, _sampling.HIDE],
     _options.OPEN,
     _options.LOAD_AND_WRITE,
 )

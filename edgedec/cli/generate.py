@@ -25,19 +25,12 @@ _GRACE_S = 0.3
 @click.command(cls=_help.LoadCommand)
 @_model.model_and_prompt
 @_options.options(
-    [_sampling.LENGTH, *_sampling.SAMPLE],
-    [*_sampling.THINK, _sampling.HIDE],
-    _sampling.FORM,
+    [*_sampling.ANSWER, _sampling.HIDE],
+    [*_sampling.FORM, _sampling.LOGPROBS],
     _options.OPEN,
     _options.LOAD_AND_WRITE,
 )
 @_sampling.SYSTEM
-@click.option(
-    "--logprobs",
-    type=click.IntRange(0, 100),
-    metavar="N",
-    help="Log probabilities of the tokens and of the N most likely; needs --json or --prompts.",
-)
 @click.option(
     "--messages",
     type=EXISTING,
@@ -171,7 +164,7 @@ def prompt_text(prompt: str | None) -> str:
     """
     if prompt is None or prompt == "-":
         return read_text()
-    asked, piped = _sampling.text(prompt), _piped()
+    asked, piped = _values.text(prompt), _piped()
     return f"{piped.rstrip()}\n\n{asked}" if piped.strip() else asked
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec.cli import (
+    _flags,
     _help,
     _library,
     _model,
     _options,
     _progress,
-    _prompts,
     _remote,
     _terminal,
-    _values,
 )
 from edgedec.cli._terminal import note
+from edgedec.records.function_options import PLAN
 
 if TYPE_CHECKING:
     from edgedec.loading.sources import Models
@@ -36,30 +36,9 @@ _WITHOUT_DRAFT = (
 @click.command(cls=_help.GroupedCommand)
 @_model.model
 @_options.DRAFT_MODEL
-@click.option(
-    "--memory",
-    type=_values.size,
-    metavar="SIZE",
-    help="Limit on weights, caches and buffers together, such as 2GB; default: all memory.",
-)
-@click.option(
-    "--max-context",
-    type=click.IntRange(min=16),
-    metavar="TOKENS",
-    help="Most tokens of prompt and output together; default: the model's limit, or as many as fit "
-    "in memory.",
-)
-@_options.options(_remote.OPTIONS)
+@_options.options(_flags.flags(PLAN, ("memory", "max_context")), _remote.OPTIONS)
 @_options.options(_options.WORKLOAD)
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.json",
-    help="Write the plan to a file, for `edgedec generate --plan`.",
-)
-@_prompts.option
-@click.option("--refresh", is_flag=True, help="Measure again.")
+@_options.options(_flags.flags(PLAN, ("out", "prompts", "refresh")))
 @click.option(
     "--forget", is_flag=True, help="Delete the plan stored for these models, and do nothing else."
 )

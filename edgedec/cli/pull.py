@@ -7,16 +7,13 @@ from typing import Any
 import click
 
 from edgedec.cli import _library, _options
+from edgedec.cli._flags import flags
+from edgedec.records.function_options import PULL
 
 
 @click.command()
 @click.argument("model", type=_library.MODEL)
-@_options.options([*_library.FORM, _library.NAME])
-@click.option(
-    "--format",
-    type=click.Choice(["onnx"]),
-    help="onnx: make a bundle of a GGUF file, too; default: a GGUF file stays one.",
-)
+@_options.options(flags(PULL))
 @_options.as_json
 def command(model: str, as_json: bool, **chosen: Any) -> None:
     """Add MODEL to the library, to use it by its name.

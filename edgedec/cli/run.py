@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 @SESSION
 @click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
 @_options.options(
-    [*_library.FORM, _library.NAME, _sampling.LENGTH, *_sampling.SAMPLE],
-    [*_sampling.THINK, _sampling.HIDE],
+    [*_library.FORM, _library.NAME, *_sampling.ANSWER, _sampling.HIDE],
     _sampling.FORM,
     _options.SETTINGS,
     _options.LOAD_AND_WRITE,

@@ -6,23 +6,22 @@ import dataclasses
 import socket
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
+from edgedec._support.options import declared
 from edgedec.cli import _help, _library, _model, _options, _sampling, _served
+from edgedec.cli._flags import flags
 from edgedec.cli._terminal import note
+from edgedec.decoding.params import SamplingParams
+from edgedec.serve.settings import Limits, Settings
 
-if TYPE_CHECKING:
-    from edgedec.serve.settings import Settings
-
-# Options that have the names of the server's settings.
-_SETTINGS = ("hosts", "origins", "parallel", "queue", "private", "strict")
+_SETTINGS = declared(Settings)
 # Fields of requests to OpenAI's API, by the options that commands for one text have instead.
 _FIELDS = {
     **{f"--{name.replace('_', '-')}": f'"{name}"' for name in (
-        "temperature", "top_p", "top_k", "min_p", "seed", "stop", "repetition_penalty",
-        "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "reasoning_effort",
+        *declared(SamplingParams), "stop", "logprobs", "reasoning_effort",
     )},
     "--max-new-tokens": '"max_tokens"', "-n": '"max_tokens"', "-s": '"seed"',
     "--system": 'a message with "role": "system"', "--prompt": '"messages" or "prompt"',
@@ -31,35 +30,14 @@ _FIELDS = {
     "--json-mode": '"response_format"', "--json-schema": '"response_format"',
 }  # fmt: skip
 _SERVER = [
-    click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-                 help="Address to listen on; one that other machines can reach needs an API key."),
+    *flags(_SETTINGS),
     click.option("-p", "--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
                  help="Port to listen on; 0 takes a free one."),
-    click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True,
-                 metavar="N", help="Requests decoded at a time, by turns, round by round."),
-    click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, metavar="N",
-                 help="Further requests that may wait; more are answered with status 429."),
-    click.option("--name", metavar="ID", help="The model's id in the API; default: its name."),
-    click.option("--strict-model", "strict", is_flag=True,
-                 help="Refuse requests for a model of another name, with status 404. By default "
-                 "this model answers them, and the header X-Edgedec-Model says so."),
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
                  show_default=True, metavar="SECONDS",
                  help="Time limit of a request, from its arrival to the end of its text."),
-    click.option("--grace", type=click.FloatRange(min=0), default=5.0, show_default=True,
-                 metavar="SECONDS", help="Most time from SIGTERM or Ctrl-C to the end of all "
-                 "answers; the server ends with the step under way. Texts go on for four fifths of "
-                 "it. After SIGTERM, requests that wait are decoded too."),
-    click.option("--private-cache", "private", is_flag=True,
-                 help="Read every prompt from its first token, so that cached_tokens and times do "
-                 "not tell a client what others asked."),
     click.option("--api-key-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="File with the key that every request must send; or EDGEDEC_API_KEY."),
-    click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
-                 help="Another name of this machine to accept as Host; repeatable."),
-    click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
-                 help="A web page's origin, such as http://localhost:3000, that may call the API; "
-                 "repeatable."),
 ]  # fmt: skip
 _LOG = click.option("-v", "--verbose", is_flag=True,
                     help="Log a line for each request: when, who, what, status and seconds; and "
@@ -94,10 +72,7 @@ def command(
     bundle: str,
     models: tuple[str, ...],
     keep_alive: float | None,
-    host: str,
-    name: str | None,
     timeout: float,
-    grace: float,
     api_key_file: Path | None,
     **chosen: Any,
 ) -> None:
@@ -125,19 +100,16 @@ def command(
     several = _served.check(click.get_current_context())
     run = _server()
     from edgedec.serve import keeping
-    from edgedec.serve.settings import Limits, Settings
 
     key = run.read_key(api_key_file)
-    run.check_exposed(host, key)
+    asked = {one.field: chosen[one.field] for one in _SETTINGS.values()}
     settings = Settings(
-        name=name or "",
-        host=host,
         key=key,
         limits=Limits(text_s=timeout),
-        grace_s=grace,
         keep_s=keeping.DEFAULT_S if keep_alive is None else keep_alive,
-        **{field: chosen[field] for field in _SETTINGS},
+        **{name: value for name, value in asked.items() if value is not None},
     )
+    run.check_exposed(settings.host, key)
     if several:
         _serve_several(models, chosen, settings)
     else:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _sampling
+from edgedec.cli._flags import flag
+from edgedec.generation.keywords import TEXTS
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Prompt
@@ -33,10 +35,8 @@ _VALUE = 20
     "-s", "--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts."
 )
 @_options.options(_sampling.SHAPE, [_sampling.STOP])
-@click.option(
-    "--logprobs",
-    type=click.IntRange(0, 100),
-    metavar="N",
+@flag(
+    TEXTS["logprobs"],
     help="Compare log-probabilities as well, including those of the N most likely tokens.",
 )
 @click.option(

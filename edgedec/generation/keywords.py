@@ -3,67 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypedDict
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from edgedec._support.option_names import check_names, present_names
-from edgedec._support.signatures import defaults_of, lists, texts_of
-from edgedec.decoding.sampling import SamplingParams
+from edgedec._support.options import declared, takes
+from edgedec.decoding.params import SamplingParams
 from edgedec.generation.options import FORMER, GenerateOptions
-from edgedec.loading.options import OpenChanges, OpenOptions
+from edgedec.loading.options import OpenOptions
 
-
-class TextOptions(TypedDict, total=False):
-    """The fields of ``GenerateOptions`` and of its ``SamplingParams``, by name."""
-
-    max_new_tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    logit_bias: Mapping[int, float]
-    seed: int | None
-    stop: str | Sequence[str]
-    timeout: float | None
-    logprobs: int | None
-    json_mode: bool
-    json_schema: str | Path | bool | Mapping[str, Any] | None
-    regex: str | None
-    grammar: str | Path | None
-    think: bool | None
-    think_tokens: int | None
-    reasoning_effort: str | None
-    shown_tokens: tuple[str, ...]
-    drafter: str | None
-    draft_length: int | None
-    ignore_eos: bool
-    # As the fields are called, and all of those for sampling together.
-    timeout_s: float | None
-    sampling: SamplingParams
-
-
-GROUPS = {
-    "Length and end": ("max_new_tokens", "stop", "timeout", "ignore_eos"),
-    "Sampling": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-                 "frequency_penalty", "logit_bias", "seed"),
-    "Form": ("json_mode", "json_schema", "regex", "grammar"),
-    "Thinking, of answers to messages": ("think", "think_tokens", "reasoning_effort"),
-    "Drafting": ("drafter", "draft_length"),
-    "Output": ("logprobs", "shown_tokens"),
-}  # fmt: skip
-_TEXTS = texts_of(SamplingParams, GenerateOptions)
-# For functions that take them; ``timeout`` is the name on the command line, too.
-lists_text_options = lists(
-    TextOptions,
-    defaults_of(GenerateOptions, SamplingParams),
-    without=("timeout_s", "sampling"),
-    groups=GROUPS,
-    texts=_TEXTS | {"timeout": _TEXTS.get("timeout_s", "")},
-)
+_OWN = declared(GenerateOptions)
+# All of them by name, those for sampling after the length.
+TEXTS = {"max_new_tokens": _OWN["max_new_tokens"]} | declared(SamplingParams) | _OWN
+# As the fields are called, and all of those for sampling together.
+UNLISTED = ("timeout_s", "sampling")
+# For functions that take them.
+takes_text_options = takes(TEXTS)
 
 
 def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> GenerateOptions:
@@ -84,8 +39,9 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
     changes = present_names(changes, FORMER)
     drawn = _names(options.sampling)
     own = _names(options)
-    _check_place(changes, TextOptions, OpenOptions.names(), "Pipeline.open")
-    check_names(changes, list(TextOptions.__annotations__))
+    known = [*TEXTS, *UNLISTED]
+    _check_place(changes, known, OpenOptions.names(), "Pipeline.open")
+    check_names(changes, known)
     changed = {name: value for name, value in changes.items() if name in own}
     sampling = {name: value for name, value in changes.items() if name in drawn}
     if isinstance(bias := sampling.get("logit_bias"), Mapping):
@@ -98,12 +54,14 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
 
 def check_opens(changes: Mapping[str, Any]) -> None:
     """Raise TypeError for options of a text that are given for opening."""
-    _check_place(changes, OpenChanges, TextOptions.__annotations__, "generate or stream")
+    _check_place(changes, OpenOptions.names(), [*TEXTS, *UNLISTED], "generate or stream")
 
 
-def _check_place(given: Mapping[str, Any], own: type, others: Collection[str], place: str) -> None:
+def _check_place(
+    given: Mapping[str, Any], own: Collection[str], others: Collection[str], place: str
+) -> None:
     for name in given:
-        if name not in own.__annotations__ and name in others:
+        if name not in own and name in others:
             raise TypeError(f"unknown option {name!r}: give it to {place}")
 
 

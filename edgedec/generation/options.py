@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.option_names import present_names
+from edgedec._support.options import DRAFTING, OUTPUT, TEXT, declared, described, option
 from edgedec.decoding import drafting
-from edgedec.decoding.sampling import SamplingParams
-from edgedec.decoding.sampling.params import check_whole
+from edgedec.decoding.params import SamplingParams
 from edgedec.errors import InputError
 from edgedec.generation import TEXT_TOKENS
 from edgedec.grammar import spec
@@ -24,6 +24,8 @@ _GRAMMARS: dict[str, Callable[[Any], Grammar]] = {
     "regex": spec.regex,
     "grammar": spec.grammar,
 }
+# Options that constrain a text.
+GRAMMARS = tuple(_GRAMMARS)
 EFFORTS = ("low", "medium", "high")
 # Other names of options: a former one, and that of the command line.
 FORMER = {"draft": "drafter", "timeout": "timeout_s"}
@@ -31,6 +33,7 @@ Prompt = str | Sequence[int]
 Message = Mapping[str, str]
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
     """Options of one generation.
@@ -39,51 +42,81 @@ class GenerateOptions:
     give the same text with every drafter; ``OpenOptions`` says what holds otherwise.
 
     Attributes:
-        max_new_tokens: most tokens to generate; the context may end the text earlier. Without
-            ``options`` an answer to messages goes on to its own end.
         sampling: how tokens are chosen; the default is greedy.
-        stop: one string or several that end the text; they are not part of it.
-        logprobs: None for none; 0 for each token's own; n for the n most likely as well.
-        timeout_s: seconds after which the text ends with ``"timeout"``, those in which it waits for
-            other texts included.
-        ignore_eos: continue past an end-of-text token, for measuring.
-        drafter: the only drafter that may be used, of those the pipeline was opened with
-            (``lookup`` or ``model``, say); ``none`` is plain decoding; None allows all of them.
-        draft_length: tokens to draft per round; 0 is plain decoding, None the pipeline's choice.
-        json_mode: constrain the text to a JSON object.
-        json_schema: constrain it to JSON of this schema: JSON, the parsed object, or a file's Path.
-        regex: constrain all of it to match this regular expression (Rust's syntax).
-        grammar: constrain it to this grammar, in Lark's notation or GBNF, or a file's Path. At most
-            one of these four may be given; they need the extra ``grammar``. ``max_new_tokens`` may
-            cut such a text, and then the reason is ``length``. With a model that thinks they hold
-            for the answer.
-        think: whether a model that can answer with or without thinking first thinks; None leaves
-            it to its chat template. This and the next two are for messages.
-        think_tokens: most tokens of thinking; its end is then forced, and the answer follows. They
-            count among ``max_new_tokens``.
-        reasoning_effort: ``low``, ``medium`` or ``high``, for templates that read it.
-        shown_tokens: names of special tokens that are shown in the text, where others have none.
         timeout: another name of ``timeout_s``, that of the command line.
         draft: the former name of ``drafter``, which is still accepted.
 
     """
 
-    max_new_tokens: int = TEXT_TOKENS
+    # fmt: off
+    max_new_tokens: int = option(
+        TEXT_TOKENS, "Most tokens to generate. By default an answer of a chat template goes on to"
+        " its end, or to that of the context; other texts, and those of --prompts, have"
+        f" {TEXT_TOKENS} tokens.",
+        text="most tokens to generate; the context may end the text earlier. Without ``options`` an"
+        " answer to messages goes on to its own end.", group=TEXT, short="-n", metavar="N", least=1,
+    )
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    stop: tuple[str, ...] = ()
-    logprobs: int | None = None
-    timeout_s: float | None = None
-    ignore_eos: bool = False
-    drafter: str | None = None
-    draft_length: int | None = None
-    json_mode: bool = False
-    json_schema: str | Path | bool | Mapping[str, Any] | None = None
-    regex: str | None = None
-    grammar: str | Path | None = None
-    think: bool | None = None
-    think_tokens: int | None = None
-    reasoning_effort: str | None = None
-    shown_tokens: tuple[str, ...] = ()
+    stop: tuple[str, ...] = option(
+        (), "Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a backslash.",
+        text="one string or several that end the text; they are not part of it.", group=TEXT,
+        kind="stop", metavar="TEXT", takes="str | Sequence[str]",
+    )
+    logprobs: int | None = option(
+        None, "Log probabilities of the tokens and of the N most likely; needs --json or"
+        " --prompts.", text="None for none; 0 for each token's own; n for the n most likely as"
+        " well.", group=OUTPUT, metavar="N", least=0, most=100,
+    )
+    timeout_s: float | None = option(
+        None, "End the text after this time.", text="seconds after which the text ends with"
+        ' ``"timeout"``, those in which it waits for other texts included.', group=TEXT,
+        name="timeout", metavar="SECONDS",
+    )
+    ignore_eos: bool = option(
+        False, text="continue past an end-of-text token, for measuring.", group=TEXT,
+    )
+    drafter: str | None = option(
+        None, text="the only drafter that may be used, of those the pipeline was opened with"
+        " (``lookup`` or ``model``, say); ``none`` is plain decoding; None allows all of them.",
+        group=DRAFTING,
+    )
+    draft_length: int | None = option(
+        None, text="tokens to draft per round; 0 is plain decoding, None the pipeline's choice.",
+        group=DRAFTING, least=0, wire=(0, 64),
+    )
+    json_mode: bool = option(False, "Generate a JSON object.", group=TEXT)
+    json_schema: str | Path | bool | Mapping[str, Any] | None = option(
+        None, "Generate JSON of this schema: a file, or the schema itself in quotes.",
+        text="generate JSON of this schema: JSON, the parsed object, or a file's Path.", group=TEXT,
+        kind="schema", metavar="FILE|JSON",
+    )
+    regex: str | None = option(
+        None, "Generate text that matches this regular expression (Rust's syntax) as a whole.",
+        group=TEXT, kind="text", metavar="PATTERN",
+    )
+    grammar: str | Path | None = option(
+        None, "Generate text of this grammar, in Lark's notation or llama.cpp's (GBNF).",
+        text="generate text of this grammar, in Lark's notation or GBNF, or of a file's Path. At"
+        " most one of these four may be given; they need the extra ``grammar``. ``max_new_tokens``"
+        " may cut such a text, and then the reason is ``length``. With a model that thinks they"
+        " hold for the answer.", group=TEXT, kind="file", metavar="FILE",
+    )
+    think: bool | None = option(
+        None, "Let a model think before it answers, or not; default: as its chat template says.",
+        group=TEXT,
+    )
+    think_tokens: int | None = option(
+        None, "Most tokens of thinking; its end is then forced, and the answer follows. They count"
+        " among --max-new-tokens.", group=TEXT, metavar="N", least=0, wire=(0, 1 << 24),
+    )
+    reasoning_effort: str | None = option(
+        None, "How much to think, for chat templates that read it.", group=TEXT, choices=EFFORTS,
+    )
+    shown_tokens: tuple[str, ...] = option(
+        (), text="names of special tokens that are shown in the text, where others have none.",
+        group=OUTPUT,
+    )
+    # fmt: on
     timeout: InitVar[float | None] = field(default=None, kw_only=True)
     draft: InitVar[str | None] = field(default=None, kw_only=True)
 
@@ -100,36 +133,20 @@ class GenerateOptions:
         self._check()
 
     def _check(self) -> None:
-        for name in ("max_new_tokens", "logprobs", "draft_length", "think_tokens"):
-            check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
+        for one in declared(GenerateOptions).values():
+            one.check(getattr(self, one.field))
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
         if self.drafter is not None and not drafting.known(self.drafter):
             raise InputError(drafting.no_drafter(self.drafter))
-        if self.draft_length is not None and self.draft_length < 0:
-            raise InputError(f"draft_length is {self.draft_length}: expected 0 or more")
-        if self.max_new_tokens < 1:
-            raise InputError(f"max_new_tokens is {self.max_new_tokens}: expected at least 1")
         if self.timeout_s is not None:
             number = isinstance(self.timeout_s, Real)
             if not number or not self.timeout_s > 0:
                 raise InputError(f"timeout is {self.timeout_s!r:.60} s: expected more than 0")
-        self._check_thinking()
-        if self.logprobs is not None and not 0 <= self.logprobs <= 100:
-            raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
-        if self.constraint is not None and self.ignore_eos:
-            raise InputError("ignore_eos: a text with a grammar ends where the grammar does")
-
-    def _check_thinking(self) -> None:
-        if self.think_tokens is not None and self.think_tokens < 0:
-            raise InputError(f"think_tokens is {self.think_tokens}: expected 0 or more")
         if self.think not in (True, False, None):
             raise InputError(f"think is {self.think!r:.60}: expected True or False")
-        if self.reasoning_effort not in (None, *EFFORTS):
-            raise InputError(
-                f"reasoning_effort is {self.reasoning_effort!r:.60}: expected one of"
-                f" {', '.join(EFFORTS)}"
-            )
+        if self.constraint is not None and self.ignore_eos:
+            raise InputError("ignore_eos: a text with a grammar ends where the grammar does")
 
     @property
     def constraint(self) -> Grammar | None:

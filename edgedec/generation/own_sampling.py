@@ -11,13 +11,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.decoding.sampling import SamplingParams
+from edgedec.decoding.params import SamplingParams
 from edgedec.errors import InputError
 
 _log = logging.getLogger("edgedec")
 _NAMES = ("temperature", "top_p", "top_k", "min_p")
 # Also has an effect where nothing is drawn.
 _PENALTY = "repetition_penalty"
+DESCRIBED = (*_NAMES, _PENALTY)
 # Of answers of a model that asks for none: greedily, small models repeat themselves without end; at
 # temperature 1 without a filter they ramble. Peers: Ollama 0.8, 40, 0.9; llama.cpp 0.8, 40, 0.95.
 USUAL = SamplingParams(temperature=0.7, top_k=40, top_p=0.9)
@@ -68,8 +69,8 @@ def described(sampling: SamplingParams) -> str:
 
 def values_of(sampling: SamplingParams) -> dict[str, float]:
     """Return temperature and what else has an effect, by name."""
-    neutral, names = SamplingParams(), (*_NAMES, _PENALTY)
-    found = {name: getattr(sampling, name) for name in names}
+    neutral = SamplingParams()
+    found = {name: getattr(sampling, name) for name in DESCRIBED}
     return {k: v for k, v in found.items() if k == "temperature" or v != getattr(neutral, k)}
 
 

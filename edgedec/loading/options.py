@@ -4,101 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from edgedec._support.amounts import given_bytes
 from edgedec._support.model_path import is_gguf
 from edgedec._support.option_names import check_names, present_names
-from edgedec._support.signatures import defaults_of, lists, texts_of
+from edgedec._support.options import DEVICE, DRAFTING, Declared, declared, described, option, takes
 from edgedec.decoding import drafting
-from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import DRAFT_CONTEXT
-from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
 from edgedec.memory.grant import AUTO
 from edgedec.records.load import COMMON, LoadOptions
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
 from edgedec.runtimes import registry
 
-
-class OpenChanges(TypedDict, total=False):
-    """Options of ``OpenOptions`` by name: its fields, load options, those of the draft alone."""
-
-    drafter: str
-    draft: str | Path | None
-    draft_length: int | str
-    draft_depth: int | None
-    draft_context: int | None
-    threads: int | None
-    device: str | None
-    provider: str | Sequence[str]
-    memory: int | str | None
-    max_context: int | None
-    kv_memory: int | str | None
-    plan: str | Path
-    accept: str | None
-    batch_invariant: bool | None
-    parallel: int
-    conversations: int
-    format: str
-    draft_format: str | None
-    schedule: str
-    context_limit: int | None
-    cores: tuple[int, ...] | None
-    # of one runtime
-    weight_memory: int | str | None
-    batch_threads: int | None
-    kv: str | None
-    flash_attention: bool | None
-    gpu_layers: int | None
-    mmap: bool | None
-    repack: bool | None
-    mlock: bool | None
-    rpc: str | None
-    rpc_trust: bool | None
-    # the same for the draft alone
-    draft_threads: int | None
-    draft_device: str | None
-    draft_providers: str | Sequence[str]
-    draft_batch_invariant: bool | None
-    draft_cores: tuple[int, ...] | None
-    draft_weight_memory: int | str | None
-    draft_batch_threads: int | None
-    draft_kv: str | None
-    draft_flash_attention: bool | None
-    draft_gpu_layers: int | None
-    draft_mmap: bool | None
-    draft_repack: bool | None
-    draft_mlock: bool | None
-    draft_rpc: str | None
-    draft_rpc_trust: bool | None
-    # all load options together, other names
-    load: LoadOptions
-    draft_load: LoadOptions | None
-    providers: str | Sequence[str]
-    kv_type: str | None
-
-
-# Those that stand with ``draft_`` in front as well, for the draft alone.
-_OF_DRAFT = (
-    "threads", "device", "providers", "batch_invariant", "cores", "weight_memory", "batch_threads",
-    "kv", "flash_attention", "gpu_layers", "mmap", "repack", "mlock", "rpc", "rpc_trust",
-)  # fmt: skip
-DRAFT_ALONE = tuple(f"draft_{name}" for name in _OF_DRAFT)
-# All that are listed, by what they are for.
-GROUPS = {
-    "Drafting": ("drafter", "draft", "draft_length", "draft_depth", "draft_context", "schedule",
-                 "accept", "batch_invariant"),
-    "Device and format": ("format", "draft_format", "device", "provider", "threads",
-                          "batch_threads", "cores", "plan"),
-    "Memory": ("memory", "kv_memory", "weight_memory", "kv", "mmap", "mlock", "repack"),
-    "Length and several texts": ("max_context", "context_limit", "conversations", "parallel"),
-    "llama.cpp": ("gpu_layers", "flash_attention", "rpc", "rpc_trust"),
-    "The draft alone": DRAFT_ALONE,
-}  # fmt: skip
+if TYPE_CHECKING:
+    from edgedec.decoding.acceptance import AcceptanceRule
 
 
 _FORMER = {
@@ -107,8 +31,9 @@ _FORMER = {
 }  # fmt: skip
 # Names on the command line that differ.
 _COMMAND_LINE = {"provider": "providers"}
-OTHER_NAMES = (*_FORMER, *_COMMAND_LINE)
 _PLACE = "runtime_options"
+# Kinds of options that are sizes.
+_SIZES = ("size", "memory")
 
 
 def as_now(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +63,8 @@ def by_kind(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = dict(options)
     sizes = [name for name, option in registry.options().items() if option.in_bytes]
-    for name in ("memory", "kv_memory", *sizes, *(f"draft_{size}" for size in sizes)):
+    own = [one.field for one in declared(OpenOptions).values() if one.option.kind in _SIZES]
+    for name in (*own, *sizes, *(f"draft_{size}" for size in sizes)):
         given = found.get(name)
         if given is not None and (name, given) != ("memory", AUTO):
             found[name] = given_bytes(name, given, ", or auto" if name == "memory" else "")
@@ -168,17 +94,13 @@ def _move_drafter(options: dict[str, Any]) -> None:
         )
 
 
-# Options that a plan decides, beside those that a runtime declares as such.
-_PLANNED = (
-    "drafter", "draft_length", "draft_load", "format", "schedule",
-    "threads", "providers", "device", "cores",
-)  # fmt: skip
 _AS_THE_RUNTIME_CHOOSES = LoadOptions()
 # Begins the name of a load option for the draft alone.
 _FOR_DRAFT = "draft_"
 _OWN_CONTEXT = f"leave it out for {DRAFT_CONTEXT}, or give a number of tokens"
 
 
+@described
 @dataclass(frozen=True, slots=True, init=False)
 class OpenOptions:
     """Options for opening a pipeline.
@@ -186,80 +108,108 @@ class OpenOptions:
     Attributes:
         load: load options of the target, and of the draft unless it has its own.
         draft_load: load options of the draft; None is those of the target.
-        drafter: a drafter's name; ``auto`` is ``headed`` with a head, ``hybrid`` with a draft
-            model, else ``text``; ``none`` is plain decoding.
-        draft: a draft model, which ``Pipeline.open`` finds as it finds the target; of a bundle the
-            target drafts. None is the draft that comes with the target. A drafter's name is taken
-            as ``drafter``, as it was before.
-        draft_length: ``auto`` measures costs and decides each round; a number is fixed.
-        draft_depth: longest path of a drafted tree of a fixed length; None is that length.
-        format: of the target's files, if a bundle has several, and of the draft's if available;
-            ``auto`` takes the fastest one.
-        draft_format: of the draft's files if it differs from the target's.
-        schedule: ``sequential``, or ``overlapped``: to draft while the target verifies.
-        max_context: most tokens of prompt and output together; None is the smaller of the model's
-            limit and ``context_limit``.
-        context_limit: like ``max_context``, but set by a plan.
-        draft_context: size of the draft model's context window in tokens; of a longer text it sees
-            the first four tokens and the last ones, which is faster and may predict as well. None
-            is the draft model's own limit, or the target's context.
-        kv_memory: bytes for all key/value caches, also as ``"512MB"``; None sets no limit.
-        conversations: most sequences that the target keeps cached, each in a session of its own: a
-            prompt that continues one of them, or shares its prefix, computes only its new tokens.
-            The least recently used one is replaced. A target with streamed weights keeps one.
-        parallel: requests that may be decoded by turns, round by round, each with caches of its
-            own; then there are at least as many ``conversations``, and drafts are not overlapped
-            with the target's passes.
-        accept: an acceptance rule's name; None is the Gumbel coupling, with which, as with
-            ``match``, a seed gives the text of plain decoding, near-ties aside (see
-            ``batch_invariant``).
-        plan: which plan of ``edgedec plan`` to follow: ``none``, a file that it wrote, or ``auto``
-            for the last one. With ``auto``, no plan is followed if an option that plans decide is
-            set; without a plan, the target runs on the device that computes its rounds fastest,
-            unless an option places it.
-        memory: most bytes that the process may hold, also as ``"2GB"``, or ``auto`` for what it
-            holds and what is free, less a margin. Unless ``plan`` is ``none``, a plan that fits is
-            made, after measuring the models if needed; the limit is enforced while decoding. None
-            sets no limit.
 
     Load options are also given by name, ``threads=2``, ``kv="q8_0"`` or any other that
     ``LoadOptions`` has or a runtime declares; ``draft_`` in front gives one to the draft alone, as
     ``draft_device="cpu"``. They change ``load`` and ``draft_load``. ``provider="NAME"`` is one of
     ``providers``, or several, as on the command line.
 
-    ``batch_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
-    keeps drafters from branching; where no padding of passes achieves that, opening fails. None
-    does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
-    CPU, or with 64 MB where it is measured to cost a lone row at most 5%, for bundles exported with
-    ``batch_invariant``, for targets in GGUF on the CPU where settings of llama.cpp that cost at
-    most 5% achieve it, and where it costs nothing (fp32, OpenVINO's kernels), but not with the
-    drafter ``tree`` or with a rule that does not give a seed's text (see
-    ``AcceptanceRule.seeds_text``); with ``match`` not in the first case. It would make plain rounds
-    of a smaller target noticeably slower. Without it, quantised weights round differently in passes
-    of different widths: where two tokens are nearly tied, speculative decoding may diverge from
-    plain decoding, and two runs of one seed from each other, since draft lengths follow measured
-    time. Each token is still drawn from the target's distribution.
+    ``batch_invariant=True`` keeps drafters from branching; where no padding of passes achieves it,
+    opening fails. None takes it where it costs little, as ``--batch-invariant`` does (docs/cli.md
+    and ``help(Pipeline.open)`` say where). Without it, quantised weights round differently in
+    passes of different widths: where two tokens are nearly tied, speculative decoding may diverge
+    from plain decoding, and two runs of one seed from each other, since draft lengths follow
+    measured time. Each token is still drawn from the target's distribution.
 
     """
 
     load: LoadOptions = _AS_THE_RUNTIME_CHOOSES
     draft_load: LoadOptions | None = None
-    drafter: str = "auto"
-    draft: Path | None = None
-    draft_length: int | str = "auto"
-    draft_depth: int | None = None
-    format: str = "auto"
-    draft_format: str | None = None
-    schedule: str = SEQUENTIAL
-    max_context: int | None = None
-    context_limit: int | None = None
-    draft_context: int | None = DRAFT_CONTEXT
-    kv_memory: int | None = None
-    conversations: int = 1
-    parallel: int = 1
-    accept: str | None = None
-    plan: str | Path = "auto"
-    memory: int | str | None = None
+    # fmt: off
+    drafter: str = option(
+        "auto", "Way of drafting: {drafters}; default: auto, which is headed if the target has a"
+        " head, else hybrid if there is a draft model, else text; none is plain decoding.",
+        text="a drafter's name; ``auto`` is ``headed`` with a head, ``hybrid`` with a draft model,"
+        " else ``text``; ``none`` is plain decoding.", group=DRAFTING, kind="drafter", planned=True,
+        metavar="NAME",
+    )
+    draft: Path | None = option(
+        None, "Draft model, given like MODEL: a smaller one of the same family; of a bundle its"
+        " target drafts. Default: the draft that comes with MODEL.", group=DRAFTING, kind="draft",
+        metavar="MODEL", takes="str | Path | None",
+    )
+    draft_length: int | str = option(
+        "auto", "Tokens to draft per round; auto decides by measured cost.", group=DRAFTING,
+        kind="draft_length", planned=True, metavar="auto|N", shows=True,
+    )
+    accept: str | None = option(
+        None, "Acceptance rule: coupling (default) and match give a seed's own text (match up to"
+        " near-ties, see --batch-invariant), speculative its distribution; bild changes both.",
+        group=DRAFTING, metavar="RULE",
+    )
+    draft_depth: int | None = option(
+        None, text="longest path of a drafted tree of a fixed length; None is that length.",
+        group=DRAFTING,
+    )
+    schedule: str = option(
+        SEQUENTIAL, text="``sequential``, or ``overlapped``: to draft while the target verifies.",
+        group=DRAFTING, planned=True,
+    )
+    max_context: int | None = option(
+        None, "Most tokens of prompt and output; default: the model's limit.", group=DEVICE,
+        metavar="TOKENS", kind="context",
+    )
+    context_limit: int | None = option(
+        None, text="like ``max_context``, but set by a plan.", group=DEVICE,
+    )
+    draft_context: int | None = option(
+        DRAFT_CONTEXT, "Context window of the draft model; of a longer text it sees the first four"
+        " tokens and the last ones.", text="size of the draft model's context window in tokens; of"
+        " a longer text it sees the first four tokens and the last ones, which is faster and may"
+        " predict as well. None is the draft model's own limit, or the target's context.",
+        group=DRAFTING, kind="draft_context", metavar="TOKENS", shows=True,
+    )
+    kv_memory: int | None = option(
+        None, "Memory for all key/value caches, such as 512MB; default: no limit.", group=DEVICE,
+        kind="size", metavar="SIZE", takes="int | str | None",
+    )
+    plan: str | Path = option(
+        "auto", "Plan to follow: auto is the last one that `edgedec plan` made for these models on"
+        " this machine; or a file that it wrote.", text="which plan of ``edgedec plan`` to follow:"
+        " ``none``, a file that it wrote, or ``auto`` for the last one. With ``auto``, no plan is"
+        " followed if an option that plans decide is set; without a plan, the target runs on the"
+        " device that computes its rounds fastest, unless an option places it.", group=DEVICE,
+        metavar="auto|none|FILE", shows=True,
+    )
+    memory: int | str | None = option(
+        None, "Limit on the memory of the process, such as 2GB, or auto for what is free. Follows a"
+        " plan that fits if there is one; where the weights do not fit, measures once how many of"
+        " them to keep in memory.", text='most bytes that the process may hold, also as ``"2GB"``,'
+        " or ``auto`` for what it holds and what is free, less a margin. Unless ``plan`` is"
+        " ``none``, a plan that fits is made, after measuring the models if needed; the limit is"
+        " enforced while decoding. None sets no limit.", group=DEVICE, kind="memory",
+        metavar="auto|SIZE",
+    )
+    format: str = option(
+        "auto", "Format of the model files; auto takes the fastest one that can run here. onnx"
+        " makes a GGUF file into a bundle in the library first, once.", group=DEVICE, kind="format",
+        planned=True, shows=True,
+    )
+    draft_format: str | None = option(
+        None, text="of the draft's files if it differs from the target's.", group=DEVICE,
+    )
+    conversations: int = option(
+        1, text="most sequences that the target keeps cached, each in a session of its own: a"
+        " prompt that continues one of them, or shares its prefix, computes only its new tokens."
+        " The least recently used one is replaced. A target with streamed weights keeps one.",
+        group=DEVICE, least=1,
+    )
+    parallel: int = option(
+        1, text="requests that may be decoded by turns, round by round, each with caches of its"
+        " own; then there are at least as many ``conversations``, and drafts are not overlapped"
+        " with the target's passes.", group=DEVICE, least=1,
+    )
+    # fmt: on
 
     def __init__(self, **options: Any) -> None:
         options = as_now(options)
@@ -310,7 +260,8 @@ class OpenOptions:
 
     def planned(self) -> dict[str, Any]:
         """Return the options that were set and that a plan decides, by name."""
-        planned = {*_PLANNED, *_planned()}
+        own = [*declared(OpenOptions).values(), *declared(LoadOptions).values()]
+        planned = {*_planned(), "draft_load", *(one.field for one in own if one.option.planned)}
         return {name: value for name, value in self.chosen().items() if name in planned}
 
     def is_placed(self) -> bool:
@@ -322,36 +273,19 @@ class OpenOptions:
         for name, load in (("load", self.load), ("draft_load", self.draft_load)):
             if not isinstance(load, LoadOptions) and (name, load) != ("draft_load", None):
                 raise InputError(f"{name} is {load!r:.60}: expected LoadOptions")
-        for name in (
-            "draft_depth",
-            "max_context",
-            "context_limit",
-            "kv_memory",
-            "conversations",
-            "parallel",
-            "draft_context",
-            "memory",
-        ):
-            value = getattr(self, name)
-            if (name, value) == ("draft_context", AUTO):
-                raise InputError(f"draft_context auto was removed: {_OWN_CONTEXT}")
-            if (name, value) != ("memory", AUTO):
-                check_whole(f"{name} is", value)
+        if str(self.draft_context) == AUTO:
+            raise InputError(f"draft_context auto was removed: {_OWN_CONTEXT}")
+        for one in declared(OpenOptions).values():
+            one.check(getattr(self, one.field))
         length = self.draft_length
         if length != "auto" and (not isinstance(length, int) or length < 0):
             raise InputError(f"draft_length is {length!r:.60}: expected auto or 0 and more")
-        self._check_turns()
         if not isinstance(self.drafter, str):
             raise InputError(f"drafter is {self.drafter!r:.60}: expected a drafter's name, or auto")
         for name in ("draft", "plan"):
             path = getattr(self, name)
             if path is not None and not isinstance(path, (str, os.PathLike)):
                 raise InputError(f"{name} is {path!r:.60}: expected a path")
-
-    def _check_turns(self) -> None:
-        for name in ("conversations", "parallel"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}: expected 1 or more")
         check_schedule(self.schedule)
         if self.parallel > 1 and self.schedule == OVERLAPPED:
             raise InputError(
@@ -418,23 +352,26 @@ def _checked(load: LoadOptions, changes: dict[str, Any]) -> LoadOptions:
     return load.changed(**changes)
 
 
-def _texts() -> dict[str, str]:
-    """Return what is said of each option, where it is declared."""
-    load = texts_of(LoadOptions)
-    for option in registry.built_in_options():
-        choices = f" One of {', '.join(option.choices)}." if option.choices else ""
-        load[option.name] = option.help + choices
-    draft = "the option without ``draft_``, for the draft alone"
-    load["provider"] = load.get("providers", "")
-    return dict.fromkeys(DRAFT_ALONE, draft) | load | texts_of(OpenOptions)
+def _openings() -> dict[str, Declared]:
+    """Return all options for opening by name: of a pipeline, of loading, of the draft alone."""
+    own = {one.name: one.declared for one in registry.built_in_options()}
+    load = declared(LoadOptions) | own
+    return (
+        declared(OpenOptions)
+        | load
+        | {f"{_FOR_DRAFT}{one.field}": _of_draft(one) for one in load.values()}
+    )
 
 
+def _of_draft(one: Declared) -> Declared:
+    """Return a load option for the draft alone."""
+    said = "the option without ``draft_``, for the draft alone"
+    about = replace(one.option, name="", short="", help=one.option.draft_help, text=said)
+    name = f"{_FOR_DRAFT}{one.field}"
+    return replace(one, name=name, field=name, option=about)
+
+
+OPENINGS = _openings()
 # For functions that take these options.
-lists_open_options = lists(
-    OpenChanges,
-    defaults_of(OpenOptions) | {"provider": (), "draft_providers": ()},
-    without=("load", "draft_load", "providers", "kv_type"),
-    groups=GROUPS,
-    texts=_texts(),
-)
-lists_open_options(OpenOptions.__init__)
+takes_open_options = takes(OPENINGS)
+takes_open_options(OpenOptions.__init__)

@@ -9,24 +9,24 @@ r"""The Python interface of a model that is open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgedec._support.atomic import replacing
 from edgedec._support.files import open_regular
-from edgedec._support.signatures import arguments_of
+from edgedec._support.options import arguments_of
 from edgedec.errors import StateError
 from edgedec.generation import saved
-from edgedec.generation.keywords import TextOptions, check_opens, lists_text_options
+from edgedec.generation.keywords import check_opens, takes_text_options
 from edgedec.generation.options import GenerateOptions, Message, Prompt
 from edgedec.generation.prompts import answers, tokens_of
 from edgedec.generation.queue import Place, Round
 from edgedec.generation.result import Generation, setup_of
 from edgedec.generation.stream import Stream
 from edgedec.loading.opening import configurations
-from edgedec.loading.options import OpenChanges, OpenOptions, lists_open_options
+from edgedec.loading.options import OpenOptions, takes_open_options
 from edgedec.pipeline.decoder import Decoder
 from edgedec.planning.follow import plan_to_follow
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from edgedec.export import Progress
     from edgedec.generation.asynchronous import AsyncStream
+    from edgedec.pipeline.names import OpenNames, TextNames
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -92,15 +93,15 @@ class Pipeline(Decoder):
     """
 
     @classmethod
-    @lists_open_options
+    @takes_open_options
     def open(
         cls,
         bundle: str | Path,
         options: OpenOptions | None = None,
         *,
         download: bool = False,
-        progress: Progress | None = None,
-        **changes: Unpack[OpenChanges],
+        progress: Callable[[str, int, int], None] | None = None,
+        **changes: Unpack[OpenNames],
     ) -> Pipeline:
         """Load a target and, if there is one, a draft.
 
@@ -134,16 +135,16 @@ class Pipeline(Decoder):
         options = options.changed(draft=find.draft(options.draft))
         return cls(configurations(find.path(bundle), options, plan_to_follow))
 
-    @lists_text_options
+    @takes_text_options
     def stream(
         self,
-        prompt: Prompt | None = None,
+        prompt: str | Sequence[int] | None = None,
         options: GenerateOptions | None = None,
         *,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[Mapping[str, str]] | None = None,
         system: str | None = None,
         wait: bool = True,
-        **changes: Unpack[TextOptions],
+        **changes: Unpack[TextNames],
     ) -> Stream:
         """Return a stream that continues a prompt, or answers messages, and yields events.
 
@@ -174,17 +175,17 @@ class Pipeline(Decoder):
         place = Place(self._queue, wait=wait)
         return self._begun(prompt, messages, system, changed, place)
 
-    @lists_text_options
+    @takes_text_options
     @arguments_of(stream)
     def generate(
         self,
-        prompt: Prompt | None = None,
+        prompt: str | Sequence[int] | None = None,
         options: GenerateOptions | None = None,
         *,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[Mapping[str, str]] | None = None,
         system: str | None = None,
         wait: bool = True,
-        **changes: Unpack[TextOptions],
+        **changes: Unpack[TextNames],
     ) -> Generation:
         """Generate to the end and return the result; errors are those of ``stream``."""
         stream = self.stream(
@@ -195,16 +196,16 @@ class Pipeline(Decoder):
         assert stream.result is not None
         return stream.result
 
-    @lists_text_options
+    @takes_text_options
     @arguments_of(stream)
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[Mapping[str, str]],
         options: GenerateOptions | None = None,
         *,
         system: str | None = None,
         wait: bool = True,
-        **changes: Unpack[TextOptions],
+        **changes: Unpack[TextNames],
     ) -> Stream:
         """Stream the assistant's next message: ``stream(messages=messages)``.
 
@@ -227,17 +228,17 @@ class Pipeline(Decoder):
         """
         return self.stream(None, options, messages=messages, system=system, wait=wait, **changes)
 
-    @lists_text_options
+    @takes_text_options
     @arguments_of(stream)
     def astream(
         self,
-        prompt: Prompt | None = None,
+        prompt: str | Sequence[int] | None = None,
         options: GenerateOptions | None = None,
         *,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[Mapping[str, str]] | None = None,
         system: str | None = None,
         wait: bool = True,
-        **changes: Unpack[TextOptions],
+        **changes: Unpack[TextNames],
     ) -> AsyncStream:
         """Return a stream for ``async for``; see ``stream`` and ``AsyncStream``.
 
@@ -253,17 +254,17 @@ class Pipeline(Decoder):
         begin = partial(self._begun, prompt, messages, system, changed)
         return AsyncStream(begin, self._queue, wait=wait)
 
-    @lists_text_options
+    @takes_text_options
     @arguments_of(stream)
     async def agenerate(
         self,
-        prompt: Prompt | None = None,
+        prompt: str | Sequence[int] | None = None,
         options: GenerateOptions | None = None,
         *,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[Mapping[str, str]] | None = None,
         system: str | None = None,
         wait: bool = True,
-        **changes: Unpack[TextOptions],
+        **changes: Unpack[TextNames],
     ) -> Generation:
         """Generate to the end without keeping the event loop waiting; see ``astream``.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedec._support.options import DEVICE, Declared, Option, check_limits, check_whole
 from edgedec.errors import InputError
 
 # Sizes of a model that both a bundle's manifest and the model's file state.
@@ -45,6 +46,17 @@ class LoadOption:
     common: bool = False
 
     @property
+    def declared(self) -> Declared:
+        """The option as those are that every model has."""
+        kind = "int | str" if self.in_bytes else self.type.__name__
+        about = Option(
+            self.help, group=DEVICE, kind="size" if self.in_bytes else "",
+            metavar="SIZE" if self.in_bytes else "N" if self.type is int else None,
+            choices=self.choices, least=self.least, most=self.most, draft_help=self.draft_help,
+        )  # fmt: skip
+        return Declared(self.name, self.name, f"{kind} | None", None, about)
+
+    @property
     def on_command_line(self) -> str:
         """Name on the command line, as ``--gpu-layers``."""
         return f"--{self.name.replace('_', '-')}"
@@ -65,20 +77,11 @@ class LoadOption:
     def check(self, value: object) -> None:
         """Raise InputError for an invalid value, with what was expected."""
         if self.type is int:
-            from edgedec.decoding.sampling.params import check_whole  # imports numpy
-
             check_whole(f"{self.name} is", value)
-            self._check_bounds(value)
+            check_limits(self.name, value, self.least, self.most)
         elif self.choices and value not in self.choices:
             allowed = ", ".join(self.choices)
             raise InputError(f"{self.name} {value!r}: expected one of {allowed}")
-
-    def _check_bounds(self, value: object) -> None:
-        assert isinstance(value, int)
-        if self.least is not None and value < self.least:
-            raise InputError(f"{self.name} is {value}: expected {self.least} or more")
-        if self.most is not None and value > self.most:
-            raise InputError(f"{self.name} is {value}: expected {self.most} or less")
 
 
 @dataclass(frozen=True, slots=True)

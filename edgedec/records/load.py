@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgedec.decoding.sampling.params import check_whole
-from edgedec.errors import InputError
+from edgedec._support.options import (
+    DEVICE,
+    DRAFTING,
+    check_limits,
+    check_whole,
+    declared,
+    described,
+    option,
+)
 
-# Options that every runtime takes; it declares the others.
-COMMON = ("threads", "batch_invariant", "providers", "device", "cores")
-_KEPT = (*COMMON, "may_pad")
 
-
+@described
 @dataclass(frozen=True, slots=True, init=False)
 class LoadOptions:
     """Load options of one model; None or empty leaves a choice to the runtime.
@@ -21,50 +25,65 @@ class LoadOptions:
     An option that a runtime does not take is refused at load, never ignored.
 
     Attributes:
-        threads: of the processor, for a pass; None is one for each core, fewer for a small model.
-        batch_invariant: make a row's logits independent of how many rows are computed with it; None
-            lets the runtime decide.
-        may_pad: whether a runtime that decides may pad passes at a cost in time; without it, rows
-            are independent only where that costs next to nothing.
-        providers: execution providers of the runtime, most wanted first.
-        device: a device's name as ``edgedec devices`` lists it.
-        cores: to which its threads are pinned, whatever the runtime; None is any.
         own: other options by name, which the runtime declares (``AdapterInfo.options``); they
             are given by keyword like the rest.
+        may_pad: whether a runtime that decides may pad passes at a cost in time; without it, rows
+            are independent only where that costs next to nothing.
 
     """
 
-    threads: int | None
-    batch_invariant: bool | None
-    providers: Sequence[str]
-    device: str | None
-    cores: tuple[int, ...] | None
     own: dict[str, Any] = field(hash=False)
     may_pad: bool
-
-    def __init__(
-        self,
-        threads: int | None = None,
-        batch_invariant: bool | None = None,
-        providers: Sequence[str] = (),
-        device: str | None = None,
-        cores: tuple[int, ...] | None = None,
-        may_pad: bool = True,
-        **own: Any,
-    ) -> None:
-        check_threads("threads", threads)
-        chosen = {name: value for name, value in own.items() if value is not None}
-        values = (threads, batch_invariant, providers, device, cores, chosen, may_pad)
-        for name, value in zip((*COMMON, "own", "may_pad"), values, strict=True):
-            object.__setattr__(self, name, value)
+    # fmt: off
+    threads: int | None = option(
+        None, "CPU threads; default: one per core, fewer for a small model.", group=DEVICE,
+        short="-t", kind="threads", planned=True, metavar="N",
+    )
+    batch_invariant: bool | None = option(
+        None, "Pad passes, or change llama.cpp's settings, so that a seed's text is the same"
+        " whatever was drafted, including near-ties; refused if none achieve that. Default: on for"
+        " GGUF on the processor where it costs at most 5%, for ONNX with 200 MB of weights or more"
+        " on the processor, if padding achieves it, or with 64 MB where it is measured to cost a"
+        " token at most 5%, for bundles exported with it, and on openvino, which needs no padding;"
+        " with --accept match only for GGUF and the latter two; never with --drafter tree or a rule"
+        " that does not give a seed's text. Other targets would lose more time than they gain.",
+        group=DRAFTING,
+    )
+    providers: Sequence[str] = option(
+        (), "ONNX Runtime execution provider; repeat to add fallbacks.", group=DEVICE,
+        name="provider", planned=True, metavar="NAME", takes="str | Sequence[str]",
+    )
+    device: str | None = option(
+        None, "A device listed by `edgedec devices`, for both models; openvino is for the target"
+        " only. By default, without a plan or a memory limit, an ONNX target of 200 MB or more runs"
+        " on openvino if that is installed and computes its rounds faster.", group=DEVICE,
+        metavar="NAME", planned=True, draft_help="A device for the draft only.",
+    )
+    cores: tuple[int, ...] | None = option(
+        None, text="to which its threads are pinned, whatever the runtime; None is any.",
+        group=DEVICE, planned=True,
+    )
+    # fmt: on
+    def __init__(self, may_pad: bool = True, **options: Any) -> None:
+        check_threads("threads", options.get("threads"))
+        for name, default in _DEFAULTS.items():
+            object.__setattr__(self, name, options.pop(name, default))
+        own = {name: value for name, value in options.items() if value is not None}
+        object.__setattr__(self, "own", own)
+        object.__setattr__(self, "may_pad", may_pad)
 
     def changed(self, **changes: Any) -> LoadOptions:
         """Return a copy with some options changed."""
-        return LoadOptions(**{name: getattr(self, name) for name in _KEPT} | self.own | changes)
+        kept = {name: getattr(self, name) for name in (*COMMON, "may_pad")}
+        return LoadOptions(**kept | self.own | changes)
+
+
+_DEFAULTS = {one.field: one.default for one in declared(LoadOptions).values()}
+# Options that every runtime takes; it declares the others.
+COMMON = tuple(_DEFAULTS)
 
 
 def check_threads(name: str, value: object) -> None:
     """Raise InputError, which begins with ``name``, for an invalid number of threads."""
     check_whole(f"{name} is", value)
-    if isinstance(value, int) and value < 1:
-        raise InputError(f"{name} is {value}: expected 1 or more")
+    check_limits(name, value, 1, None)

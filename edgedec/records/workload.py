@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from edgedec._support.options import described, option
 from edgedec.errors import InputError
 
 # A rate is measured after the first token, so it needs another; shorter contexts are not worth a
@@ -13,26 +14,29 @@ LEAST_NEW_TOKENS, LEAST_CONTEXT = 2, 16
 _MOST_TOKENS = 10**9
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A typical request.
-
-    Attributes:
-        prompt_tokens: of its prompt.
-        new_tokens: new tokens; 2 or more.
-        temperature: 0 is greedy.
-        max_context: most tokens of a text with its prompt, 16 or more; None leaves it to the
-            planner: the model's own limit, or less if memory requires.
 
     Raises:
         InputError: one of them is invalid.
 
     """
 
-    prompt_tokens: int = 256
-    new_tokens: int = 128
-    temperature: float = 0.0
-    max_context: int | None = None
+    # fmt: off
+    prompt_tokens: int = option(
+        256, "Tokens of a typical prompt.", metavar="N", least=1, shows=True,
+    )
+    new_tokens: int = option(
+        128, "Tokens of a typical output.", metavar="N", least=LEAST_NEW_TOKENS, shows=True,
+    )
+    temperature: float = option(0.0, "Sampling temperature; 0 is greedy.", least=0, shows=True)
+    max_context: int | None = option(
+        None, "Most tokens of prompt and output together; default: the model's limit, or as many as"
+        " fit in memory.", metavar="TOKENS", least=LEAST_CONTEXT,
+    )
+    # fmt: on
 
     def __post_init__(self) -> None:
         if not 1 <= self.prompt_tokens <= _MOST_TOKENS:

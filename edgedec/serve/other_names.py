@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgedec.decoding.sampling import SamplingParams
+from edgedec._support.options import declared
+from edgedec.decoding.params import SamplingParams
 from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
 
@@ -22,11 +23,9 @@ _LOADING = (
     # Samplers that Ollama itself no longer has.
     "tfs_z", "typical_p",
 )  # fmt: skip
-# Fields of ``options`` that mean what OpenAI's of the same name do.
-_SAME = (
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed",
-    "stop",
-)  # fmt: skip
+# Fields of ``options`` that mean what OpenAI's of the same name do; one has another name there.
+_WIRED = (name for name, one in declared(SamplingParams).items() if one.option.wire is not None)
+_SAME = (*(name for name in _WIRED if name != "repetition_penalty"), "stop")
 # llama.cpp's samplers in the order in which this server has them, with what they change nothing at.
 _ORDER: dict[str, dict[str, float]] = {
     "penalties": {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0},

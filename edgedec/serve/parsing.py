@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from edgedec._support.options import Declared, declared
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
@@ -22,9 +23,8 @@ from edgedec.serve.settings import Limits
 from edgedec.serve.turns import Work
 
 _MOST_TOKENS, _COMPLETION_TOKENS = other_names.MOST_TOKENS, 16
-_SEEDS = 1 << 63
-# Of top_p: the most likely token alone, which 0 means elsewhere.
-_LEAST = math.nextafter(0, 1)
+# Values of clients, with what they mean here: top_p of 0 is the most likely token alone.
+_MEANT = {"top_p": (0, math.nextafter(0, 1)), "top_k": (-1, 0), "seed": (-1, None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,23 +160,12 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
         own: the sampling that the model asks for; None is the API's.
 
     """
-    top_p, top_k, seed = (
-        body.number("top_p", 0, 1), body.whole("top_k", -1, 1 << 31),
-        body.whole("seed", -_SEEDS, _SEEDS),
-    )  # fmt: skip
-    sampling: dict[str, Any] = {
-        "temperature": body.number("temperature", 0, 100),
-        "top_p": _LEAST if top_p == 0 else top_p,
-        "top_k": 0 if top_k == -1 else top_k,
-        "min_p": body.number("min_p", 0, 1),
-        "repetition_penalty": _first(
-            body.number(name, 0, 100) for name in ("repetition_penalty", "repeat_penalty")
-        ),
-        "presence_penalty": body.number("presence_penalty", -2, 2),
-        "frequency_penalty": body.number("frequency_penalty", -2, 2),
-        "logit_bias": _bias(body),
-        "seed": None if seed == -1 else seed,
-    }
+    sampling = _wired(body, declared(SamplingParams)) | {"logit_bias": _bias(body)}
+    repeat = body.number("repeat_penalty", 0, 100)
+    if sampling["repetition_penalty"] is None:
+        sampling["repetition_penalty"] = repeat
+    for name, (value, meant) in _MEANT.items():
+        sampling[name] = meant if sampling[name] == value else sampling[name]
     given: dict[str, Any] = {
         "max_new_tokens": body.limit("max_tokens", _MOST_TOKENS),
         "stop": _stops(body, limits),
@@ -188,16 +177,21 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
     if ours is not None:
         former = ours.text("draft", drafting.names())  # its former name
         given["drafter"] = ours.text("drafter", drafting.names()) or former
-        given["draft_length"] = ours.whole("draft_length", 0, 64)
-        given["think_tokens"] = ours.whole("think_tokens", 0, _MOST_TOKENS)
+        given |= _wired(ours, declared(GenerateOptions))
     chosen = {name: value for name, value in given.items() if value is not None}
     drawn = {name: value for name, value in sampling.items() if value is not None}
     default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)
     return {**chosen, "sampling": default | drawn}
 
 
-def _first(values: Iterable[float | None]) -> float | None:
-    return next((value for value in values if value is not None), None)
+def _wired(body: Body, options: Mapping[str, Declared]) -> dict[str, Any]:
+    """Return the fields of a request that options declare; None of those that were left out."""
+    found = {}
+    for name, one in options.items():
+        if one.option.wire is not None:
+            read: Any = body.whole if one.type.startswith("int") else body.number
+            found[name] = read(name, *one.option.wire)
+    return found
 
 
 def _made(given: dict[str, Any]) -> GenerateOptions:

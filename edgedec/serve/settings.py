@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgedec._support.options import option
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -36,34 +38,53 @@ class Settings:
     """Settings of a server.
 
     Attributes:
-        name: the model's id in the API; ``aliases`` are other names for it.
+        aliases: other names of the model.
         planning: the command that makes a plan of the model; "" if callers are not told.
-        strict: whether requests for any other name are refused; else the model answers them.
-        host: the address it listens on.
         key: required with every request but ``/health``, ``/livez`` and the page; None requires
             none.
-        hosts: names, besides addresses and ``localhost``, by which the server may be called.
-        origins: of web pages, besides its own, that may call it.
-        parallel: texts that take turns.
-        queue: requests that may wait for a turn.
         keep_s: seconds for which one of several models stays loaded after its last text.
-        grace_s: seconds from a signal to the end of answers.
-        private: whether no request may use what the prompt of another left in the cache.
         limits: on every request.
 
     """
 
-    name: str
+    # fmt: off
+    name: str = option("", "The model's id in the API; default: its name.", metavar="ID")
     aliases: tuple[str, ...] = ()
     planning: str = ""
-    strict: bool = False
-    host: str = "127.0.0.1"
+    strict: bool = option(
+        False, "Refuse requests for a model of another name, with status 404. By default this model"
+        " answers them, and the header X-Edgedec-Model says so.", name="strict_model",
+    )
+    host: str = option(
+        "127.0.0.1", "Address to listen on; one that other machines can reach needs an API key.",
+        metavar="ADDRESS", shows=True,
+    )
     key: str | None = None
-    hosts: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    parallel: int = 4
-    queue: int = 64
+    hosts: tuple[str, ...] = option(
+        (), "Another name of this machine to accept as Host; repeatable.", name="allow_host",
+        metavar="NAME",
+    )
+    origins: tuple[str, ...] = option(
+        (), "A web page's origin, such as http://localhost:3000, that may call the API;"
+        " repeatable.", name="allow_origin", metavar="ORIGIN",
+    )
+    parallel: int = option(
+        4, "Requests decoded at a time, by turns, round by round.", metavar="N", least=1, most=64,
+        shows=True,
+    )
+    queue: int = option(
+        64, "Further requests that may wait; more are answered with status 429.", metavar="N",
+        least=0, shows=True,
+    )
     keep_s: float = 300.0
-    grace_s: float = 5.0
-    private: bool = False
+    grace_s: float = option(
+        5.0, "Most time from SIGTERM or Ctrl-C to the end of all answers; the server ends with the"
+        " step under way. Texts go on for four fifths of it. After SIGTERM, requests that wait are"
+        " decoded too.", name="grace", metavar="SECONDS", least=0, shows=True,
+    )
+    private: bool = option(
+        False, "Read every prompt from its first token, so that cached_tokens and times do not tell"
+        " a client what others asked.", name="private_cache",
+    )
+    # fmt: on
     limits: Limits = field(default_factory=Limits)

@@ -167,7 +167,7 @@ def test_two_ways_of_drafting_that_were_typed_are_refused(
         ("top_p = 3", "top_p 3: expected more than 0, at most 1"),
         ("top_k = 0.5", "top_k 0.5: expected a whole number"),
         ("temperature = nan", "temperature nan: expected 0 (greedy) or"),
-        ("max_new_tokens = 0", "max_new_tokens is 0: expected at least 1"),
+        ("max_new_tokens = 0", "max_new_tokens is 0: expected 1 or more"),
         ("system = 3", "system is 3, expected --system, for run and chat"),
     ],
 )

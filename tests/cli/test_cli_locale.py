@@ -11,7 +11,7 @@ import pytest
 
 from edgedec import Pipeline
 from edgedec._support.model_path import utf8
-from edgedec.cli._sampling import text
+from edgedec.cli._values import text
 from edgedec.errors import BundleError
 
 LOCALES = {

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.program import PROGRAMS
 from edgedec._support.model_path import names_model
 from edgedec.bundle.manifest import read_manifest
-from edgedec.cli import _group, _sampling, main
+from edgedec.cli import _group, _values, main
 from edgedec.cli._model import meant
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.checkpoint import Checkpoint
@@ -167,7 +167,7 @@ def test_a_system_message(run, bundle, one_line, tmp_path: Path) -> None:
     ],
 )
 def test_a_line_end_in_a_stop_string(written: str, meaning: str) -> None:
-    assert _sampling.stop_text(written) == meaning
+    assert _values.stop_text(written) == meaning
 
 
 def test_a_line_end_stops_the_text(run) -> None:

@@ -5,7 +5,7 @@ A call is followed to the file that it opens, the first one that is read as a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,6 +44,12 @@ KINDS = (
 )  # fmt: skip
 Word, Opens = str, str
 Call = Callable[[str], Any]
+
+
+def each(ways: Iterable[str]) -> list[tuple[str, str]]:
+    """Every way with a name of the library, the first with all kinds: one function finds them."""
+    first, *others = ways
+    return [*((first, kind) for kind in KINDS), *((way, "name") for way in others)]
 
 
 class Opened(EdgedecError):
@@ -104,8 +110,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "kind"), each(COMMANDS))
 def test_each_command_takes_each_kind(run, table, opened, command: str, kind: str) -> None:
     word, path = table[kind]
     result = run(command, *(word if one == "MODEL" else one for one in COMMANDS[command]))
@@ -114,8 +119,7 @@ def test_each_command_takes_each_kind(run, table, opened, command: str, kind: st
     assert opened[0] == path
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", DRAFTED)
+@pytest.mark.parametrize(("command", "kind"), each(DRAFTED))
 def test_each_draft_may_be_of_each_kind(run, table, opened, command: str, kind: str) -> None:
     word, path = table[kind]
     words = [table["gguf"][0] if one == "MODEL" else one for one in COMMANDS[command]]
@@ -143,8 +147,7 @@ CALLS: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("call", "kind"), each(CALLS))
 def test_python_takes_each_kind(table, opened, call: str, kind: str) -> None:
     word, path = table[kind]
     with pytest.MonkeyPatch.context() as patch:

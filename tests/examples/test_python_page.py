@@ -59,11 +59,11 @@ def test_the_page_runs_from_top_to_bottom(
 
 
 def test_the_table_names_options_that_exist(repository: Path) -> None:
-    from edgedec.generation.keywords import TextOptions
-    from edgedec.loading.options import OpenChanges
+    from edgedec.generation.keywords import TEXTS
+    from edgedec.loading.options import OPENINGS
 
     page = (repository / "docs" / "python.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ") and "`--" in line]
     named = {name for row in rows for name in re.findall(r"(\w+)=", row.split("|")[3])}
     assert named == {"stop", "provider", "json_schema", "logit_bias", "mmap"}
-    assert named <= {*TextOptions.__annotations__, *OpenChanges.__annotations__}
+    assert named <= {*TEXTS, *OPENINGS}

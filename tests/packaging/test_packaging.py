@@ -176,14 +176,14 @@ def test_wheel_holds_every_module(repository: Path, wheel: Path) -> None:
     expected = set()
     for package in packages_on_disk(repository):
         folder = repository.joinpath(*package.split("."))
-        expected |= {f"{package.replace('.', '/')}/{file.name}" for file in folder.glob("*.py")}
-    held = {name for name in names(wheel) if name.endswith(".py")}
+        expected |= {f"{package.replace('.', '/')}/{file.name}" for file in folder.glob("*.py*")}
+    held = {name for name in names(wheel) if name.endswith((".py", ".pyi"))}
     assert held == expected
 
 
 def test_wheel_holds_the_bundle_and_no_checkpoint(repository: Path, wheel: Path) -> None:
     held = [name for name in names(wheel) if ".dist-info/" not in name]
-    data = {name for name in held if not name.endswith(".py")} - {"edgedec/py.typed"}
+    data = {name for name in held if not name.endswith((".py", ".pyi"))} - {"edgedec/py.typed"}
     demo = repository / "models" / "demo"
     shipped = [file for file in (demo / "bundle").rglob("*") if file.is_file()]
     shipped += [demo / "heldout.txt"] if (demo / "heldout.txt").exists() else []

@@ -4,7 +4,7 @@
 lazy rows of one pass, ``sampler`` the state of one request.
 """
 
-from edgedec.decoding.sampling.params import SamplingParams
+from edgedec.decoding.params import SamplingParams
 from edgedec.decoding.sampling.rows import Rows
 from edgedec.decoding.sampling.sampler import Sampler
 

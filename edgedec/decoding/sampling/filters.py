@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from edgedec.decoding.params import SamplingParams
 from edgedec.decoding.ranking import best_among
-from edgedec.decoding.sampling.params import SamplingParams
 from edgedec.decoding.tree import FloatArray, IntArray
 
 

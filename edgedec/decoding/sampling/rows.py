@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from edgedec.decoding.noise import SMALL_VOCABULARY, Noise
+from edgedec.decoding.params import SamplingParams
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
 from edgedec.decoding.sampling.exponential_clocks import noisy_scores, not_below, winner
-from edgedec.decoding.sampling.params import SamplingParams
 from edgedec.decoding.sampling.state import SamplingState
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgedec.decoding.constraint import Constraint
+from edgedec.decoding.params import SamplingParams
 from edgedec.decoding.randomness import Streams
-from edgedec.decoding.sampling.params import SamplingParams
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import InputError

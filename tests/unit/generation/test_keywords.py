@@ -2,8 +2,7 @@
 
 import dataclasses
 import re
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec._support.option_names import ELSEWHERE, check_names
 from edgedec.errors import InputError
-from edgedec.generation.keywords import TextOptions, with_changes
-from edgedec.loading.options import OpenChanges
+from edgedec.generation.keywords import with_changes
 from edgedec.records.load import LoadOptions
 
 PROMPT = "def read_lines(path):"
@@ -23,20 +21,6 @@ PROMPT = "def read_lines(path):"
 def pipeline() -> Iterator[Pipeline]:
     with Pipeline.open("demo", threads=1) as opened:
         yield opened
-
-
-def test_every_option_has_its_name_and_its_type() -> None:
-    hints = typing.get_type_hints(TextOptions)
-    own = typing.get_type_hints(GenerateOptions)
-    drawn = typing.get_type_hints(SamplingParams)
-    assert own.pop("draft") is not None  # a former name
-    assert own.pop("timeout") is not None
-    assert hints.pop("timeout") == hints["timeout_s"]
-    # Wider than what is kept: any mapping, any sequence of texts, one text.
-    assert hints.pop("logit_bias") == Mapping[int, float]
-    assert hints.pop("stop") == str | Sequence[str]
-    kept = {k: v for k, v in {**own, **drawn}.items() if k not in ("logit_bias", "stop")}
-    assert hints == kept
 
 
 def test_load_options_are_named_among_the_others() -> None:
@@ -237,9 +221,3 @@ def test_a_wrong_draft_length_is_refused_before_anything_is_loaded(length: objec
     with pytest.raises(InputError, match=r"draft_length is .*: expected auto or 0 and more"):
         OpenOptions(draft_length=length)
     assert OpenOptions(draft_length=0).draft_length == 0
-
-
-def test_the_types_of_options_for_opening_are_complete() -> None:
-    own = set(OpenChanges.__annotations__)
-    assert own - set(OpenOptions.names()) == {"provider", "kv_type"}  # other names
-    assert own >= set(OpenOptions.names())

@@ -1,6 +1,6 @@
 package dev.edgedec.core
 
-/** How a text is drawn; `SamplingParams` in edgedec/decoding/sampling/params.py. */
+/** How a text is drawn; `SamplingParams` in edgedec/decoding/params.py. */
 data class Sampling(
     val temperature: Double = 0.0,
     val topK: Int = 0,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from edgedec._support.options import TEXT, check_whole, described, option
 from edgedec.errors import InputError
 
 _COLDEST = 1e-3
 _LARGEST_LOGIT_CHANGE = 1e6
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """Options for choosing the next token. Checked on creation; errors are InputError.
@@ -23,29 +25,48 @@ class SamplingParams:
     the filters before it; equal ones are ordered by id, so that the sets are the same on every
     machine.
 
-    Attributes:
-        temperature: 0 is greedy: the most likely token after bias and penalties.
-        top_k: keep the k most likely tokens; 0 keeps all.
-        top_p: keep the smallest set of most likely tokens that holds this probability.
-        min_p: keep tokens at least this times as likely as the most likely one.
-        repetition_penalty: divides positive and multiplies negative logits of every token
-            already in the prompt or the text (CTRL, 1909.05858, section 4.1); 1 is none.
-        presence_penalty, frequency_penalty: subtracted once, and per occurrence, from the
-            logits of tokens already in the generated text (not the prompt).
-        logit_bias: added to the logits of these token ids.
-        seed: of all random choices; None draws one, which is reported.
-
     """
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = field(default_factory=dict)
-    seed: int | None = None
+    # fmt: off
+    temperature: float = option(
+        0.0, "0 is greedy. By default an answer of a chat template is drawn as the model's files"
+        " ask for, else at 0.7 with top-k 40 and top-p 0.9; other texts are greedy.",
+        text="0 is greedy: the most likely token after bias and penalties.", group=TEXT,
+        wire=(0, 100),
+    )
+    top_k: int = option(
+        0, "Keep the k most likely tokens; 0 keeps all.", group=TEXT, wire=(-1, 1 << 31),
+    )
+    top_p: float = option(
+        1.0, "Keep the most likely tokens whose probabilities add up to this.", group=TEXT,
+        wire=(0, 1),
+    )
+    min_p: float = option(
+        0.0, "Keep tokens with at least this share of the highest probability.", group=TEXT,
+        wire=(0, 1),
+    )
+    repetition_penalty: float = option(
+        1.0, "Above 1: tokens of prompt and text become less likely.",
+        text="divides positive and multiplies negative logits of every token already in the prompt"
+        " or the text (CTRL, 1909.05858, section 4.1); 1 is none.", group=TEXT, wire=(0, 100),
+    )
+    presence_penalty: float = option(
+        0.0, "Subtracted from the logits of tokens that occur in the text, not the prompt.",
+        group=TEXT, wire=(-2, 2),
+    )
+    frequency_penalty: float = option(
+        0.0, "Subtracted from a token's logit for each time it occurs in the text, not the prompt.",
+        group=TEXT, wire=(-2, 2),
+    )
+    logit_bias: dict[int, float] = option(
+        dict, "Added to this token's logit; repeatable.", text="added to the logits of these token"
+        " ids.", group=TEXT, kind="bias", metavar="ID=VALUE", takes="Mapping[int, float]",
+    )
+    seed: int | None = option(
+        None, "Random seed; default: one is drawn and reported.", group=TEXT, short="-s",
+        kind="seed", metavar="N", wire=(-(1 << 63), 1 << 63),
+    )
+    # fmt: on
 
     def __post_init__(self) -> None:
         limit = _LARGEST_LOGIT_CHANGE
@@ -90,14 +111,3 @@ def _check(name: str, value: Any, low: float, high: float, expected: str) -> Non
     number: Any = value if isinstance(value, Real) else math.nan
     if not low <= number <= high:  # false for NaN
         raise InputError(f"{name} {value!r:.60}: expected {expected} {high:g}")
-
-
-def check_whole(name: str, value: object, *, none: bool = True) -> None:
-    """Refuse anything but a whole number; with ``none``, None is allowed, too.
-
-    Raises:
-        InputError: its message begins with ``name``.
-
-    """
-    if not isinstance(value, int) and not (none and value is None):
-        raise InputError(f"{name} {value!r:.60}: expected a whole number")
