@@ -178,6 +178,11 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
         former = ours.text("draft", drafting.names())  # its former name
         given["drafter"] = ours.text("drafter", drafting.names()) or former
         given |= _wired(ours, declared(GenerateOptions))
+    if body.flag("speculative") is False:
+        if given.get("draft_length"):
+            message = "speculative: edgedec.draft_length says otherwise: leave one out"
+            raise ApiError(400, message, param="speculative")
+        given["draft_length"] = 0
     chosen = {name: value for name, value in given.items() if value is not None}
     drawn = {name: value for name, value in sampling.items() if value is not None}
     default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)

@@ -168,7 +168,7 @@ def test_the_page_names_them(repository: Path) -> None:
     }.items():  # fmt: skip
         assert name not in translated({name: value})[0]
         assert name in named
-    assert {"grammar", "samplers", "repeat_penalty", "num_ctx"} <= named
+    assert {"grammar", "samplers", "repeat_penalty", "num_ctx", "speculative"} <= named
     assert translated({"temperature": 1})[0] == {"temperature": 1}  # the control
 
 
@@ -189,6 +189,21 @@ def test_harmless_fields_are_accepted_and_named(server: Server, value: Any) -> N
     names = sorted(other_fields.HARMLESS)
     text, named = told(server, **dict.fromkeys(names, value))
     assert (text, named) == (plain[0], ", ".join(names))
+
+
+def test_nothing_is_drafted_where_speculation_is_not_wanted(server: Server) -> None:
+    def drafted(**more: Any) -> int:
+        body = {**SHORT, "max_tokens": 32, "prompt": "a b c a b c a b c a b"}
+        body["edgedec"] = {"drafter": "lookup", **more.pop("edgedec", {})}
+        answer = server.post("/v1/completions", {**body, **more}).json()
+        return int(answer["edgedec"]["drafted"])
+
+    fixed = {"edgedec": {"draft_length": 3}}
+    assert drafted(speculative=True, **fixed) == drafted(**fixed) > 0
+    assert drafted(speculative=False) == 0
+    answer = server.post("/v1/completions", {**SHORT, "speculative": False, **fixed})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "speculative"
 
 
 def test_a_field_without_a_value_is_not_there(server: Server) -> None:
