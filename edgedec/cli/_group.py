@@ -247,7 +247,7 @@ def _flags(parameter: click.Parameter) -> list[str]:
 
 def _for_command(name: str, known: Sequence[str]) -> str:
     """Return a suggestion for a command that does not exist, as a line."""
-    from edgedec.cli._model import in_library
+    from edgedec.cli._values import in_library
 
     if names_model(name) or in_library(name):
         word = shlex.quote(name)

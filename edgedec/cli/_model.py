@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import click
 
-from edgedec._support import user_folders
 from edgedec._support.model_path import (
     DEMO,
     KINDS,
@@ -29,6 +28,7 @@ from edgedec._support.model_path import (
 )
 from edgedec.cli import _config
 from edgedec.cli._library import MODEL
+from edgedec.cli._values import in_library
 
 F = TypeVar("F", bound=Callable[..., Any])
 option = click.option(
@@ -128,15 +128,6 @@ def default() -> str:
     if context is None or context.info_name not in _config.COMMANDS:
         return DEMO
     return str(_config.read().get("model", DEMO))
-
-
-def in_library(word: str) -> bool:
-    """Return whether a word, which names no file here, names a model of the library."""
-    if word == DEMO or exists(word) or not user_folders.library().is_dir():
-        return False
-    from edgedec.library import Library
-
-    return bool(Library().matching(word))
 
 
 def _like_a_path(word: str) -> bool:

@@ -13,8 +13,9 @@ from typing import Any
 
 import click
 
+from edgedec._support import user_folders
 from edgedec._support.amounts import in_bytes, meant
-from edgedec._support.model_path import DEMO, is_gguf, is_hub_name, ollama_name
+from edgedec._support.model_path import DEMO, exists, is_gguf, is_hub_name, ollama_name
 from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
 
@@ -146,9 +147,16 @@ def draft_model(value: str | Path) -> Path:
 
 def _model_here(text: str) -> bool:
     """Return whether a word names a file or folder here, or a model of the library."""
-    from edgedec.cli._model import in_library
-
     return text == DEMO or Path(text).exists() or in_library(text)
+
+
+def in_library(word: str) -> bool:
+    """Return whether a word, which names no file here, names a model of the library."""
+    if word == DEMO or exists(word) or not user_folders.library().is_dir():
+        return False
+    from edgedec.library import Library
+
+    return bool(Library().matching(word))
 
 
 class Whole(click.IntRange):

@@ -21,6 +21,7 @@ from edgedec.cli import (
     _sampling,
 )
 from edgedec.cli._conversation import Conversation
+from edgedec.cli._values import in_library
 from edgedec.cli.chat import SESSION, converse
 from edgedec.decoding import drafting
 
@@ -194,7 +195,7 @@ def _is_question(word: str, default: str) -> bool:
     """Return whether a single word is the prompt of the configured model: it names no model."""
     if default == DEMO or not any(character.isspace() for character in word):
         return False
-    return not (names_model(word) or exists(word) or _model.in_library(word))
+    return not (names_model(word) or exists(word) or in_library(word))
 
 
 def _check(

@@ -38,7 +38,7 @@ def test_each_way_decodes_each_prompt_in_turn(
     file = write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q8_0")
     prompts = tmp_path / "mine.jsonl"
     prompts.write_text("".join(json.dumps({"id": str(n), "prompt": "a b c"}) + "\n" for n in "12"))
-    monkeypatch.setattr(section, "_TOKENS", 4)
+    monkeypatch.setattr(section, "_TOKENS", 24)  # more than one pass's
     monkeypatch.setattr(section, "_CONTEXT", 128)
     monkeypatch.setattr(section, "_models", lambda suite, file: {"file": file})
     suite = Suite(

@@ -95,7 +95,11 @@ def test_texts_take_turns(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with Pipeline.open(bundle, drafter="none", threads=1, parallel=3) as pipeline:
         order = [name for name, _ in order_of_rounds(pipeline, monkeypatch, 3)]
         assert sorted(set(order)) == [0, 1, 2]
-        assert all(set(order[at : at + 3]) == {0, 1, 2} for at in range(0, len(order), 3))
+        # The first may have had a turn before the others came.
+        ahead = int(order[:2] == [0, 0])
+        whole = range(ahead, len(order) - 2, 3)
+        assert all(set(order[at : at + 3]) == {0, 1, 2} for at in whole)
+        assert len(whole) >= len(order) // 3 - 1
 
 
 def test_texts_begin_in_the_order_in_which_their_tasks_came(

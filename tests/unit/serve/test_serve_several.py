@@ -19,10 +19,11 @@ from serving import Server, serving
 from test_serve_docs import curled, curls
 from waiting import LIMIT_S, until
 
-from edgedec.cli import _served
+from edgedec.cli import _library, _served
 from edgedec.cli.serve import command
 from edgedec.errors import InputError
 from edgedec.library import Form, Library, making
+from edgedec.library.locate import Wish
 from edgedec.library.making import Listener
 from edgedec.pipeline import Pipeline
 
@@ -165,10 +166,11 @@ def library(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 class TestTheLibrary:
     def test_all_of_it(self, library: Library) -> None:
-        older = min((one for one in library.models() if one.name == "draft"),
-                    key=lambda one: one.record.made)  # fmt: skip
+        taken = _library.located("draft", Wish(format=None)).model
+        assert taken is not None
+        (other,) = (one for one in library.models() if one.name == "draft" and one.id != taken.id)
         found = _served.offers(["", "target"], {**CHOSEN}, tells=True)
-        assert [one.name for one in found] == ["draft", older.id[:8], "target"]
+        assert [one.name for one in found] == ["draft", other.id[:8], "target"]
         assert found[0].planning == "edgedec plan draft"
         assert _served.offers([""], {**CHOSEN}, tells=False)[0].planning == ""
 
