@@ -25,7 +25,7 @@ RARE: dict[str, tuple[str, ...]] = {
     "Text": ("messages", "ignore_eos", "hide_thinking"),
     "Device and memory": ("runtime_option", "ray"),
     "Output": ("verbose",),
-    "Model": ("named",),
+    "Model": ("named", "max_kl"),
 }  # fmt: skip
 
 
