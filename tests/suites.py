@@ -63,7 +63,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("tests/unit/runtimes/*known*", "tests/unit/runtimes/test_llamacpp_rows.py"),
     ),
     ("edgedec/planning/*", ("tests/property/*plan*", "tests/cli/test_cli_plan.py")),
-    ("edgedec/profiling/*", ("tests/property/*profile*", "tests/cli/test_cli_profile.py")),
+    ("edgedec/profiling/*", ("tests/cli/test_cli_profile.py",)),
     ("edgedec/serve/*", ("tests/cli/test_cli_others.py",)),
     ("edgedec/serve/static/*", ("tests/packaging/test_packaging.py",)),
     ("edgedec/batch/*", ("tests/cli/test_cli_prompts.py", "tests/*ray*", "tests/unit/cluster/*")),
