@@ -54,6 +54,12 @@ class Window:
             return text
         return [*text[:ATTENTION_SINKS], *text[ATTENTION_SINKS + self.left_out :]]
 
+    def behind(self, text: Sequence[int], held: int) -> Sequence[int]:
+        """Return the part that is seen behind its first ``held`` tokens."""
+        if held < ATTENTION_SINKS:
+            return self.of(text)[held:]
+        return text[held + self.left_out :]
+
     def length(self, text: Sequence[int]) -> int:
         """Return the number of tokens that are seen."""
         return len(text) - self.left_out
@@ -117,7 +123,7 @@ class DraftContext(Context):
         return self.room()
 
     def missing(self) -> Sequence[int]:
-        return self._window.of(self._history())[len(self._held) : -1]
+        return self._window.behind(self._history(), len(self._held))[:-1]
 
     # -- saving ---------------------------------------------------------------------------------
 
