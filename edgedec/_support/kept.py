@@ -190,7 +190,7 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """Where it is or would be; OSError if this user has no home."""
+        """The path, whether or not it exists; OSError if this user has no home."""
         return _cache() / self.kind / self.key
 
     def find(self) -> Path | None:

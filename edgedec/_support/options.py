@@ -76,7 +76,7 @@ class Option:
 
     @property
     def said(self) -> str:
-        """What Python's help says; flags are named as keywords."""
+        """The text of Python's help, with flags named as keywords."""
         choices = f" One of {', '.join(self.choices)}." if self.choices else ""
         found = _FLAG.sub(lambda flag: f"``{flag[1].replace('-', '_')}``", self.help)
         found = _ARGUMENT.sub(lambda name: f"``{_ARGUMENTS[name[1]]}``", found)

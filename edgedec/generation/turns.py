@@ -216,7 +216,7 @@ class Turns(Generic[T]):
         self._pool.shutdown()
 
     def _work(self) -> None:
-        """Give turns until there are no texts; each that is submitted begins this."""
+        """Give turns until no text is left; every submission starts this."""
         try:
             while self._admit():
                 text = due(self.running)

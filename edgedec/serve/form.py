@@ -101,7 +101,7 @@ class Dialect:
 
 
 class Router(Protocol):
-    """What the routes of an API need of the server; see ``app.Routes``."""
+    """The parts of the server that an API's routes use; see ``app.Routes``."""
 
     models: Models
 
