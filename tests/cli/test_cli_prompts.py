@@ -319,7 +319,7 @@ def test_ctrl_c_while_the_bundle_is_loaded(run, bundle, one_line, monkeypatch) -
 
 def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(run, bundle, ctrl_c_in_round) -> None:
     ctrl_c_in_round(3)
-    ask = ["chat", "--bundle", bundle, "--drafter", "none"]
+    ask = ["chat", "--bundle", bundle, "--drafter", "none", "--logit-bias", "0=-100000"]
     result = run(*ask, stdin="Hello\nAgain\n")
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()

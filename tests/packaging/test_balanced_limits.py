@@ -108,6 +108,8 @@ class _Alike(BaseHTTPRequestHandler):
 
     def _say(self, status: int) -> None:
         self.send_response(status)
+        if self.close_connection:  # or a balancer would send another request on it
+            self.send_header("Connection", "close")
         self.send_header("Content-Length", "0")
         self.end_headers()
 

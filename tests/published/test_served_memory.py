@@ -74,7 +74,7 @@ class Wide:
     @staticmethod
     def replace(one, **new):
         if set(new) == {"most_rows"}:
-            new = {"most_rows": 64}
+            new = {"most_rows": 200}
         return replaced(one, **new)
 
 
