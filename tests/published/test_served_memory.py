@@ -62,23 +62,22 @@ def test_a_twin_that_counts_one_text_exceeds_the_limit(known: Path) -> None:
 
 
 FIRST = 560
-# The search for settings takes as many rows of logits as a text may.
+# The search for settings keeps its contexts, with as many rows of logits as a text may have.
 WIDE = """
+import dataclasses
+
 from edgedec.__main__ import main
 from edgedec.runtimes.llamacpp import rows
 
-replaced = rows.dataclasses.replace
+made, kept = rows.Context, []
 
 
-class Wide:
-    @staticmethod
-    def replace(one, **new):
-        if set(new) == {"most_rows"}:
-            new = {"most_rows": 200}
-        return replaced(one, **new)
+def wide(weights, settings, cells):
+    kept.append(made(weights, dataclasses.replace(settings, most_rows=64), cells))
+    return kept[-1]
 
 
-rows.dataclasses = Wide
+rows.Context = wide
 main()
 """
 
@@ -94,10 +93,15 @@ def test_a_first_opening_holds_no_more_than_granted(
     python = [sys.executable, *(("-c", WIDE) if wide else ("-m", "edgedec"))]
     memory = "--plan", "none", "--memory", f"{FIRST}MB"
     new = {"XDG_CACHE_HOME": str(tmp_path)}
-    with serving(gemma3, *memory, python=python, environment=new) as server:
-        assert server.get("/health").status_code == 200
-        print(f"{held(server) / 1e6:.0f} MB")
-        assert (held(server) <= 1.02 * FIRST * 10**6) is not wide
+    try:
+        with serving(gemma3, *memory, python=python, environment=new) as server:
+            assert server.get("/health").status_code == 200
+            most = held(server)
+    except AssertionError as error:  # it holds so much that it refuses to go on
+        assert "granted" in str(error)
+        most = 2 * FIRST * 10**6
+    print(f"{most / 1e6:.0f} MB")
+    assert (most <= 1.02 * FIRST * 10**6) is not wide
 
 
 # Those that fit barely, many, few, and what a group has free.
