@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from benchmarks.__main__ import main
 
-PAGES = ("README.md", "docs/guides/does-it-help.md")
+PAGES = ("docs/guides/does-it-help.md",)
 CARDS = {"laptop": "intel-core-ultra-258v", "Raspberry": "raspberry-pi-5"}
 PAIRS = ((3.0, 1.0), (8.0, 0.6))
 RATES = (0.5, 0.8)
