@@ -202,8 +202,10 @@ class MeasuredCost:
         drafter = self._round.drafter
         if drafter is None:
             return False
-        # A first token that is shown is compared with the text even if it cannot be afforded.
-        if (step.nodes or step.offer.token is None) and not self._affords(drafter, step.nodes):
+        # A first token that is shown for nothing is compared with the text even if it cannot be
+        # afforded; a peek at a draft model that may not draft would only cost time.
+        free = step.offer.token is not None and not step.offer.costly
+        if (step.nodes or not free) and not self._affords(drafter, step.nodes):
             return False
         if step.value is None:
             return self._go_on_in_chain(drafter, step)

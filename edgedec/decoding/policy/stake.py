@@ -10,6 +10,9 @@ from edgedec.decoding.policy.base import RoundRecord
 # Tokens that a text's drafts may lose in all, and what each round adds: 1.1 in 64 rounds. Chosen by
 # replayed texts of published models: with less, predictable texts gain less where rows are dear.
 _FIRST, _PER_ROUND = 0.75, 0.005
+# As much more after a text that gained by its drafts: else two unlucky ones at its beginning end the
+# drafts of a model that has proved itself.
+_MOST = 2 * _FIRST
 # Share that counts of what drafts that were not afforded would have gained or lost, and the most
 # tokens of it: the text shows that as well, but it pays for nothing.
 _UNPLAYED, _MOST_UNPLAYED = 0.5, 1.0
@@ -27,11 +30,12 @@ class Stake:
 
     def __init__(self) -> None:
         self._losses: Sequence[float] = ()
+        self._balance = 0.0
         self.begin()
 
     def begin(self) -> None:
-        """Begin another text."""
-        self._balance = _FIRST
+        """Begin another text, with what the last one had left, as little and as much as stated."""
+        self._balance = min(max(self._balance, _FIRST), _MOST)
         self._unplayed = 0.0
         self._passed: tuple[int, float] | None = None
 
@@ -56,7 +60,7 @@ class Stake:
 
     def settle(self, record: RoundRecord, gained: float) -> None:
         """Account for a round that gained these tokens over plain decoding, or lost them."""
-        self._balance += _PER_ROUND + (gained if record.drafted else 0.0)
+        self._balance += _PER_ROUND + gained  # peeks that drew nothing are lost, too
         if self._passed is not None:
             (token, gain), loss = self._passed, self._losses[0]
             right = bool(record.tokens) and record.tokens[0] == token
