@@ -192,7 +192,13 @@ def _check(spec: DecoderSpec) -> None:
         raise CheckpointError(
             f"config.json: {spec.rotary_dim} channels of a head cannot be rotated"
         )
-    for name, found in (("layer_types", spec.windows), ("layers of positions", spec.ropes)):
+    if spec.mixers and not spec.attending:
+        raise CheckpointError("config.json: no layer attends, and edgedec needs one that does")
+    for name, found in (
+        ("layer_types", spec.mixers or spec.windows),
+        ("layers of windows", spec.windows),
+        ("layers of positions", spec.ropes),
+    ):
         if len(found) != spec.layers:
             raise CheckpointError(f"config.json: {len(found)} {name} for {spec.layers} layers")
     if not 0 < spec.vocab_used <= spec.vocab_size:

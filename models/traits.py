@@ -62,6 +62,27 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortConv:
+    """A gated convolution over the last tokens in attention's place (LFM2).
+
+    ``before, after, x = split(in(n)); u = before * x; out(after * conv(u))``, where each channel of
+    ``u`` is convolved by itself, without a bias. What it keeps of a text are the inputs ``u`` of
+    its last ``taps - 1`` tokens.
+
+    Attributes:
+        taps: tokens that it reads, the current one included.
+
+    """
+
+    taps: int
+
+    @property
+    def kept(self) -> int:
+        """Return how many tokens before the current one it reads."""
+        return self.taps - 1
+
+
+@dataclass(frozen=True, slots=True)
 class Scales:
     """Constants that multiply, and caps: ``cap * tanh(x / cap)``, 0 for none.
 
