@@ -37,13 +37,6 @@ class Trail(ABC, Generic[C, S]):
     # -- implemented by a runtime ---------------------------------------------------------------
 
     @abstractmethod
-    def _free(self, cache: C, count: int) -> int:
-        """Return how many of the last tokens can be dropped at no cost after a pass of ``count``.
-
-        They can be dropped once, unless a runtime also defines ``_drops``.
-        """
-
-    @abstractmethod
     def _drop(self, cache: C, length: int) -> bool:
         """Drop the tokens after ``length`` at no cost; False, without a change, if it cannot."""
 
@@ -63,8 +56,12 @@ class Trail(ABC, Generic[C, S]):
     def _exact(self, cache: C) -> bool:
         """Return whether rows have the same bits in passes of the widths that verify drafts."""
 
+    def _free(self, cache: C, count: int) -> int:
+        """Return how many of the last tokens can be dropped, once, after a pass of ``count``."""
+        return 0
+
     def _drops(self, length: int) -> bool:
-        """Return whether the tokens after ``length`` are dropped at no cost."""
+        """Return whether the tokens after ``length`` can be dropped at no cost."""
         return self.end - length <= self._droppable
 
     # -- going on -------------------------------------------------------------------------------

@@ -73,9 +73,6 @@ class FakeTrail(trail.Trail[FakeMemory, FakeState]):
         self._memory = memory
         super().__init__()
 
-    def _free(self, cache: FakeMemory, count: int) -> int:
-        return cache.kept
-
     def _drops(self, length: int) -> bool:
         return self.end - length <= self._memory.kept
 
