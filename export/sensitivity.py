@@ -54,8 +54,9 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
 
     One product reads query and key, or gate and up; a mixture's kernel reads all of its experts.
     """
+    short = spec.mixer(layer) is not None
     fed = ("gate", "up") if spec.gated else ("up",)
-    roles = [("q", "k"), ("v",), ("o",)]
+    roles = [("mix_in",), ("mix_out",)] if short else [("q", "k"), ("v",), ("o",)]
     if spec.experts is None:
         roles += [fed, ("down",)]
     else:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.models.rope import FloatArray, Rope
 from edgedec.models.sources import CANONICAL, TensorSource
 from edgedec.models.traits import (
@@ -102,6 +103,14 @@ class DecoderSpec:
         """Return what stands in a layer's attention's place; None for attention."""
         return self.mixers[layer] if self.mixers else None
 
+    def check_attends(self, format: str) -> None:
+        """Raise UnsupportedArchitecture for a format that computes attention only."""
+        if self.mixers:
+            raise UnsupportedArchitecture(
+                f"the format {format} computes attention only, and {self.architecture} has short"
+                " convolutions in its place: export it to onnx or gguf"
+            )
+
     @property
     def attention_scale(self) -> float:
         """Return the factor on products of query and key."""
@@ -194,6 +203,10 @@ class DecoderSpec:
             shared = self.qk_norm in ("head", "rotated")
             yield "q_norm", (self.head_dim if shared else self.q_size,)
             yield "k_norm", (self.head_dim if shared else self.kv_size,)
+
+    def mixer_matrices(self, layer: int) -> tuple[str, ...]:
+        """Return the roles of the matrices of a layer's attention, or of what is in its place."""
+        return tuple(self._mixer_shapes(self.mixer(layer)))
 
     def _mixer_shapes(self, mixer: ShortConv | None) -> dict[str, tuple[int, int, bool]]:
         """Return as ``_mlp_shapes`` does, of attention or what stands in its place."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from edgedec.errors import BundleError
+from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._ort.metadata import damaged, parse, positive
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.recent import RecentRows
@@ -78,6 +78,14 @@ class GraphFacts:
         """Return the layers that have keys and values, ascending."""
         others = self.states.layers if self.states else ()
         return tuple(layer for layer in range(self.layers) if layer not in others)
+
+    def check_attends(self, where: str, what: str) -> None:
+        """Raise RuntimeUnavailable for a graph with layers that do not attend."""
+        if self.states is not None:
+            raise RuntimeUnavailable(
+                f"{where}: {what} runs attention only, and layers of this model have short"
+                " convolutions in its place: leave it out"
+            )
 
     @classmethod
     def parse(cls, metadata: dict[str, str], where: str) -> GraphFacts:
