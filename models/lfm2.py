@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.errors import UnsupportedArchitecture
+from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
-from edgedec.models.traits import ShortConv
+from edgedec.models.traits import MOST_TAPS, ShortConv, mixers
 
 _AT = "model.layers.{layer}."
 _NAMES = {
@@ -36,14 +36,16 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     c = Config(raw)
     c.refuse("conv_bias", "edgedec reads LFM2 without biases")
     c = Config({**raw, "intermediate_size": _ffn(c)})
-    attends, dim = _attends(c), c.rotary_dim(1.0)
-    rope, conv = read_rope(raw, 1_000_000.0, dim), ShortConv(c.positive("conv_L_cache", 3))
+    attends, dim, taps = _attends(c), c.rotary_dim(1.0), c.count("conv_L_cache", 3)
+    if not 2 <= taps <= MOST_TAPS:
+        raise CheckpointError(f"config.json: conv_L_cache is {taps}, expected 2 to {MOST_TAPS}")
+    rope, conv = read_rope(raw, 1_000_000.0, dim), ShortConv(taps)
     return c.decoder(
         norm=c.norm("norm_eps", 1e-5),
         qk_norm="head",
         ropes=tuple(rope if attention else None for attention in attends),
         rotary_dim=dim,
-        mixers=tuple(None if attention else conv for attention in attends),
+        mixers=mixers(None if attention else conv for attention in attends),
         sources={role: TensorSource(name) for role, name in _NAMES.items()},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,6 +81,16 @@ class ShortConv:
     def kept(self) -> int:
         """Return how many tokens before the current one it reads."""
         return self.taps - 1
+
+
+# Beyond any known decoder.
+MOST_TAPS = 64
+
+
+def mixers(kinds: Iterable[ShortConv | None]) -> tuple[ShortConv | None, ...]:
+    """Return what ``DecoderSpec.mixers`` is for these layers: nothing if all of them attend."""
+    found = tuple(kinds)
+    return found if any(found) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from edgedec._support.fields import one_line
 from edgedec.export.gguf.file import ModelFile
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
-from edgedec.models.traits import Norm, Scales, ShortConv
+from edgedec.models.traits import MOST_TAPS, Norm, Scales, ShortConv, mixers
 
 Value = str | int | float | bool | list[int]
 Keys = Mapping[str, Value]
@@ -107,23 +107,23 @@ SIZES = Section(_size_keys, _sizes)
 
 
 def _conv_keys(spec: DecoderSpec) -> Keys:
-    taps = next((kind.taps for kind in spec.mixers if kind is not None), 1)
+    taps = next((kind.taps for kind in spec.mixers if kind is not None), 3)
     attends = [spec.mixer(layer) is None for layer in range(spec.layers)]
     return {_KV_HEADS: [spec.kv_heads * attention for attention in attends], _TAPS: taps}
 
 
 def _convs(file: ModelFile, read: Traits) -> Traits:
     counts, kind = _by_layer_counts(file, read["layers"]), ShortConv(file.count(_TAPS))
-    if not 0 < kind.taps <= _MOST_TAPS:
-        raise file.wrong(f"{_TAPS} is {kind.taps}, expected 1 to {_MOST_TAPS}")
+    if not 2 <= kind.taps <= MOST_TAPS:
+        raise file.wrong(f"{_TAPS} is {kind.taps}, expected 2 to {MOST_TAPS}")
     ropes = zip(read["ropes"], counts, strict=True)
     return {
-        "mixers": tuple(None if count else kind for count in counts),
+        "mixers": mixers(None if count else kind for count in counts),
         "ropes": tuple(rope if count else None for rope, count in ropes),
     }
 
 
-_TAPS, _MOST_TAPS = "shortconv.l_cache", 64
+_TAPS = "shortconv.l_cache"
 SHORT_CONVS = Section(_conv_keys, _convs)
 
 

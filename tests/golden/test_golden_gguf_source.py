@@ -251,7 +251,7 @@ def test_what_a_file_says_otherwise_is_refused(keys, wrong, tmp_path):
         ({"lfm2.attention.head_count_kv": [0, 0, 0, 2]}, "no tensor blk.3.attn_q"),
         ({"lfm2.attention.head_count_kv": 0}, "cannot share 0"),
         ({"lfm2.shortconv.l_cache": 4}, r"shortconv.conv.weight is \[64, 3\], expected \[64, 4\]"),
-        ({"lfm2.shortconv.l_cache": 1 << 30}, "l_cache is 1073741824, expected 1 to 64"),
+        ({"lfm2.shortconv.l_cache": 1 << 30}, "l_cache is 1073741824, expected 2 to 64"),
         ({"lfm2.block_count": 1 << 30}, "has 34 tensors|expected 1073741824 sizes"),
     ],
 )
