@@ -44,9 +44,10 @@ class States:
         named = tuple(positive(layer + 1) - 1 for layer in found["layers"])
         if not named or sorted({*named}) != list(named) or len(named) >= layers:
             raise ValueError("states")
-        if named[-1] >= layers or max(found["rows"], found["width"]) > _LARGEST:
+        rows, width = positive(found["rows"]), positive(found["width"])
+        if named[-1] >= layers or rows > _MOST_ROWS or width > _WIDEST:
             raise ValueError("states")
-        return cls(named, positive(found["rows"]), positive(found["width"]))
+        return cls(named, rows, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ def _state_shapes(states: States | None) -> dict[str, list[int]]:
 
 
 # Beyond any known model.
-_LARGEST = 1 << 20
+_MOST_ROWS, _WIDEST = 64, 1 << 18
 _INPUTS = (
     "input_ids",
     "position_ids",
