@@ -11,7 +11,7 @@ import onnxruntime as ort
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._ort.metadata import damaged, parse, positive
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.onnx.recent import RecentRows
+from edgedec.runtimes.onnx.recent import RecentRows, memory
 
 # Since 2, layers may keep rows of the last tokens in place of keys and values.
 GRAPH_VERSION = 2
@@ -198,7 +198,7 @@ class Graph:
     def state_bytes(self) -> int:
         """Bytes of a session's states, which do not grow with its text."""
         states = self.facts.states
-        return RecentRows(len(states.layers), states.rows, states.width).bytes if states else 0
+        return memory(len(states.layers), states.rows, states.width) if states else 0
 
     def new_cache(self, slots: int) -> KvCache:
         """Return an empty cache."""

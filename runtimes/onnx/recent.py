@@ -16,6 +16,11 @@ _BACK, _ROUND = 16, 48
 _COPIES = 2
 
 
+def memory(layers: int, kept: int, width: int) -> int:
+    """Return the bytes of a session's rows, and of its copies of those that a pass reads."""
+    return 4 * layers * width * (kept + _BACK + _ROUND + _COPIES * kept)
+
+
 class RecentRows:
     """A row of each of the last tokens in some layers, by the tokens' positions.
 
@@ -37,14 +42,9 @@ class RecentRows:
     def __init__(self, layers: int, kept: int, width: int) -> None:
         self.kept = kept
         self.held_from: int | None = None
-        self._rows = np.zeros((layers, kept + _BACK + _ROUND, width), np.float32)
+        # Written at once, so that whoever measures memory finds all of it.
+        self._rows = np.full((layers, kept + _BACK + _ROUND, width), 0, np.float32)
         self.clear()
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the rows, and of a session's copies of those that a pass reads."""
-        layers, _, width = self._rows.shape
-        return self._rows.nbytes + _COPIES * 4 * layers * self.kept * width
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kinds import in_full
+from peak_memory import measured
 from tiny_bundles import kept
 from tiny_lfm2 import CONFIG
 from tiny_models import tiny_checkpoint
@@ -146,6 +147,35 @@ def test_the_bundle_says_how_much_a_token_takes(checkpoints: Path) -> None:
     from edgedec.bundle.folder import Bundle
 
     assert Bundle.open(bundle(checkpoints)).target.kv_bytes_per_token("onnx") == 2 * 2 * 16 * 4
+
+
+COSTS = """
+from pathlib import Path
+from edgedec.loading.build import OpenOptions, assemble
+from edgedec.loading.sources import Models
+from edgedec.runtimes.onnx import recent
+
+def work(argument):
+    folder, recent._ROUND = argument.split()[0], int(argument.split()[1])
+    options = OpenOptions(memory=1 << 30, drafter="lookup", draft_length=4, parallel=2)
+    parts = assemble(Models.find(Path(folder)), options.changed(threads=1))
+    costs = parts.guard._costs.target
+    return f"{costs.held} {costs.own}"
+
+def close():
+    pass
+"""
+
+
+def test_the_rows_count_as_memory(checkpoints: Path) -> None:
+    """Of the session that is measured, and of each further one."""
+    few, many = (
+        [int(number) for number in measured(COSTS, f"{bundle(checkpoints)} {rows}")[0].split()]
+        for rows in (48, 12_000)
+    )
+    rows = 3 * 12_000 * 64 * 4
+    assert 0.9 * rows < many[0] - few[0] < 1.2 * rows
+    assert many[1] > rows > few[1]
 
 
 # -- what computes attention only ---------------------------------------------------------------
