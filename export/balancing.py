@@ -133,12 +133,14 @@ def _joints(spec: DecoderSpec, layer: int) -> Iterator[Joint]:
 
     fed = ("gate", "up") if spec.gated else ("up",)
     dense = spec.experts is None
+    *first, last = spec.mixer_matrices(layer)
     if "attention_norm" in spec.layer_norms and (dense or spec.residual != "shared"):
         shared = fed if spec.residual == "shared" else ()
-        yield Joint(producers("attention_norm", spec.norm.bias), names("q", "k", "v", *shared))
-    yield Joint(
-        producers("v", spec.qkv_bias), names("o"), spec.heads // spec.kv_heads, spec.head_dim
-    )
+        yield Joint(producers("attention_norm", spec.norm.bias), names(*first, *shared))
+    if spec.mixer(layer) is None:
+        yield Joint(
+            producers("v", spec.qkv_bias), names(last), spec.heads // spec.kv_heads, spec.head_dim
+        )
     if dense and "mlp_norm" in spec.layer_norms:
         yield Joint(producers("mlp_norm", spec.norm.bias), names(*fed))
     if dense and spec.gated:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -56,9 +57,12 @@ class CalibratedRounding:
         self._failed: dict[str, str] = {}
         self._unreached = 0  # experts
         self._on_layer, self._taken = on_layer, 0
+        self._ends = list(
+            itertools.accumulate(len(_roles(spec, layer)) for layer in range(spec.layers))
+        )
         self._work = self._layers()
         self._names = {
-            spec.name(role, layer) for layer in range(spec.layers) for role in _roles(spec)
+            spec.name(role, layer) for layer in range(spec.layers) for role in _roles(spec, layer)
         }
 
     @property
@@ -98,9 +102,8 @@ class CalibratedRounding:
 
     def _report(self) -> None:
         self._taken += 1
-        layers, rest = divmod(self._taken, len(_roles(self._spec)))
-        if not rest:
-            self._on_layer(layers, self._spec.layers)
+        if self._taken in self._ends:
+            self._on_layer(self._ends.index(self._taken) + 1, self._spec.layers)
 
     def _layers(self) -> Iterator[None]:
         """Go through the layers; pauses after each rounding."""
@@ -176,12 +179,12 @@ def _joined(parts: Sequence[Blocks]) -> Blocks:
     )
 
 
-def _roles(spec: DecoderSpec) -> tuple[str, ...]:
+def _roles(spec: DecoderSpec, layer: int) -> tuple[str, ...]:
     """Return the roles of a layer's matrices that are calibrated."""
     fed = ("up", "down", *(("gate",) if spec.gated else ()))
     if spec.experts is not None:
         fed = tuple(f"experts_{role}" for role in fed)
-    return ("q", "k", "v", "o", *fed)
+    return (*spec.mixer_matrices(layer), *fed)
 
 
 def of_job(

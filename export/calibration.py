@@ -149,7 +149,8 @@ def _written(
 ) -> Texts:
     tokens, written = amount
     length = min(len(first) - 1 + max(written, 2), longest)
-    together = max(1, min(_TOGETHER, (longest - len(first)) // (length - len(first))))
+    most = _TOGETHER if model.capabilities.tree else 1
+    together = max(1, min(most, (longest - len(first)) // (length - len(first))))
     found: list[tuple[int, ...]] = []
     rng = np.random.default_rng(_SEED)
     while (done := len(found) * length) < tokens:

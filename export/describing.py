@@ -86,6 +86,7 @@ def role(
         "dims": {
             **{name: getattr(spec, name) for name in _SIZES},
             **experts,
+            **({"kv_layers": len(spec.attending)} if spec.mixers else {}),
             "vocab_size": max(report.columns for report in reports),
             "vocab_used": reports[0].vocab_used,
             "max_context": max(report.max_context or spec.max_context for report in reports),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from edgedec.export.divergence import Divergence, Floor, ParityFigures, check_layer
 from edgedec.export.graph import GraphWriter
-from edgedec.export.onnx import Emitter, GraphOptions, attention_feeds, stream_names
+from edgedec.export.onnx import Emitter, GraphOptions, layer_feeds, stream_names
 from edgedec.export.onnx.drafted import OWN_LOGITS, with_rows
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.quantize import WeightForm
@@ -121,7 +121,7 @@ class ParityRun:
 
     def _exported_layer(self, layer: int, stream: list[FloatArray]) -> list[FloatArray]:
         feeds = dict(zip(stream_names(self._spec, layer), stream, strict=True))
-        feeds |= attention_feeds(self._spec, layer, stream[0].shape[1], self._options.kv)
+        feeds |= layer_feeds(self._spec, layer, stream[0].shape[1], self._options.kv)
         return self._exported.run(stream_names(self._spec, layer + 1), feeds)
 
     def _fp32_error(self, layer: int, before: FloatArray, after: FloatArray) -> float:
@@ -138,7 +138,7 @@ class ParityRun:
                 emitter.attention_inputs()
                 outputs = emitter.layer(layer, "x", None)
                 graph.save({})
-            feeds = {"x": before, **attention_feeds(self._spec, layer, before.shape[1], "fp32")}
+            feeds = {"x": before, **layer_feeds(self._spec, layer, before.shape[1], "fp32")}
             got, branch = Slices(folder).run(outputs, feeds)
         return check_layer(layer, before, got + branch, after, "fp32 graph", FP32_FLOOR)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import Activation, Experts
+from edgedec.models.traits import Activation, Experts, ShortConv
 
 
 def silu(x: FloatArray) -> FloatArray:
@@ -150,7 +150,11 @@ class Reference:
         at the same place.
         """
         normed = self._optional_norm("attention_norm", layer, x)
-        mixed = yield from self._attention(layer, normed)
+        mixer = self.spec.mixer(layer)
+        if mixer is None:
+            mixed = yield from self._attention(layer, normed)
+        else:
+            mixed = yield from self._short_conv(layer, normed, mixer)
         attended = self._added("attention_post_norm", layer, mixed)
         del mixed
         if self.spec.residual == "sequential":
@@ -201,6 +205,17 @@ class Reference:
             mixed[:, head] = softmax(np.where(seen, scores, -np.inf)) @ value[shared]
         del rows, query, key, value
         (product,) = yield from self._linears(("o",), layer, mixed.reshape(n, -1), spec.out_bias)
+        return product
+
+    def _short_conv(self, layer: int, x: FloatArray, kind: ShortConv) -> Steps:
+        (rows,) = yield from self._linears(("mix_in",), layer, x, False)
+        before, after, x = np.split(rows, 3, axis=1)
+        weight = self._weight("conv", layer)
+        inputs = np.pad(before * x, ((kind.kept, 0), (0, 0)))
+        taps = (inputs[at : at + len(x)] * weight[:, 0, at] for at in range(kind.taps))
+        mixed = after * sum(taps, start=np.float32(0))
+        del rows, before, after, x, inputs
+        (product,) = yield from self._linears(("mix_out",), layer, mixed, False)
         return product
 
     def _heads(self, role: str, layer: int, rows: FloatArray) -> FloatArray:

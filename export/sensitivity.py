@@ -55,7 +55,9 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
     One product reads query and key, or gate and up; a mixture's kernel reads all of its experts.
     """
     fed = ("gate", "up") if spec.gated else ("up",)
-    roles = [("q", "k"), ("v",), ("o",)]
+    roles: list[tuple[str, ...]] = [("q", "k"), ("v",), ("o",)]
+    if spec.mixer(layer) is not None:
+        roles = [("mix_in",), ("mix_out",)]
     if spec.experts is None:
         roles += [fed, ("down",)]
     else:

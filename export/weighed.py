@@ -113,7 +113,7 @@ class KeptTensors:
         return self._inner.shape(name)
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        if len(self.shape(name)) < 2:
+        if len(self.shape(name)) != 2:
             return self._inner.rows(name, start, stop)
         if self._last[0] != name:
             self._last = name, self._kept.find(name)

@@ -192,9 +192,15 @@ def _check(spec: DecoderSpec) -> None:
         raise CheckpointError(
             f"config.json: {spec.rotary_dim} channels of a head cannot be rotated"
         )
-    for name, found in (("layer_types", spec.windows), ("layers of positions", spec.ropes)):
+    for name, found in (
+        ("layer_types", spec.mixers or spec.windows),
+        ("layers of windows", spec.windows),
+        ("layers of positions", spec.ropes),
+    ):
         if len(found) != spec.layers:
             raise CheckpointError(f"config.json: {len(found)} {name} for {spec.layers} layers")
+    if spec.mixers and not spec.attending:
+        raise CheckpointError("config.json: no layer attends, and edgedec needs one that does")
     if not 0 < spec.vocab_used <= spec.vocab_size:
         raise CheckpointError(
             f"config.json: edgedec_vocab_used {spec.vocab_used} of {spec.vocab_size} tokens"

@@ -7,16 +7,25 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.models.rope import FloatArray, Rope
 from edgedec.models.sources import CANONICAL, TensorSource
-from edgedec.models.traits import Activation, Experts, Norm, QkNorm, Residual, Scales
+from edgedec.models.traits import (
+    Activation,
+    Experts,
+    Norm,
+    QkNorm,
+    Residual,
+    Scales,
+    ShortConv,
+)
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A decoder of attention with grouped queries and an MLP, or a mixture of them.
+    """A decoder of attention with grouped queries, or what stands in its place, and an MLP.
 
     Attributes:
         architecture: the ``model_type`` it came from.
@@ -27,6 +36,8 @@ class DecoderSpec:
         norm: kind and place of its norms.
         windows: per layer, how many tokens a token sees, itself included; 0 is all.
         ropes: per layer the rotary embedding; None for a layer without positions (NoPE).
+        mixers: per layer what stands in attention's place; None is attention, and so is an empty
+            tuple for all layers.
         rotary_dim: the first channels of each head, which are rotated; others pass.
         position_rows: rows of a learned table of positions (added to embeddings); 0 is none.
         residual: whether attention and MLP work one after the other or side by side.
@@ -56,6 +67,7 @@ class DecoderSpec:
     windows: tuple[int, ...]
     ropes: tuple[Rope | None, ...]
     rotary_dim: int
+    mixers: tuple[ShortConv | None, ...] = ()
     position_rows: int = 0
     residual: Residual = "sequential"
     experts: Experts | None = None
@@ -81,6 +93,23 @@ class DecoderSpec:
     def kv_size(self) -> int:
         """Return the channels of all key heads, as many as of all value heads."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def attending(self) -> tuple[int, ...]:
+        """Return the layers with attention, which have keys and values."""
+        return tuple(layer for layer in range(self.layers) if self.mixer(layer) is None)
+
+    def mixer(self, layer: int) -> ShortConv | None:
+        """Return what stands in a layer's attention's place; None for attention."""
+        return self.mixers[layer] if self.mixers else None
+
+    def check_attends(self, format: str) -> None:
+        """Raise UnsupportedArchitecture for a format that computes attention only."""
+        if self.mixers:
+            raise UnsupportedArchitecture(
+                f"the format {format} computes attention only, and {self.architecture} has short"
+                " convolutions in its place: export it to onnx or gguf"
+            )
 
     @property
     def attention_scale(self) -> float:
@@ -158,26 +187,40 @@ class DecoderSpec:
         if not self.tied:
             yield "head", 0, (self.vocab_size, self.hidden)
         for layer in range(self.layers):
-            yield from ((role, layer, shape) for role, shape in self._layer_shapes())
+            yield from ((role, layer, shape) for role, shape in self._layer_shapes(layer))
 
-    def _layer_shapes(self) -> Iterator[tuple[str, Shape]]:
-        outputs = {
+    def _layer_shapes(self, layer: int) -> Iterator[tuple[str, Shape]]:
+        mixer = self.mixer(layer)
+        for role, (rows, columns, bias) in (self._mixer_shapes(mixer) | self._mlp_shapes()).items():
+            yield role, (rows, columns)
+            if bias:
+                yield f"{role}_bias", (rows,)
+        if mixer is not None:
+            yield "conv", (self.hidden, 1, mixer.taps)
+        for role in self.layer_norms:
+            yield from self._norm_shapes(role)
+        if self.qk_norm and mixer is None:
+            shared = self.qk_norm in ("head", "rotated")
+            yield "q_norm", (self.head_dim if shared else self.q_size,)
+            yield "k_norm", (self.head_dim if shared else self.kv_size,)
+
+    def mixer_matrices(self, layer: int) -> tuple[str, ...]:
+        """Return the roles of the matrices of a layer's attention, or of what is in its place."""
+        return tuple(self._mixer_shapes(self.mixer(layer)))
+
+    def _mixer_shapes(self, mixer: ShortConv | None) -> dict[str, tuple[int, int, bool]]:
+        """Return as ``_mlp_shapes`` does, of attention or what stands in its place."""
+        if mixer is not None:
+            return {
+                "mix_in": (3 * self.hidden, self.hidden, False),
+                "mix_out": (self.hidden, self.hidden, False),
+            }
+        return {
             "q": (self.q_size, self.hidden, self.qkv_bias),
             "k": (self.kv_size, self.hidden, self.qkv_bias),
             "v": (self.kv_size, self.hidden, self.qkv_bias),
             "o": (self.hidden, self.q_size, self.out_bias),
-            **self._mlp_shapes(),
         }
-        for role, (rows, columns, bias) in outputs.items():
-            yield role, (rows, columns)
-            if bias:
-                yield f"{role}_bias", (rows,)
-        for role in self.layer_norms:
-            yield from self._norm_shapes(role)
-        if self.qk_norm:
-            shared = self.qk_norm in ("head", "rotated")
-            yield "q_norm", (self.head_dim if shared else self.q_size,)
-            yield "k_norm", (self.head_dim if shared else self.kv_size,)
 
     def _mlp_shapes(self) -> dict[str, tuple[int, int, bool]]:
         """Return rows and columns of matrices by role, and whether each has a bias."""

@@ -37,6 +37,10 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "gate": "model.layers.{layer}.mlp.gate_proj.weight",
         "up": "model.layers.{layer}.mlp.up_proj.weight",
         "down": "model.layers.{layer}.mlp.down_proj.weight",
+        # Of a short convolution.
+        "mix_in": "model.layers.{layer}.conv.in_proj.weight",
+        "conv": "model.layers.{layer}.conv.conv.weight",
+        "mix_out": "model.layers.{layer}.conv.out_proj.weight",
         # Of a sparse mixture; the matrices of its experts are stacked.
         "router": "model.layers.{layer}.mlp.gate.weight",
         "experts_gate": "model.layers.{layer}.mlp.experts.gate_proj.weight",

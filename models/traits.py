@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +60,37 @@ class Experts:
     count: int
     used: int
     renormalised: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConv:
+    """A gated convolution over the last tokens in attention's place (LFM2).
+
+    ``before, after, x = split(in(n)); u = before * x; out(after * conv(u))``, where each channel of
+    ``u`` is convolved by itself, without a bias. What it keeps of a text are the inputs ``u`` of
+    its last ``taps - 1`` tokens.
+
+    Attributes:
+        taps: tokens that it reads, the current one included.
+
+    """
+
+    taps: int
+
+    @property
+    def kept(self) -> int:
+        """Return how many tokens before the current one it reads."""
+        return self.taps - 1
+
+
+# Beyond any known decoder.
+MOST_TAPS = 64
+
+
+def mixers(kinds: Iterable[ShortConv | None]) -> tuple[ShortConv | None, ...]:
+    """Return what ``DecoderSpec.mixers`` is for these layers: nothing if all of them attend."""
+    found = tuple(kinds)
+    return found if any(found) else ()
 
 
 @dataclass(frozen=True, slots=True)

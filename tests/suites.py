@@ -24,6 +24,7 @@ OF_KERNELS = (
     "tests/unit/runtimes/test_openvino_choice.py",
     "tests/unit/decoding/test_exact_text.py",
     "tests/contract/test_onnx.py",
+    "tests/contract/test_onnx_hybrids.py",
     "tests/contract/test_openvino.py",
     "tests/golden/test_quantized_graph.py",
     "tests/benchmarks/test_matrix.py",
@@ -47,6 +48,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
         "edgedec/decoding/*",
         (
             "tests/contract/test_fake.py",
+            "tests/contract/*hybrid*",
             "tests/property/test_any_*",
             "tests/benchmarks/test_matrix.py",
         ),

@@ -109,7 +109,8 @@ class Role:
         None if the manifest does not say.
         """
         width = KV_BYTES.get(self.variant(format).kv)
-        sizes = [self.dims[n] for n in ("layers", "kv_heads", "head_dim") if n in self.dims]
+        layers = "kv_layers" if "kv_layers" in self.dims else "layers"
+        sizes = [self.dims[n] for n in (layers, "kv_heads", "head_dim") if n in self.dims]
         return 2 * width * math.prod(sizes) if width and len(sizes) == 3 else None
 
 

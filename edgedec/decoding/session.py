@@ -36,7 +36,8 @@ class Rollback(enum.Enum):
     Whatever it is, pending nodes can be dropped. ``RECENT``: to lengths not long ago, else
     ``CannotRollback`` names the nearest one before, and rejected nodes cost nothing
     (``Capabilities.rejected``). ``REPLAY``: as ``RECENT``, but to reject some nodes the others are
-    computed again, which takes another pass.
+    computed again, which takes another pass. Layers with a state of fixed size in place of keys and
+    values are the reason for both: ``edgedec.decoding.trail``.
     """
 
     ANY = "any"
@@ -58,6 +59,8 @@ class ModelInfo:
         threads: threads of a pass.
         scratch_bytes_per_token: working memory of a prefill chunk beyond the cache, in bytes per
             cached token; 0 if it does not grow with the cache.
+        state_bytes: bytes of a session's state that does not grow with its text, for layers that
+            have no keys and values.
 
     """
 
@@ -69,6 +72,7 @@ class ModelInfo:
     weight_bytes: int
     threads: int = 1
     scratch_bytes_per_token: int = 0
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

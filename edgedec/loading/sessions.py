@@ -270,7 +270,8 @@ def _costs(
     cache = filled * info.kv_bytes_per_token
     held, unread = meter.taken(role) - cache, meter.unread(role)
     reserving = isinstance(session, Reserving)
-    own = _own(meter, session, cache) if several else 0
+    # A small state's memory is not given back at once.
+    own = max(_own(meter, session, cache), info.state_bytes) if several else 0
     return ModelCosts(
         max(0, held),
         info.kv_bytes_per_token,

@@ -132,8 +132,14 @@ def _overlap(findings: Findings) -> Iterator[str]:
 def _memory(findings: Findings) -> Iterator[str]:
     chosen = findings.chosen
     peak = size(chosen.candidate.prediction.peak_bytes)
-    limit = findings.profile.at("target", chosen.plan.target).max_context
+    target = findings.profile.at("target", chosen.plan.target)
+    limit = target.max_context
     memory = findings.memory
+    if target.state_bytes:
+        yield (
+            f"{size(target.state_bytes)} of its memory are the state of layers without keys and"
+            " values, which does not grow with the context."
+        )
     if memory.limit is None:
         yield f"It holds up to {peak} with a context of {chosen.context} tokens."
         return

@@ -75,6 +75,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         process_bytes=before,
         scratch_bytes_per_token=info.scratch_bytes_per_token,
         shows_states=job.role == TARGET and bool(can.taps),
+        state_bytes=info.state_bytes,
     )
     return measured, logits
 

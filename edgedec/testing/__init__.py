@@ -20,12 +20,15 @@ from edgedec.testing._threads import Threads
 from edgedec.testing._walking import Walking
 from edgedec.testing.constraint import TableConstraint
 from edgedec.testing.fake import FakeModel, FakeSession, TappedFakeModel
+from edgedec.testing.hybrid import HybridFakeModel, HybridFakeSession
 from edgedec.testing.paced import PacedModel, PacedSession
 
 __all__ = [
     "ConstraintContract",
     "FakeModel",
     "FakeSession",
+    "HybridFakeModel",
+    "HybridFakeSession",
     "PacedModel",
     "PacedSession",
     "SessionContract",

@@ -35,6 +35,7 @@ def check(options: ExportOptions) -> None:
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
+    job.spec.check_attends("coreml")
     spec, tensors = job.padded()
     options, total = program_options(job), spec.parameters
     rounding = of_job(job, spec, tensors, 4, progress)

@@ -68,6 +68,7 @@ def measures(options: ExportOptions) -> bool:
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
+    job.spec.check_attends(FORMAT)
     spec, tensors = _cut(job)
     graph, notes = static_options(job, spec), []
     ranges = _ranges(job, spec, tensors, progress)

@@ -44,6 +44,7 @@ class Architecture:
         experts: None for none; else whether the used experts' shares are renormalised.
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
+        convs: some of its layers have a short convolution in attention's place.
         layout: its arrangement of tensors.
         scales: fields of Scales that it applies, from its keys or implicitly.
         attention: its own factor on products of query and key.
@@ -70,6 +71,7 @@ class Architecture:
     experts: bool | None = None
     even: bool = False
     tied: bool = False
+    convs: bool = False
     layout: Layout = LLAMA_LAYOUT
     scales: frozenset[str] = frozenset()
     attention: Callable[[DecoderSpec], float] = usual_scale
@@ -102,6 +104,8 @@ class Architecture:
             yield f"norm of query and key {spec.qk_norm!r}"
         if spec.residual not in self.residuals:
             yield f"{spec.residual} residual"
+        if spec.mixers and not self.convs:
+            yield "short convolution in attention's place"
         yield from self._lacks_mlp(spec)
         yield from self._lacks_biases(spec)
         yield from self._lacks_sizes(spec)
@@ -144,6 +148,8 @@ class Architecture:
             yield "table of positions" if spec.position_rows else "way without one"
         for layer, rope in enumerate(spec.ropes):
             expected = not self.learned and not (self.skips and (layer + 1) % self.skips == 0)
+            if spec.mixer(layer) is not None:
+                continue
             if self.skips is not None and expected != (rope is not None):
                 yield f"layer {layer} {'with' if rope else 'without'} rotation"
             usual = None if rope is None else spec.rope

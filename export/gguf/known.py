@@ -16,7 +16,15 @@ from edgedec.export.gguf.architectures import (
     usual_scale,
 )
 from edgedec.export.gguf.naming import FUSED_QKV, Layout
-from edgedec.export.gguf.sections import PATTERN, SIDE_BY_SIDE, WIDTH_SCALE, caps, scales, windows
+from edgedec.export.gguf.sections import (
+    PATTERN,
+    SHORT_CONVS,
+    SIDE_BY_SIDE,
+    WIDTH_SCALE,
+    caps,
+    scales,
+    windows,
+)
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 
@@ -219,6 +227,16 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
         ),
     ),
     "hunyuan_v1_dense": (Architecture("hunyuan-dense", biases=QKV, qk_norms=("rotated",)),),
+    "lfm2": (
+        Architecture(
+            "lfm2",
+            qk_norms=("head",),
+            narrow=True,
+            convs=True,
+            layout=Layout(names={"final_norm": "token_embd_norm"}),
+            sections=(SHORT_CONVS,),
+        ),
+    ),
     "granite": (_GRANITE,),
     "granitemoehybrid": (_GRANITE,),
     "minicpm": (

@@ -26,6 +26,9 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "o": "blk.{layer}.attn_output",
         "q_norm": "blk.{layer}.attn_q_norm",
         "k_norm": "blk.{layer}.attn_k_norm",
+        "mix_in": "blk.{layer}.shortconv.in_proj",
+        "conv": "blk.{layer}.shortconv.conv",
+        "mix_out": "blk.{layer}.shortconv.out_proj",
         "gate": "blk.{layer}.ffn_gate",
         "up": "blk.{layer}.ffn_up",
         "down": "blk.{layer}.ffn_down",
@@ -38,7 +41,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
 
 
 # Always f32, since they are small and have a large effect.
-_KEPT = frozenset({"positions", "router"})
+_KEPT = frozenset({"positions", "router", "conv"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +75,30 @@ class Layout:
     Attributes:
         fused: by name in the file, the roles whose rows are stacked there.
         own_head: it needs a head of its own, even if the head is tied to the embedding.
+        names: names by role, where they are not Llama's.
 
     """
 
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_head: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def stored(self, role: str, layer: int) -> str:
         """Return the name in the file of the tensor that holds a role, by itself or with others."""
         plain = role.removesuffix("_bias")
-        stem = next((stem for stem, roles in self.fused.items() if plain in roles), NAMES[plain])
+        own = {**NAMES, **self.names}[plain]
+        stem = next((stem for stem, roles in self.fused.items() if plain in roles), own)
         return stem.format(layer=layer) + (".weight" if plain == role else ".bias")
 
     def places(self, spec: DecoderSpec) -> Iterator[TensorPlace]:
         """Yield every tensor of a decoder, embedding first."""
-        shapes = spec.tensors()
+        shapes, names = spec.tensors(), {**NAMES, **self.names}
         joined = {role for roles in self.fused.values() for role in roles}
         for role, template in CANONICAL.items():
             for layer in range(spec.layers if "{layer}" in template else 1):
                 name = template.format(layer=layer)
                 if name in shapes and role.removesuffix("_bias") not in joined:
-                    yield _place((role,), NAMES, spec, layer, shapes)
+                    yield _place((role,), names, spec, layer, shapes)
         for stem, roles in self.fused.items():
             for ending in ("", "_bias"):
                 members = tuple(f"{role}{ending}" for role in roles)
@@ -123,6 +129,8 @@ def _place(
         shape = (min(shape[0], spec.max_context), shape[1])
     if members[0] in ("q_norm", "k_norm") and spec.qk_norm == "heads":
         shape = (shape[0] // spec.head_dim, spec.head_dim)
+    if members[0] == "conv":
+        shape = (shape[0], shape[2])
     if members[0].startswith("experts_") and spec.experts is not None:
         shape = (spec.experts.count, shape[0] // spec.experts.count, *shape[1:])
     plain = members[0].removesuffix("_bias")

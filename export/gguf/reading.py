@@ -117,14 +117,15 @@ def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Tr
 
 
 def _has(file: ModelFile, role: str, architecture: Architecture | None = None) -> bool:
-    """Return whether a file has a role's tensor, in its first layer or outside the layers."""
+    """Return whether a file has a role's tensor, in some layer or outside the layers."""
     layout = architecture.layout if architecture else LLAMA_LAYOUT
-    return layout.stored(role, 0) in file.tensors
+    layers = file.count("block_count", 1) if architecture and architecture.convs else 1
+    return any(layout.stored(role, layer) in file.tensors for layer in range(layers))
 
 
 def _qk_norm(file: ModelFile, architecture: Architecture) -> QkNorm:
     kinds: list[QkNorm] = [kind for kind in architecture.qk_norms if kind]
-    return kinds[0] if kinds and _has(file, "q_norm") else ""
+    return kinds[0] if kinds and _has(file, "q_norm", architecture) else ""
 
 
 def _same_head(file: ModelFile) -> bool:
@@ -227,7 +228,7 @@ class GgufTensors:
 
         (found,) = self._in_order(name, start, stop, read)
         check_finite(name, found)
-        return found
+        return found.reshape(-1, *self.shape(name)[1:])
 
     def fits(self, name: str, bits: int, block_size: int) -> bool:
         """See ``HoldsBlocks``."""

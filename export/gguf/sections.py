@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from edgedec._support.fields import one_line
 from edgedec.export.gguf.file import ModelFile
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
-from edgedec.models.traits import Norm, Scales
+from edgedec.models.traits import MOST_TAPS, Norm, Scales, ShortConv, mixers
 
 Value = str | int | float | bool | list[int]
 Keys = Mapping[str, Value]
@@ -70,7 +73,7 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
         "hidden": hidden,
         "layers": file.count("block_count"),
         "heads": heads,
-        "kv_heads": file.count("attention.head_count_kv", heads),
+        "kv_heads": _kv_heads(file, heads),
         "head_dim": size,
         "ffn": file.count("feed_forward_length"),
         "max_context": file.count("context_length"),
@@ -78,7 +81,50 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
     }
 
 
+def _kv_heads(file: ModelFile, heads: int) -> int:
+    """Return the key heads of the layers that attend; those of others are listed as 0."""
+    if file.value(_TAPS) is None or not isinstance(file.value(_KV_HEADS), list):
+        return file.count(_KV_HEADS, heads)
+    counts = {count for count in _by_layer_counts(file, file.count("block_count")) if count}
+    if len(counts) != 1:
+        raise file.unknown(f"its layers have {sorted(counts)} key heads")
+    return counts.pop()
+
+
+def _by_layer_counts(file: ModelFile, layers: int) -> list[int]:
+    found: Any = file.header.metadata.get(f"{file.header.architecture}.{_KV_HEADS}")
+    counts: list[int] = found.tolist() if isinstance(found, np.ndarray) else [found] * layers
+    if len(counts) != layers or any(type(count) is not int or count < 0 for count in counts):
+        raise file.wrong(f"{_KV_HEADS} is {one_line(str(counts[:16]))}, expected {layers} sizes")
+    return counts
+
+
+_KV_HEADS = "attention.head_count_kv"
 SIZES = Section(_size_keys, _sizes)
+
+
+# -- short convolutions ---------------------------------------------------------------------------
+
+
+def _conv_keys(spec: DecoderSpec) -> Keys:
+    taps = next((kind.taps for kind in spec.mixers if kind is not None), 3)
+    attends = [spec.mixer(layer) is None for layer in range(spec.layers)]
+    return {_KV_HEADS: [spec.kv_heads * attention for attention in attends], _TAPS: taps}
+
+
+def _convs(file: ModelFile, read: Traits) -> Traits:
+    counts, kind = _by_layer_counts(file, read["layers"]), ShortConv(file.count(_TAPS))
+    if not 2 <= kind.taps <= MOST_TAPS:
+        raise file.wrong(f"{_TAPS} is {kind.taps}, expected 2 to {MOST_TAPS}")
+    ropes = zip(read["ropes"], counts, strict=True)
+    return {
+        "mixers": mixers(None if count else kind for count in counts),
+        "ropes": tuple(rope if count else None for rope, count in ropes),
+    }
+
+
+_TAPS = "shortconv.l_cache"
+SHORT_CONVS = Section(_conv_keys, _convs)
 
 
 # -- windows --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ _TREE_SLOTS = 1024
 def attention_feeds(
     spec: DecoderSpec, layer: int, count: int, kv: str
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return a layer's inputs other than the residual stream, for ``count`` tokens."""
+    """Return the inputs of a layer's attention besides its rows, for ``count`` tokens."""
     feeds: dict[str, npt.NDArray[Any]] = {
         "position_ids": np.arange(count)[None],
         "attention_bias": np.zeros((1, 1, count, count), np.float32),
@@ -212,7 +212,8 @@ class Attention:
         if options.kv == "fp32":
             return [], {}
         names = [f"layers.{layer}.{part}_scale" for part in ("key", "value")]
-        for name, scale in zip(names, options.kv_scales[layer], strict=True):
+        scales = options.kv_scales[self._spec.attending.index(layer)]
+        for name, scale in zip(names, scales, strict=True):
             self._graph.constant(name, scale.reshape(self._spec.kv_heads, 1, -1))
         kinds = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
         return ["", *names], {**kinds, "kv_cache_bit_width": 8}

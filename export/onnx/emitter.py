@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.facts import TOP_K
 from edgedec.export.flow import Flow
 from edgedec.export.graph import GraphWriter
-from edgedec.export.onnx.attention import Attention
+from edgedec.export.onnx.attention import Attention, attention_feeds
 from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits, with_rows
 from edgedec.export.onnx.options import GraphOptions, context, metadata, tap_name
 from edgedec.export.onnx.parts import GraphParts
+from edgedec.export.onnx.short_conv import ShortConvs, conv_feeds
 from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
@@ -58,14 +61,22 @@ def stream_names(spec: DecoderSpec, layer: int) -> list[str]:
     return [f"layers.{layer - 1}.stream", f"layers.{layer - 1}.branch"]
 
 
+def layer_feeds(spec: DecoderSpec, layer: int, count: int, kv: str) -> dict[str, npt.NDArray[Any]]:
+    """Return a layer's inputs other than the residual stream, for ``count`` tokens."""
+    kind = spec.mixer(layer)
+    if kind is None:
+        return attention_feeds(spec, layer, count, kv)
+    return conv_feeds(spec, layer, kind) | {"rows": np.arange(count)}
+
+
 class Emitter:
     """Writes the nodes of one decoder into a graph; its values are their names."""
 
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
-        self._attention = Attention(parts)
-        self._flow = Flow[str](parts, self._attention.layer)
-        self._last = Flow[str](parts, self._attention.wanted, self._wanted)
+        self._attention, self._convs = Attention(parts), ShortConvs(parts)
+        self._flow = Flow[str](parts, self._mixed)
+        self._last = Flow[str](parts, self._mixed_where_wanted, self._wanted)
 
     def model(self) -> None:
         """Emit the whole decoder."""
@@ -99,6 +110,20 @@ class Emitter:
         for tap in parts.options.taps:
             self._graph.output(tap_name(spec, tap), np.float32, (1, "n", spec.hidden))
         return x, branch
+
+    def _mixed(self, layer: int, x: str, out: str) -> str:
+        """Emit a layer's attention, or what stands in its place."""
+        kind = self._spec.mixer(layer)
+        if kind is None:
+            return self._attention.layer(layer, x, out)
+        return self._convs.layer(layer, kind, x, out)
+
+    def _mixed_where_wanted(self, layer: int, x: str, out: str) -> str:
+        """Emit as ``_mixed`` does, but only the rows whose logits are wanted."""
+        kind = self._spec.mixer(layer)
+        if kind is None:
+            return self._attention.wanted(layer, x, out)
+        return self._convs.layer(layer, kind, x, out, "rows")
 
     def _wanted(self, x: str, out: str) -> str:
         return self._graph.node("Gather", [x, "rows"], out, axis=1)

@@ -11,7 +11,8 @@ from edgedec.export.quantize import WeightForm
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 
-GRAPH_VERSION = 1
+# Graphs whose layers keep more than keys and values have the second.
+GRAPH_VERSION, STATES_VERSION = 1, 2
 KV_TYPES = {"fp32": np.float32, "int8": np.int8}
 
 
@@ -75,11 +76,13 @@ def tap_name(spec: DecoderSpec, tap: int) -> str:
 
 def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in the graph's metadata_props."""
+    states = kept_rows(spec)
     return {
-        "graph_version": GRAPH_VERSION,
+        "graph_version": STATES_VERSION if states else GRAPH_VERSION,
         **model_facts(spec, options.name, options.eos_ids, options.weights, context(spec, options)),
         "windows": list(spec.windows) if any(spec.windows) else None,
         "kv": options.kv,
+        **({"states": states, "kv_layers": len(spec.attending)} if states else {}),
         "block_size": options.block_size,
         **({} if options.padding_asked or not options.own_rows else {"padding": "where cheap"}),
         **({"taps": {tap_name(spec, tap): tap for tap in options.taps}} if options.taps else {}),
@@ -89,3 +92,15 @@ def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
 
 def _drafted(count: int) -> dict[str, object]:
     return {"draft_vocab": count, "top_k": min(TOP_K, count)} if count else {}
+
+
+def kept_rows(spec: DecoderSpec) -> dict[str, object] | None:
+    """Return what a runtime keeps for layers without keys and values; None if there are none.
+
+    Their numbers, in order; how many tokens before a pass they read; the width of a token's row.
+    """
+    kinds = {layer: kind for layer, kind in enumerate(spec.mixers) if kind is not None}
+    if not kinds:
+        return None
+    (rows,) = {kind.kept for kind in kinds.values()}
+    return {"layers": list(kinds), "rows": rows, "width": spec.hidden}

@@ -20,7 +20,7 @@ def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, An
     Args:
         metadata: the file's metadata.
         where: the file, for messages.
-        version: the graph version that this edgedec reads.
+        version: the newest graph version that this edgedec reads.
 
     Raises:
         BundleError: not written by this exporter, or by a newer one.
@@ -34,7 +34,7 @@ def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, An
         stated = found["graph_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged(where) from error
-    if stated != version:
+    if type(stated) is not int or not 1 <= stated <= version:
         raise BundleError(
             f"{where}: graph version {stated!r}, this edgedec reads {version}: "
             "upgrade edgedec or export it again"

@@ -66,6 +66,7 @@ class LoadedWeights:
             weight_bytes=int(api.llama_model_size(pointer)),
             threads=settings.threads,
             scratch_bytes_per_token=_scratch_bytes(settings, int(api.llama_model_n_head(pointer))),
+            state_bytes=0 if any_length else (1 + settings.kept) * facts.state_bytes,
         )
 
     @property

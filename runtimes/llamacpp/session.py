@@ -13,7 +13,7 @@ from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Rollback, Want
 from edgedec.decoding.session_base import SnapshotSession, closed
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import CannotRollback, PassFailed, SnapshotError, StateError
+from edgedec.errors import PassFailed, SnapshotError, StateError
 from edgedec.runtimes.llamacpp.context import CHUNK, Context, State
 from edgedec.runtimes.llamacpp.loaded import LoadedWeights
 from edgedec.runtimes.llamacpp.trail import Trail
@@ -318,7 +318,7 @@ class LlamaSession(SnapshotSession):
             context.clear()
             self._forget()
         elif self._trail is not None:
-            _check(self._trail, length)
+            self._trail.check(length)
             self._go_back(context, length)
         elif length < self._length + self._pending:
             context.remove(-1, length)
@@ -327,12 +327,13 @@ class LlamaSession(SnapshotSession):
     def _copy(self, length: int) -> LlamaSession:
         context, trail = self._open_context(), self._trail
         if trail is not None:
-            _check(trail, length)
+            trail.check(length)
         other = type(self)(self._model, self.capacity)
         if length:
             other._put(context.state(), length if trail is None else trail.end)
         if length and trail is not None:
-            other._trail = trail.fork()
+            assert other._trail is not None
+            other._trail.follow(trail)
             other._go_back(other._open_context(), length)
         return other
 
@@ -443,12 +444,3 @@ class LlamaSession(SnapshotSession):
         self._branches.cut(0)
         if self._trail is not None:
             self._trail.clear()
-
-
-def _check(trail: Trail, length: int) -> None:
-    """Raise CannotRollback for a length that a recurrent model cannot go back to."""
-    nearest = trail.nearest(length)
-    if nearest != length:
-        raise CannotRollback(
-            f"a recurrent model cannot go back to {length} tokens: {nearest} is possible", nearest
-        )

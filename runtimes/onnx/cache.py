@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.runtimes._ort.memory import release, reserve
+from edgedec.runtimes.onnx.recent import RecentRows
 
 Rows = npt.NDArray[Any]
 
@@ -23,10 +24,20 @@ class KvCache:
     Args:
         shape: as above.
         dtype: float32, or int8 for a quantised cache.
+        recent: what other layers keep of the last tokens, if there are any.
+
+    Attributes:
+        recent: as given.
 
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], dtype: npt.DTypeLike) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        dtype: npt.DTypeLike,
+        recent: RecentRows | None = None,
+    ) -> None:
+        self.recent = recent
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         self._map = reserve(size)
         buffer = self._map if self._map is not None else np.zeros(size, np.uint8)

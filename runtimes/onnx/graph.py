@@ -8,15 +8,46 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from edgedec.errors import BundleError
+from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._ort.metadata import damaged, parse, positive
 from edgedec.runtimes.onnx.cache import KvCache
+from edgedec.runtimes.onnx.recent import RecentRows, memory
 
-GRAPH_VERSION = 1
+# Since 2, layers may keep rows of the last tokens in place of keys and values.
+GRAPH_VERSION = 2
 _KV_TYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(int8)": np.dtype(np.int8),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What layers keep that have no keys and values.
+
+    Attributes:
+        layers: their numbers, ascending.
+        rows: tokens before a pass whose rows they read.
+        width: of a row.
+
+    """
+
+    layers: tuple[int, ...]
+    rows: int
+    width: int
+
+    @classmethod
+    def parse(cls, found: Any, layers: int) -> States | None:
+        """Return the states of a graph of so many layers; ValueError if they are not."""
+        if found is None:
+            return None
+        named = tuple(positive(layer + 1) - 1 for layer in found["layers"])
+        if not named or sorted({*named}) != list(named) or len(named) >= layers:
+            raise ValueError("states")
+        rows, width = positive(found["rows"]), positive(found["width"])
+        if named[-1] >= layers or rows > _MOST_ROWS or width > _WIDEST:
+            raise ValueError("states")
+        return cls(named, rows, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +56,8 @@ class GraphFacts:
 
     ``taps``: outputs that are residual streams, and their layers. ``reads``: of a head, the layers
     of the target before which it reads the stream. ``padding_asked``: whether passes of a graph
-    whose attention has rows of its own are to be padded whatever that costs.
+    whose attention has rows of its own are to be padded whatever that costs. ``states``: of layers
+    without keys and values.
     """
 
     name: str
@@ -40,6 +72,21 @@ class GraphFacts:
     taps: dict[str, int] = field(default_factory=dict)
     reads: tuple[int, ...] = ()
     padding_asked: bool = True
+    states: States | None = None
+
+    @property
+    def attending(self) -> tuple[int, ...]:
+        """Return the layers that have keys and values, ascending."""
+        others = self.states.layers if self.states else ()
+        return tuple(layer for layer in range(self.layers) if layer not in others)
+
+    def check_attends(self, where: str, what: str) -> None:
+        """Raise RuntimeUnavailable for a graph with layers that do not attend."""
+        if self.states is not None:
+            raise RuntimeUnavailable(
+                f"{where}: {what} runs attention only, and layers of this model have short"
+                " convolutions in its place: leave it out"
+            )
 
     @classmethod
     def parse(cls, metadata: dict[str, str], where: str) -> GraphFacts:
@@ -58,7 +105,8 @@ class GraphFacts:
             return cls(
                 name=str(found["name"]), eos_ids=eos_ids, block_size=block, taps=_taps(found),
                 reads=tuple(int(tap) for tap in found.get("reads", ())),
-                padding_asked="padding" not in found, **sizes,
+                padding_asked="padding" not in found,
+                states=States.parse(found.get("states"), sizes["layers"]), **sizes,
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(where) from error
@@ -113,16 +161,19 @@ class Graph:
             f"{time}_{part}_{layer}"
             for time in ("past", "present")
             for part in ("key", "value")
-            for layer in range(facts.layers)
+            for layer in facts.attending
         ]
         own_rows = set(_OWN_ROWS) <= set(shapes)
         inputs = (*_INPUTS, *_OWN_ROWS) if own_rows else _INPUTS
         inputs = (*inputs, CARRIED) if facts.reads else inputs
-        if set(shapes) - set(facts.taps) != {*inputs, *_OUTPUTS, *caches}:
+        rows = _state_shapes(facts.states)
+        if set(shapes) - set(facts.taps) != {*inputs, *_OUTPUTS, *caches, *rows}:
             raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
         ends = [shapes[name][-1] for name in _OUTPUTS]
         heads = {shapes[name][1] for name in caches}
-        if ends != [facts.vocab_size, facts.top_k, facts.top_k] or heads != {facts.kv_heads}:
+        misfit = any(shapes[name][-len(shape) :] != shape for name, shape in rows.items())
+        ends_misfit = ends != [facts.vocab_size, facts.top_k, facts.top_k]
+        if ends_misfit or heads != {facts.kv_heads} or misfit:
             raise BundleError(f"{where}: its metadata does not fit its graph: export it again")
         if not set(facts.taps) <= set(shapes):
             # Where weights are streamed, a stream may only pass from one block to the next.
@@ -140,14 +191,33 @@ class Graph:
     def kv_bytes_per_token(self) -> int:
         """Cache bytes of one token: all layers, keys and values."""
         facts = self.facts
-        return 2 * facts.layers * facts.kv_heads * self.kv_width * self.kv_dtype.itemsize
+        each = facts.kv_heads * self.kv_width * self.kv_dtype.itemsize
+        return 2 * len(facts.attending) * each
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a session's states, which do not grow with its text."""
+        states = self.facts.states
+        return memory(len(states.layers), states.rows, states.width) if states else 0
 
     def new_cache(self, slots: int) -> KvCache:
         """Return an empty cache."""
-        facts = self.facts
-        return KvCache((2 * facts.layers, facts.kv_heads, slots, self.kv_width), self.kv_dtype)
+        facts, states = self.facts, self.facts.states
+        recent = RecentRows(len(states.layers), states.rows, states.width) if states else None
+        shape = (2 * len(facts.attending), facts.kv_heads, slots, self.kv_width)
+        return KvCache(shape, self.kv_dtype, recent)
 
 
+def _state_shapes(states: States | None) -> dict[str, list[int]]:
+    """Return inputs and outputs of layers without keys and values, and their last dimensions."""
+    if states is None:
+        return {}
+    past = {f"past_inputs_{layer}": [states.rows, states.width] for layer in states.layers}
+    return past | {f"present_inputs_{layer}": [states.width] for layer in states.layers}
+
+
+# Beyond any known model.
+_MOST_ROWS, _WIDEST = 64, 1 << 18
 _INPUTS = (
     "input_ids",
     "position_ids",

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
-from edgedec.decoding.session import Capabilities, ModelInfo
+from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
 from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.agreement import agree, probe_tokens
@@ -29,6 +29,7 @@ from edgedec.runtimes._ort.packed import open_kept
 from edgedec.runtimes._ort.saved import known_outcomes
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
+from edgedec.runtimes.onnx.hybrid import HybridSession
 from edgedec.runtimes.onnx.padding import (
     HERE,
     KIND,
@@ -65,7 +66,7 @@ class OnnxModel(OrtModel[Graph]):
 
     """
 
-    session = OnnxSession
+    session: type[OnnxSession] = OnnxSession
 
     def __init__(
         self, file: Path, graph: Graph, weight_bytes: int, padding: Padding | None, threads: int
@@ -73,7 +74,11 @@ class OnnxModel(OrtModel[Graph]):
         facts = graph.facts
         super().__init__(file, graph)
         self.padding = padding or NO_PADDING
+        if facts.states is not None:
+            self.session = HybridSession
         self.capabilities = Capabilities(
+            branches=None if facts.states is None else 1,
+            rollback=Rollback.ANY if facts.states is None else Rollback.RECENT,
             top_k=facts.top_k,
             batch_invariant=padding is not None,
             snapshot=True,
@@ -88,6 +93,7 @@ class OnnxModel(OrtModel[Graph]):
             kv_bytes_per_token=graph.kv_bytes_per_token,
             weight_bytes=weight_bytes,
             threads=threads,
+            state_bytes=graph.state_bytes,
         )
 
     @classmethod
@@ -251,6 +257,8 @@ def _cost(graph: Graph, padding: Padding) -> float:
     least = {NO_PADDING: inf, padding: inf}
     try:
         cache.rows[...] = 0  # memory that was never written takes no time to read
+        if cache.recent is not None:
+            cache.recent.go(None, past)
         end = process_time() + _COST_S
         for turn in range(_COST_TURNS):
             if turn >= _LEAST_COST_TURNS and process_time() > end:

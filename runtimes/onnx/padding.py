@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.decoding.tree import FloatArray
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.outcomes import KnownOutcomes
 
@@ -35,7 +34,7 @@ MOST_COST, USUAL_CONTEXT = 1.05, 256
 MOST_COST_OF_LARGE = 1.1
 _NONE, _DEAR = "nothing holds", f"costs too much behind {USUAL_CONTEXT} tokens"
 
-Rows = tuple[FloatArray, npt.NDArray[np.generic]]
+Rows = tuple[npt.NDArray[np.generic], ...]
 
 
 @dataclass(frozen=True, slots=True)

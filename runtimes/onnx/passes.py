@@ -14,6 +14,7 @@ from edgedec.decoding.tree import FloatArray, IntArray
 from edgedec.runtimes._ort.runner import OrtRunner, Runner
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.graph import CARRIED, Graph
+from edgedec.runtimes.onnx.recent import Buffers
 
 _FIRST_ROWS = 256
 _FIRST_HEAD_ROWS = 16
@@ -100,6 +101,10 @@ class Passes(OrtRunner, GraphPasses):
     def __init__(self, graph: Graph, cache: KvCache) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
+        states = graph.facts.states
+        self._recent = None
+        if states is not None and cache.recent is not None:
+            self._recent = Buffers(cache.recent, states.layers)
         self._bindings: dict[tuple[int, int, bool, bool], ort.IOBinding] = {}
         # Memory of the bindings: attention rows, by numbers of rows.
         self._repeated: dict[tuple[int, int], IntArray] = {}
@@ -131,6 +136,8 @@ class Passes(OrtRunner, GraphPasses):
             self._positions[:count] = positions
         if self.carried is not None:
             self._carried[:count] = self.carried
+        if self._recent is not None:
+            self._recent.read(past)
         self._past_length[0] = total - 1
         self._total[()] = total
         if rows * total > self._bias.size:
@@ -139,6 +146,14 @@ class Passes(OrtRunner, GraphPasses):
         binding.bind_input(
             "attention_bias", "cpu", 0, np.float32, (1, 1, rows, total), self._bias_at
         )
+        self._computed(binding, mask, rows, total)
+        if self._recent is not None:
+            self._recent.written(count, past)
+
+    def _computed(
+        self, binding: ort.IOBinding, mask: tuple[int, FloatArray] | None, rows: int, total: int
+    ) -> None:
+        """Execute a pass, under its mask."""
         if mask is None:
             self._execute(binding)
             return
@@ -156,11 +171,14 @@ class Passes(OrtRunner, GraphPasses):
             self._bias, self._bias_at = np.zeros(0, np.float32), 0
             self._make_outputs(1)
             self._make_states(0)
+            if self._recent is not None:
+                self._recent.reserve(0)
 
     def _release(self) -> None:
         super()._release()
         self._bindings.clear()
         del self._graph, self._cache
+        self._recent = None
 
     def _make_inputs(self, rows: int) -> None:
         self._bindings.clear()
@@ -183,15 +201,8 @@ class Passes(OrtRunner, GraphPasses):
 
     def _bind(self, count: int, rows: int, head: bool) -> ort.IOBinding:
         """Bind all but the attention bias for these numbers of rows and of attention rows."""
-        if rows > len(self._ids):
-            self._make_inputs(2 * rows)
         wanted = count if head else _LEAST_ROWS
-        if wanted > len(self.logits):
-            self._make_outputs(2 * wanted)
-        if self.shows_states and count > len(self.states[0]):
-            self._make_states(2 * count)
-        if len(self._bindings) >= _MAX_BINDINGS:
-            self._bindings.clear()
+        self._reserve(count, rows, wanted)
         binding = self._graph.inference.io_binding()
         self._bindings[count, rows, head, self.shows_states] = binding
         facts = self._graph.facts
@@ -213,11 +224,34 @@ class Passes(OrtRunner, GraphPasses):
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
         for index, part in enumerate(self._cache.rows):
-            name = f"{('key', 'value')[index % 2]}_{index // 2}"
+            name = f"{('key', 'value')[index % 2]}_{facts.attending[index // 2]}"
             shape = (1, *part.shape)
             _bind(binding.bind_input, f"past_{name}", part, shape)
             _bind(binding.bind_output, f"present_{name}", part, shape)
+        self._bind_recent(binding, count)
         return binding
+
+    def _reserve(self, count: int, rows: int, wanted: int) -> None:
+        """Make room for a pass of ``count`` tokens, at other addresses if there is none."""
+        if rows > len(self._ids):
+            self._make_inputs(2 * rows)
+        if wanted > len(self.logits):
+            self._make_outputs(2 * wanted)
+        if self.shows_states and count > len(self.states[0]):
+            self._make_states(2 * count)
+        if self._recent is not None and count > self._recent.rows:
+            self._bindings.clear()
+            self._recent.reserve(2 * count)
+        if len(self._bindings) >= _MAX_BINDINGS:
+            self._bindings.clear()
+
+    def _bind_recent(self, binding: ort.IOBinding, count: int) -> None:
+        """Bind what layers without keys and values read and write."""
+        if self._recent is not None:
+            for named in self._recent.inputs():
+                _bind(binding.bind_input, *named)
+            for named in self._recent.outputs(count):
+                _bind(binding.bind_output, *named)
 
     def _bind_states(self, binding: ort.IOBinding, shape: tuple[int, int, int]) -> None:
         """Bind the residual streams that are wanted, and those that a head reads."""

@@ -143,9 +143,14 @@ class OnnxSession(OrtSession):
         read = min(self._rows_at(length), length - rows)
         # Many different tokens, since rows of mapped embeddings are read on first use.
         tokens = [token * vocab_size // (read + rows) for token in range(read + rows)]
+        self._place(length - rows - read)
         self._run(tokens[:read], length - rows - read, head=False)
         self._run(tokens[read:], length - rows)
         self._cache.trim(0)
+        self._place(0)
+
+    def _place(self, at: int) -> None:
+        """Go on from a slot, before which nothing was computed."""
 
     def trim(self) -> None:
         """See ``Trimmable``: releases slots after the committed ones, and wide buffers."""

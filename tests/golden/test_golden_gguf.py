@@ -168,6 +168,7 @@ def test_a_window_that_nothing_outgrows_is_none(tmp_path):
         ("gemma2", {"gemma2.attn_logit_softcapping": 40.0}),
         ("granite", {"granite.residual_scale": 1.0}),
         ("gpt_neox", {"gptneox.use_parallel_residual": False}),
+        ("lfm2", {"lfm2.rope.freq_base": 10000.0}),
     ],
 )
 def test_a_wrong_key_is_seen(name, keys, tmp_path):

@@ -5,7 +5,10 @@ import dataclasses
 import gguf
 import numpy as np
 import pytest
+import tiny_hybrids
+from hybrid_reference import HybridReference
 from test_golden import CASES, Case
+from tiny_hybrids import hybrid_weights, write_hybrid_gguf
 from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.errors import UnsupportedArchitecture
@@ -238,3 +241,30 @@ def test_what_a_file_says_otherwise_is_refused(keys, wrong, tmp_path):
     with pytest.raises(Exception, match=wrong) as error:
         read_back(written(Case("llama"), tmp_path, keys))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({"lfm2.attention.head_count_kv": [0, 0, 2]}, r"head_count_kv is \[0, 0, 2\], expected 4"),
+        ({"lfm2.attention.head_count_kv": [0, 1, 2, 0]}, r"have \[1, 2\] key heads"),
+        ({"lfm2.attention.head_count_kv": [0, 0, 0, 2]}, "no tensor blk.3.attn_q"),
+        ({"lfm2.attention.head_count_kv": 0}, "cannot share 0"),
+        ({"lfm2.shortconv.l_cache": 4}, r"shortconv.conv.weight is \[64, 3\], expected \[64, 4\]"),
+        ({"lfm2.shortconv.l_cache": 1 << 30}, "l_cache is 1073741824, expected 2 to 64"),
+        ({"lfm2.block_count": 1 << 30}, "has 34 tensors|expected 1073741824 sizes"),
+    ],
+)
+def test_what_a_hybrid_says_otherwise_is_refused(keys, wrong, tmp_path):
+    with pytest.raises(Exception, match=wrong) as error:
+        read_back(written(Case("lfm2"), tmp_path, keys))
+    assert "\n" not in str(error.value)
+
+
+def test_a_hybrid_that_another_program_wrote(tmp_path):
+    """Its logits are those of equations that are written down once more."""
+    spec, tensors = read_back(write_hybrid_gguf(tmp_path / "model.gguf", "lfm2"))
+    tokens = np.random.default_rng(3).integers(4, tiny_hybrids.VOCAB, 40).tolist()
+    expected = HybridReference("lfm2", hybrid_weights("lfm2")).logits(tokens)
+    assert [layer for layer in range(4) if spec.mixer(layer) is None] == [3]
+    assert np.abs(Reference(spec, tensors).logits(tokens) - expected).max() < CLOSE

@@ -16,7 +16,7 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.export.onnx import (
     Emitter,
     GraphOptions,
-    attention_feeds,
+    layer_feeds,
     stream_names,
     write_model,
 )
@@ -97,7 +97,7 @@ def test_the_rows_that_the_last_layer_computes(name: str, every_row: bool, tmp_p
     spec, last = case.spec, case.spec.layers - 1
     parts = Slices(write(case, tmp_path / "graph", every_row=every_row))
     streams = dict.fromkeys(stream_names(spec, last), np.ones((1, count, spec.hidden), np.float32))
-    feeds = streams | attention_feeds(spec, last, count, "fp32")
+    feeds = streams | layer_feeds(spec, last, count, "fp32")
     for rows in wanted:
         feeds["rows"] = np.arange(rows)
         (branch,) = parts.run([stream_names(spec, last + 1)[1]], feeds)

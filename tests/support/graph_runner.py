@@ -32,11 +32,12 @@ def passes(folder, spec, parts, last=None):
     )
     names = [output.name for output in session.get_outputs()]
     kinds = {"tensor(float)": np.float32, "tensor(int8)": np.int8}
-    shape = (1, spec.kv_heads, CAPACITY, spec.head_dim)
     cache = {
-        f"past_{part}_{layer}": np.zeros(shape, kinds[session.get_inputs()[-1].type])
-        for part in ("key", "value")
-        for layer in range(spec.layers)
+        past.name: np.zeros(
+            [d if type(d) is int else CAPACITY for d in past.shape], kinds[past.type]
+        )
+        for past in session.get_inputs()
+        if past.name.startswith("past_")
     }
     done = 0
     for tokens in parts:
@@ -53,7 +54,13 @@ def passes(folder, spec, parts, last=None):
             feed["position_ids"] = last["position_ids"]
             feed["attention_bias"][0, 0, :, done:] = last["attention_bias"]
         outputs = dict(zip(names, session.run(None, feed | cache), strict=True))
-        cache = {name: outputs[name.replace("past", "present")] for name in cache}
+        for name, past in cache.items():
+            present = outputs[name.replace("past", "present")]
+            # A short convolution reads the inputs of the last tokens.
+            short = name.startswith("past_inputs")
+            cache[name] = (
+                np.concatenate([past, present], 1)[:, -past.shape[1] :] if short else present
+            )
         yield outputs
         done = total
 

@@ -155,6 +155,7 @@ class OpenVinoModel(OnnxModel):
         file = model_file(path, MODEL_FILE)
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
+        facts.check_attends(str(file), "OpenVINO")
         threads = threads or default_threads(stored.weight_bytes)
         graph = open_graph(file, stored, facts, threads)
         padding = padding_of(file, stored, graph, threads, batch_invariant)

@@ -64,6 +64,7 @@ class StreamedOnnxModel(OnnxModel):
     def __init__(
         self, file: Path, graph: Graph, weight_bytes: int, padding: Padding | None, threads: int
     ) -> None:
+        graph.facts.check_attends(str(file), "--weight-memory")
         super().__init__(file, graph, weight_bytes, padding, threads)
         self.capabilities = dataclasses.replace(self.capabilities, phases=True)
 

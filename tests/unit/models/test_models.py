@@ -35,6 +35,7 @@ GRANITE4 = {
     "num_local_experts": 0,
     "shared_intermediate_size": 128,
 }
+LFM2_LAYERS = ["full_attention" if at in (2, 5, 8, 10, 12, 14) else "conv" for at in range(16)]
 LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 # What is not given is what the file leaves out too. Parameters as the model cards have them.
 PUBLISHED = {
@@ -113,6 +114,17 @@ PUBLISHED = {
         | {"num_local_experts": 0, "position_embedding_type": "rope", "tie_word_embeddings": True},
         3_402_836_480,
     ),
+    **{
+        f"LFM2-{name}": (
+            {"model_type": "lfm2", **sizes(hidden, stated, 16, heads, 8, 65536, 128_000)}
+            | {"layer_types": LFM2_LAYERS, "block_ff_dim": stated, "conv_L_cache": 3},
+            parameters,
+        )
+        for name, hidden, stated, heads, parameters in (
+            ("350M", 1024, 6656, 16, 354_483_968),
+            ("1.2B", 2048, 12288, 32, 1_170_340_608),
+        )
+    },
     "EXAONE-4.0-1.2B": (
         {"model_type": "exaone4", **sizes(2048, 4096, 30, 32, 8, 102400, 65536)}
         | {"head_dim": 64, "sliding_window": None, "tie_word_embeddings": True},
@@ -152,6 +164,10 @@ def test_what_published_files_leave_out():
     assert [rope is None for rope in found["SmolLM3-3B"].ropes] == [False, False, False, True] * 9
     assert found["stablelm-2-1_6b"].rotary_dim == 16
     assert found["pythia-70m"].rotary_dim == 16
+    assert found["LFM2-350M"].ffn == 4608
+    assert found["LFM2-1.2B"].attending == (2, 5, 8, 10, 12, 14)
+    assert found["LFM2-1.2B"].rope.theta == 1_000_000
+    assert found["LFM2-1.2B"].tied
 
 
 def test_longrope_is_chosen_by_the_context():
@@ -192,6 +208,8 @@ def test_ropes_as_transformers_5_writes_them():
         ({**GRANITE4, "layer_types": ["attention", "mamba"]}, "layers of Mamba"),
         ({**GRANITE4, "layer_types": None}, "layers of Mamba"),
         ({**GRANITE4, "num_local_experts": 4}, "without experts"),
+        ({"model_type": "lfm2", "layer_types": ["conv", "mamba"]}, "conv and full_attention only"),
+        ({"model_type": "lfm2", "conv_bias": True}, "LFM2 without biases"),
         ({"model_type": "hunyuan_v1_dense", "rope_scaling": {"alpha": 9.0}}, "not dynamic"),
         ({"model_type": "mistral3", "text_config": {"model_type": "x"}}, "text_config is a 'x'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 0.7}}, "mscale 0.7"),
@@ -220,6 +238,9 @@ def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
         ({"model_type": "smollm3", "layer_types": ["full_attention"]}, "1 layer_types for 2"),
         ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, "list of 8 numbers"),
         ({"model_type": "granite", "logits_scaling": 0}, "logits_scaling is 0"),
+        ({"model_type": "lfm2", "layer_types": ["conv"] * 2}, "no layer attends"),
+        ({"model_type": "lfm2", "layer_types": ["conv"]}, "1 layer_types for 2"),
+        ({"model_type": "lfm2", "conv_L_cache": 1}, "conv_L_cache is 1, expected 2 to 64"),
     ],
 )
 def test_fields_that_make_no_sense(changes, words):
@@ -235,6 +256,7 @@ MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 FURTHER = {
     "granitemoehybrid": GRANITE4,
     "gpt_neox": {"num_key_value_heads": None},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "olmoe": MIXTURE,
     "qwen3_moe": MIXTURE,
     "stablelm": {"qk_layernorm": True},

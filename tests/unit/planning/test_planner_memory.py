@@ -81,6 +81,15 @@ def test_with_enough_memory_nothing_is_given_up():
     said(decision, "It holds up to", size(enough), "4096 tokens")
 
 
+def test_what_does_not_grow_with_the_context_is_said():
+    of_state = replace(HEAVY.measured[0], state_bytes=2_700_000)
+    assert of_state.role == "target"
+    others = [one for one in HEAVY.measured if one.role != "target"]
+    decision = decide(replace(HEAVY, measured=(of_state, *others)), WORK)
+    said(decision, "2.7 MB of its memory are the state of layers without keys", "does not grow")
+    assert not any("the state of layers" in reason for reason in FULL.reasons)
+
+
 def test_a_little_less_costs_drafted_tokens_while_speed_is_kept():
     best = max(of(FULL, drafter="model"), key=lambda one: one.plan.draft_length or 0).plan
     assert best.draft_length is not None

@@ -19,6 +19,9 @@ internal data class GraphFacts(
         private const val KEY = "edgedec"
         private const val VERSION = 1L
 
+        /** Of graphs whose layers keep more than keys and values. */
+        private const val STATES = 2L
+
         /** Reads a graph's metadata; [where] names the file in messages. */
         fun parse(metadata: Map<String, String>, where: String): GraphFacts {
             val text = metadata[KEY]
@@ -26,6 +29,9 @@ internal data class GraphFacts(
             val raw = jsonObject(text.toByteArray())
                 ?: throw BundleException("$where: its metadata is damaged: export it again")
             val fields = Fields(raw, where)
+            if (fields.size("graph_version") == STATES) {
+                throw BundleException("$where: this app computes attention only, and layers of this model have short convolutions in its place: choose another model")
+            }
             if (fields.size("graph_version") != VERSION) {
                 throw fields.wrong("graph_version", "$VERSION: export it again")
             }

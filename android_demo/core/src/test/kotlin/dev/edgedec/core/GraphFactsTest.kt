@@ -18,8 +18,13 @@ class GraphFactsTest {
     @Test
     fun `a graph of another exporter or version is refused by name`() {
         assertTrue(refusal(emptyMap()).contains("not exported by edgedec"))
-        val newer = whole.replace("\"graph_version\": 1", "\"graph_version\": 2")
-        assertEquals("model.onnx: graph_version is 2, expected 1: export it again", refusal(mapOf("edgedec" to newer)))
+        val newer = whole.replace("\"graph_version\": 1", "\"graph_version\": 3")
+        assertEquals("model.onnx: graph_version is 3, expected 1: export it again", refusal(mapOf("edgedec" to newer)))
+        val hybrid = whole.replace("\"graph_version\": 1", "\"graph_version\": 2")
+        assertEquals(
+            "model.onnx: this app computes attention only, and layers of this model have short convolutions in its place: choose another model",
+            refusal(mapOf("edgedec" to hybrid)),
+        )
     }
 
     @Test

@@ -1,0 +1,154 @@
+"""One sequence whose layers have keys and values, or only the rows of the last tokens.
+
+Nothing is copied to reject drafts: the rows of a pass are written behind those before it, and the
+next pass reads the ones before the position at which it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from edgedec.decoding import snapshot, trail
+from edgedec.decoding.session import OnChunk, Pass, Want
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import SnapshotError
+from edgedec.runtimes._ort.session import OrtModel
+from edgedec.runtimes.onnx.graph import Graph
+from edgedec.runtimes.onnx.padding import Padding
+from edgedec.runtimes.onnx.recent import RecentRows
+from edgedec.runtimes.onnx.session import OnnxSession
+
+
+class HybridSession(OnnxSession):
+    """Implements ``edgedec.decoding.session.Session`` for graphs with ``GraphFacts.states``.
+
+    Args:
+        model, capacity, padding: as of ``OnnxSession``.
+
+    """
+
+    def __init__(self, model: OrtModel[Graph], capacity: int, padding: Padding) -> None:
+        super().__init__(model, capacity, padding)
+        assert self._cache.recent is not None, "OnnxModel chooses this class by the graph"
+        self._recent: RecentRows = self._cache.recent
+        self._trail = RecentTrail(self._recent)
+
+    @property
+    def exact(self) -> bool:
+        """Whether a row's bits do not depend on its pass."""
+        return self._capabilities.batch_invariant
+
+    # -- computing ------------------------------------------------------------------------------
+
+    def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        self._passes.shows_states = self._on_states is not None
+        for chunk in self._chunks(tokens, on_chunk):
+            self._recent.held_from = None
+            self._run(chunk, self._length, head=False)
+            self._trail.computed(self, chunk)
+            self._trail.prefilled(self, len(chunk))
+
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
+        self._recent.held_from = self._length
+        scored = super()._score(tree, start, want)
+        self._trail.computed(self, tree.tokens[start:])
+        return scored
+
+    def read(self, tokens: Sequence[int], at: int) -> None:
+        """Compute tokens again, behind ``at`` others."""
+        self._recent.held_from = None
+        for start in range(0, len(tokens), self.prefill_chunk):
+            self._run(tokens[start : start + self.prefill_chunk], at + start, head=False)
+
+    def _place(self, at: int) -> None:
+        self._recent.go(None, at)
+
+    # -- committing and going back --------------------------------------------------------------
+
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        self._go_back(self._length + len(path))
+        self._trail.committed(self)
+
+    def _cut(self, length: int) -> None:
+        self._trail.check(length)
+        self._go_back(length)
+
+    def _copy(self, length: int) -> HybridSession:
+        self._trail.check(length)
+        other = super()._copy(length)
+        assert isinstance(other, HybridSession)
+        other._recent.copy_from(self._recent)
+        other._trail.follow(self._trail)
+        other._go_back(length)
+        return other
+
+    def _go_back(self, length: int) -> None:
+        """Go back; if tokens must be computed again and that fails, the session is empty."""
+        try:
+            self._trail.go_back(self, length)
+        except BaseException:
+            self._length = 0
+            self._tree, self._pending = None, 0
+            self._trail.clear()
+            self._recent.clear()
+            raise
+
+    # -- saving ---------------------------------------------------------------------------------
+
+    def _state(self) -> snapshot.Payload:
+        return [*super()._state(), self._recent.before(self._length).tobytes()]
+
+    def _most_bytes(self) -> int:
+        return super()._most_bytes() + self._state_bytes
+
+    def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
+        shape, size = self._recent.shape, self._state_bytes
+        if len(payload) < size:
+            raise SnapshotError("the saved state is damaged: its length is not that of its bytes")
+        at = len(payload) - size
+        state = snapshot.numbers(payload, np.dtype(np.float32), int(np.prod(shape)), at)
+        state = state.reshape(shape).copy()
+        super()._restore(payload[:at], length, rest)
+        self._recent.go(state, length)
+        self._trail.clear()
+        self._trail.begin(self, length)
+        return length
+
+    @property
+    def _state_bytes(self) -> int:
+        return 4 * int(np.prod(self._recent.shape))
+
+
+class RecentTrail(trail.Trail[HybridSession, FloatArray]):
+    """Drops tokens whose rows are still there, as often as it is asked to.
+
+    Args:
+        recent: the session's rows.
+
+    """
+
+    def __init__(self, recent: RecentRows) -> None:
+        self._recent = recent
+        super().__init__()
+
+    def _drops(self, length: int) -> bool:
+        return self._recent.holds(length)
+
+    def _drop(self, cache: HybridSession, length: int) -> bool:
+        return True  # the next pass overwrites them
+
+    def _state(self, cache: HybridSession, length: int) -> FloatArray:
+        state: FloatArray = self._recent.before(length).copy()
+        return state
+
+    def _put(self, cache: HybridSession, state: FloatArray | None, length: int) -> None:
+        self._recent.go(state, length)
+
+    def _read(self, cache: HybridSession, tokens: Sequence[int], at: int) -> None:
+        cache.read(tokens, at)
+
+    def _exact(self, cache: HybridSession) -> bool:
+        return cache.exact

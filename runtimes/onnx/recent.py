@@ -1,0 +1,144 @@
+"""Rows of the last tokens, for layers that read no others: their memory has a fixed size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.decoding.tree import FloatArray
+
+# Rows beyond the ones that the next pass reads, by which a session goes back at no cost; and tokens
+# of a round, its root and its drafts, besides.
+_BACK, _ROUND = 16, 48
+# Kept by a session besides: see ``edgedec.decoding.trail``.
+_COPIES = 2
+
+
+def memory(layers: int, kept: int, width: int) -> int:
+    """Return the bytes of a session's rows, and of its copies of those that a pass reads."""
+    return 4 * layers * width * (kept + _BACK + _ROUND + _COPIES * kept)
+
+
+class RecentRows:
+    """A row of each of the last tokens in some layers, by the tokens' positions.
+
+    A pass reads the ``kept`` rows before it and writes one for each of its tokens; those of tokens
+    that are rejected are overwritten by the next pass. Before a text there are zeros.
+
+    Args:
+        layers: how many layers.
+        kept: rows that a pass reads.
+        width: of a row.
+
+    Attributes:
+        kept: as given.
+        held_from: a position that passes go on from, whose rows are kept whatever is added; None
+            is the end.
+
+    """
+
+    def __init__(self, layers: int, kept: int, width: int) -> None:
+        self.kept = kept
+        self.held_from: int | None = None
+        # Written at once, so that whoever measures memory finds all of it.
+        self._rows = np.full((layers, kept + _BACK + _ROUND, width), 0, np.float32)
+        self.clear()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the rows before a position."""
+        layers, _, width = self._rows.shape
+        return layers, self.kept, width
+
+    def clear(self) -> None:
+        """Begin a text."""
+        self.go(None, 0)
+
+    def go(self, rows: FloatArray | None, at: int) -> None:
+        """Go on from a position with the rows before it; None is zeros."""
+        self._first, self._end = at - self.kept, at
+        self._rows[:, : self.kept] = 0 if rows is None else rows
+
+    def holds(self, at: int) -> bool:
+        """Return whether the rows before a position are here."""
+        return self._first <= at - self.kept and at <= self._end
+
+    def before(self, at: int) -> FloatArray:
+        """Return the rows before a position, ``[layers, kept, width]``, as a view."""
+        if not self.holds(at):
+            raise ValueError(f"rows before {at} are asked for, {self._first} to {self._end} held")
+        start = at - self.kept - self._first
+        rows: FloatArray = self._rows[:, start : start + self.kept]
+        return rows
+
+    def put(self, rows: FloatArray, at: int) -> None:
+        """Add a pass's rows, ``[layers, tokens, width]``, behind those before a position."""
+        self.before(at)  # which are here
+        end = at + rows.shape[1]
+        if end - self._first > self._rows.shape[1]:
+            self._make_room(at, end)
+        start = max(at, self._first)
+        self._rows[:, start - self._first : end - self._first] = rows[:, start - at :]
+        self._end = end
+
+    def copy_from(self, other: RecentRows) -> None:
+        """Hold what another has."""
+        self._rows, self._first, self._end = other._rows.copy(), other._first, other._end
+
+    def _make_room(self, at: int, end: int) -> None:
+        """Drop the oldest rows, but none after ``held_from``; grow if there are more."""
+        needed = end if self.held_from is None else min(self.held_from, at)
+        first = max(self._first, needed - self.kept - _BACK)
+        left = self._rows[:, first - self._first : at - self._first]
+        layers, slots, width = self._rows.shape
+        if end - first > slots:
+            self._rows = np.zeros((layers, 2 * (end - first), width), np.float32)
+        else:
+            left = left.copy()
+        self._rows[:, : left.shape[1]] = left
+        self._first = first
+
+
+class Buffers:
+    """What passes read from and write for ``RecentRows``, at fixed addresses."""
+
+    def __init__(self, recent: RecentRows, layers: tuple[int, ...]) -> None:
+        self._recent, self._layers = recent, layers
+        self._past = np.zeros(recent.shape, np.float32)
+        self._present = np.zeros((len(layers), 0, recent.shape[2]), np.float32)
+
+    @property
+    def rows(self) -> int:
+        """Most rows of a pass."""
+        return self._present.shape[1]
+
+    def reserve(self, rows: int) -> None:
+        """Make room for passes of so many rows, at other addresses."""
+        layers, _, width = self._recent.shape
+        self._present = np.zeros((layers, rows, width), np.float32)
+
+    def read(self, at: int) -> None:
+        """Give the next pass the rows before a position."""
+        self._past[...] = self._recent.before(at)
+
+    def written(self, count: int, at: int) -> None:
+        """Keep the rows that a pass wrote."""
+        self._recent.put(self._present[:, :count], at)
+
+    def inputs(self) -> list[tuple[str, npt.NDArray[Any], tuple[int, ...]]]:
+        """Return the names, memory and shapes of a pass's inputs."""
+        _, kept, width = self._recent.shape
+        return [
+            (f"past_inputs_{layer}", self._past[index], (1, kept, width))
+            for index, layer in enumerate(self._layers)
+        ]
+
+    def outputs(self, count: int) -> list[tuple[str, npt.NDArray[Any], tuple[int, ...]]]:
+        """Return those of its outputs."""
+        width = self._recent.shape[2]
+        return [
+            (f"present_inputs_{layer}", self._present[index], (1, count, width))
+            for index, layer in enumerate(self._layers)
+        ]

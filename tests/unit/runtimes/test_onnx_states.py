@@ -1,0 +1,223 @@
+"""Graphs whose layers have a state: what they say of it, and the rows that a session keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from tiny_lfm2 import CONFIG
+from tiny_models import write_tiny_model
+
+from edgedec.decoding.prefill import go_back
+from edgedec.decoding.session import Rehearsing, Trimmable
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import BundleError, PassFailed
+from edgedec.runtimes.onnx.hybrid import HybridSession
+from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.runtimes.onnx.recent import RecentRows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("lfm2")
+    write_tiny_model(found, **CONFIG)
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> OnnxModel:
+    return OnnxModel.load(folder, threads=1, batch_invariant=True)
+
+
+def changed(folder: Path, out: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Return a copy of a model with other metadata."""
+    graph = onnx.load(folder / "model.onnx", load_external_data=False)
+    (entry,) = graph.metadata_props
+    facts = json.loads(entry.value)
+    change(facts)
+    entry.value = json.dumps(facts)
+    onnx.save(graph, out / "model.onnx")
+    (out / "model.onnx.data").write_bytes((folder / "model.onnx.data").read_bytes())
+    return out
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"layers": [0, 1, 3], "rows": 2},
+        {"layers": [], "rows": 2, "width": 64},
+        {"layers": [1, 0, 3], "rows": 2, "width": 64},
+        {"layers": [0, 1, 9], "rows": 2, "width": 64},
+        {"layers": [0, 1, 2, 3], "rows": 2, "width": 64},
+        {"layers": [-1, 1, 3], "rows": 2, "width": 64},
+        {"layers": ["0", 1, 3], "rows": 2, "width": 64},
+        {"layers": [0, 1, 3], "rows": 0, "width": 64},
+        {"layers": [0, 1, 3], "rows": 1 << 40, "width": 64},
+        {"layers": [0, 1, 3], "rows": 2, "width": 1 << 40},
+        [0, 1, 3],
+        7,
+    ],
+)
+def test_states_that_make_no_sense_are_damage(folder: Path, tmp_path: Path, states: Any) -> None:
+    damaged = changed(folder, tmp_path, lambda facts: facts.update(states=states))
+    with pytest.raises(BundleError, match="its metadata is damaged") as caught:
+        OnnxModel.load(damaged)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        ({"layers": [0, 1], "rows": 2, "width": 64}, "unexpected inputs or outputs"),
+        ({"layers": [0, 1, 3], "rows": 3, "width": 64}, "does not fit its graph"),
+        ({"layers": [0, 1, 3], "rows": 2, "width": 32}, "does not fit its graph"),
+        (None, "unexpected inputs or outputs"),
+    ],
+)
+def test_states_of_another_graph(folder: Path, tmp_path: Path, states: Any, words: str) -> None:
+    with pytest.raises(BundleError, match=words):
+        OnnxModel.load(changed(folder, tmp_path, lambda facts: facts.update(states=states)))
+
+
+def test_a_version_of_later_is_refused(folder: Path, tmp_path: Path) -> None:
+    later = changed(folder, tmp_path, lambda facts: facts.update(graph_version=3))
+    with pytest.raises(BundleError, match="graph version 3, this edgedec reads 2: upgrade"):
+        OnnxModel.load(later)
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+def numbered(start: int, count: int) -> FloatArray:
+    """Rows that say where they belong, ``[2, count, 1]``."""
+    rows: FloatArray = np.arange(start, start + count, dtype=np.float32)[None, :, None]
+    return np.concatenate([rows, rows + 1000])
+
+
+def test_rows_are_those_of_their_positions_however_they_move() -> None:
+    rng, recent = np.random.default_rng(0), RecentRows(2, 2, 1)
+    committed = 0
+    np.testing.assert_array_equal(recent.before(0), np.zeros((2, 2, 1)))
+    for _ in range(300):
+        recent.held_from = None if rng.random() < 0.2 else committed
+        at = committed
+        for _ in range(int(rng.integers(1, 3))):  # passes of a growing chain
+            count = int(rng.choice([1, 2, 5, 17, 128]))
+            recent.put(numbered(at + 1, count), at)
+            at += count
+        if recent.held_from is None:
+            committed = at
+        # Whatever is kept of a round, the rows before it are there.
+        for place in {committed, at, int(rng.integers(committed, at + 1))}:
+            expected = np.maximum(numbered(place - 1, 2)[:1], 0)
+            np.testing.assert_array_equal(recent.before(place)[:1], expected)
+        committed = int(rng.integers(committed, at + 1))
+
+
+def test_rows_that_are_gone_are_not_read() -> None:
+    recent = RecentRows(2, 2, 1)
+    recent.put(numbered(1, 200), 0)
+    assert recent.holds(200)
+    assert recent.holds(184)
+    assert not recent.holds(183)
+    assert not recent.holds(201)
+    for at in (183, 201):
+        with pytest.raises(ValueError, match="are asked for"):
+            recent.before(at)
+        with pytest.raises(ValueError, match="are asked for"):
+            recent.put(numbered(0, 1), at)
+    recent.clear()
+    assert recent.holds(0)
+    assert not recent.holds(1)
+
+
+# -- sessions -----------------------------------------------------------------------------------
+
+
+def after(session: HybridSession, token: int = 7) -> FloatArray:
+    length = session.length
+    logits = session.forward(TokenTree(token)).logits
+    assert logits is not None
+    found: FloatArray = logits[0].copy()
+    session.rollback(length)
+    return found
+
+
+def read(model: OnnxModel, text: list[int]) -> HybridSession:
+    session = model.open(250)
+    assert isinstance(session, HybridSession)
+    session.prefill(text)
+    return session
+
+
+def text(count: int) -> list[int]:
+    return [int(token) for token in np.random.default_rng(1).integers(0, 96, count)]
+
+
+def test_every_length_is_reached(model: OnnxModel) -> None:
+    """At no cost, by a copy and its tokens, or from a nearer one that is named."""
+    tokens = text(200)
+    costs = {"none": 0, "some": 0}
+    for length in range(0, 200, 3):
+        session = read(model, tokens[:40])
+        for token in tokens[40:]:
+            session.forward(TokenTree(token))
+            session.commit([0])
+        passes, run = 0, session._run
+
+        def counted(*args: Any, run: Any = run, **more: Any) -> None:
+            nonlocal passes
+            passes += 1
+            run(*args, **more)
+
+        session._run = counted  # type: ignore[method-assign]
+        near = go_back(session, length)
+        if near < length:  # before the end of the prompt, the first copy
+            assert (near, length < 40) == (0, True)
+            continue
+        costs["some" if passes else "none"] += 1
+        session._run = run  # type: ignore[method-assign]
+        np.testing.assert_allclose(
+            after(session), after(read(model, tokens[:length])), rtol=0, atol=1e-4
+        )
+    assert costs["none"] > 5
+    assert costs["some"] > 20
+
+
+def test_reading_on_that_fails_leaves_an_empty_session(
+    model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = text(120)
+    session = read(model, tokens[:20])
+    for token in tokens[20:]:
+        session.forward(TokenTree(token))
+        session.commit([0])
+
+    def failing(*args: Any, **more: Any) -> None:
+        raise PassFailed("no memory")
+
+    run = session._run
+    monkeypatch.setattr(session, "_run", failing)
+    with pytest.raises(PassFailed):
+        session.rollback(60)
+    monkeypatch.setattr(session, "_run", run)
+    assert session.length == 0
+    session.prefill(tokens[:9])
+    np.testing.assert_array_equal(after(session), after(read(model, tokens[:9])))
+
+
+def test_a_session_is_itself_after_it_was_measured_and_trimmed(model: OnnxModel) -> None:
+    tokens = text(30)
+    session = model.open(250)
+    assert isinstance(session, HybridSession)
+    assert isinstance(session, Rehearsing)
+    assert isinstance(session, Trimmable)
+    session.rehearse(200, 5)
+    session.prefill(tokens)
+    session.trim()
+    np.testing.assert_array_equal(after(session), after(read(model, tokens)))
