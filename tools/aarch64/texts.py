@@ -11,6 +11,7 @@ from typing import Any
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 DRAFTERS = ("auto", "model", "lookup", "recycle", "text", "adaptive")
+_WITHOUT_MODEL = ("auto", "lookup", "recycle")
 _SAMPLINGS: dict[str, Any] = {
     "greedy": {"temperature": 0.0},
     "seeded": {"temperature": 0.8, "seed": 3},
@@ -24,12 +25,17 @@ _PROMPT = f"{_FUNCTION}{_FUNCTION}def read_text(path):"
 Text = list[tuple[int, float | None]]
 
 
-def main() -> int:
-    """Print a line for each drafter; return 1 if a text is another than plain decoding's."""
-    plain, _ = _texts("none")
+def main(target: str | None = None) -> int:
+    """Print a line for each drafter; return 1 if a text is another than plain decoding's.
+
+    Args:
+        target: a file or bundle without a draft model; None is the demo pair.
+
+    """
+    plain, _ = _texts("none", target)
     differ = []
-    for drafter in DRAFTERS:
-        found, drafted = _texts(drafter)
+    for drafter in DRAFTERS if target is None else _WITHOUT_MODEL:
+        found, drafted = _texts(drafter, target)
         differ += [f"{drafter}, {name}" for name in found if found[name] != plain[name]]
         differ += [] if drafted else [f"{drafter} drafted nothing"]
         print(f"{drafter}: {drafted} tokens were drafted", flush=True)
@@ -37,13 +43,13 @@ def main() -> int:
     return int(bool(differ))
 
 
-def _texts(drafter: str) -> tuple[dict[str, Text], int]:
+def _texts(drafter: str, target: str | None) -> tuple[dict[str, Text], int]:
     """Return a text by its sampling, and how many tokens were drafted."""
     found, drafted = {}, 0
     options = GenerateOptions(24, ignore_eos=True, logprobs=1)
     # By the costs of an emulator, drafting would often not pay.
     opened: dict[str, Any] = {"draft_length": 4, "plan": "none", "batch_invariant": True}
-    with Pipeline.open("demo", drafter=drafter, **opened) as pipeline:
+    with Pipeline.open(target or "demo", drafter=drafter, **opened) as pipeline:
         for name, sampling in _SAMPLINGS.items():
             stream = pipeline.stream(_PROMPT, options, **sampling)
             found[name] = [(event.token, event.logprob) for event in stream]
@@ -53,4 +59,4 @@ def _texts(drafter: str) -> tuple[dict[str, Text], int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
