@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -142,79 +143,73 @@ class RunningMedian:
         self.value = ascending[len(ascending) // 2]
 
 
-class LiveCost:
-    """A curve that adapts: one scale for the machine's slowdown and the context's growth, and one
-    correction per width.
+# The speed is averaged over about 30 rounds, as the gain of drafts is: a change of text shows.
+_ROUNDS_FORGET = 0.97
+# A new text takes over the price of a second as if from this many rounds: a sixth of the average.
+_CARRIED = 5.0
 
-    A width without recent passes follows the scale.
+
+class LiveCost:
+    """A cost curve that follows the machine, and the tokens that a second is worth.
+
+    One scale is for the machine's slowdown and the context's growth, and one correction for each
+    width; a width without recent passes follows the scale.
+
+    Args:
+        curve: of the target.
+        most: most drafted tokens of a round.
+
     """
 
-    def __init__(self, curve: CostCurve, widest: int) -> None:
-        self._base = [curve.at(max(rows, 1)) for rows in range(widest + 1)]
+    def __init__(self, curve: CostCurve, most: int) -> None:
+        self._base = [curve.at(max(rows, 1)) for rows in range(most + 2)]
         # The scale is updated first: otherwise a slowdown of all passes would count against the
         # current width, and the others would look cheap in comparison.
         self._own = [RunningMedian(LONG, [1.0, 1.0, 1.0]) for _ in self._base]
         self._scale = RunningMedian(_SHORT, [1.0, 1.0])
+        # Seconds of a round outside the models, without a draft and with one.
+        self._outside = RunningMedian(LONG, [0.0]), RunningMedian(LONG, [0.0])
+        # Recent tokens and their seconds; begins with a few plain rounds.
+        self._tokens, self._seconds = _CARRIED, _CARRIED * self.at(1)
 
     @property
     def slowdown(self) -> float:
         """Current pass time relative to calibration."""
         return self._scale.value
 
+    @property
+    def plain_s(self) -> float:
+        """Seconds of a round without a draft."""
+        return self.at(1) + self._outside[0].value
+
+    @property
+    def price(self) -> float:
+        """Tokens that a second is worth: current speed, at least plain decoding's."""
+        return max(self._tokens / self._seconds, 1 / self.plain_s)
+
     def at(self, rows: int) -> float:
         """Return the current estimate of the seconds of a pass over ``rows`` rows."""
         return self._base[rows] * self._own[rows].value * self._scale.value
 
-    def observe(self, rows: int, seconds: float) -> None:
+    def steps(self) -> list[float]:
+        """Return the seconds that each further row of a draft adds to a round."""
+        seconds = [self.at(rows) for rows in range(1, len(self._base))]
+        steps = [after - before for before, after in itertools.pairwise(seconds)]
+        steps[0] += max(0.0, self._outside[1].value - self._outside[0].value)
+        return steps
+
+    def begin(self) -> None:
+        """Begin another text: measurements of the last one keep a small weight."""
+        share = _CARRIED * self.plain_s / self._seconds
+        self._tokens, self._seconds = share * self._tokens, share * self._seconds
+
+    def took(self, rows: int, seconds: float) -> None:
         """Learn from a pass."""
         if rows < len(self._base) and seconds > 0:
             ratio, own = seconds / self._base[rows], self._own[rows]
             self._scale.add(ratio / own.value)
             if rows > 1:  # the scale is that of single rows
                 own.add(ratio / self._scale.value)
-
-
-# The speed is averaged over about 30 rounds, as the gain of drafts is: a change of text shows.
-_ROUNDS_FORGET = 0.97
-# A new text takes over the price of a second as if from this many rounds: a sixth of the average.
-_CARRIED = 5.0
-# Prefills that a median covers.
-_PREFILLS = 9
-# Initial estimate of a text's length in tokens, and its learning rate: about the last four texts.
-_EXPECTED, _LENGTH_RATE = 64.0, 0.25
-# Tokens per round that may be spent on a prefill that the estimates do not justify, as on probes.
-_ALLOWANCE = 0.002
-
-
-class RoundCost:
-    """Seconds of target passes and of the work around them, and the tokens a second is worth."""
-
-    def __init__(self, target: CostCurve, most: int) -> None:
-        self._cost, self._most = LiveCost(target, most + 1), most
-        # Seconds of a round outside the models, without a draft and with one.
-        self._overheads = RunningMedian(LONG, [0.0]), RunningMedian(LONG, [0.0])
-        # Recent tokens and their seconds; begins with a few plain rounds.
-        self._tokens, self._seconds = _CARRIED, _CARRIED * self._cost.at(1)
-
-    @property
-    def lone_row_s(self) -> float:
-        """Seconds of the target's pass over one row."""
-        return self._cost.at(1)
-
-    @property
-    def plain_s(self) -> float:
-        """Seconds of a round without a draft."""
-        return self.lone_row_s + self._overheads[0].value
-
-    @property
-    def slowdown(self) -> float:
-        """Current pass time relative to calibration."""
-        return self._cost.slowdown
-
-    def begin(self) -> None:
-        """Begin another text: measurements of the last one keep a small weight."""
-        share = _CARRIED * self.plain_s / self._seconds
-        self._tokens, self._seconds = share * self._tokens, share * self._seconds
 
     def observe(self, record: RoundRecord, peeks_s: float) -> float:
         """Learn from a round with ``peeks_s`` seconds of peeks; return the seconds it usually
@@ -223,29 +218,22 @@ class RoundCost:
         The result is modelled, not measured, so that one long pause does not look like a slow
         policy.
         """
-        self._cost.observe(record.rows, record.target_s)
-        overhead = self._overheads[record.drafted > 0]
-        overhead.add(record.total_s - record.target_s - record.draft_s)
-        seconds = self._cost.at(min(record.rows, self._most + 1)) + peeks_s + overhead.value
+        self.took(record.rows, record.target_s)
+        outside = self._outside[record.drafted > 0]
+        outside.add(record.total_s - record.target_s - record.draft_s)
+        seconds = self.at(min(record.rows, len(self._base) - 1)) + peeks_s + outside.value
         self._tokens = _ROUNDS_FORGET * self._tokens + record.emitted
         self._seconds = _ROUNDS_FORGET * self._seconds + seconds
         return seconds
 
-    def seconds(self) -> list[float]:
-        """Return the seconds of a target pass over 1, 2, ... ``most + 1`` rows."""
-        return [self._cost.at(rows) for rows in range(1, self._most + 2)]
 
-    def price(self) -> float:
-        """Return the tokens that a second is worth: current speed, at least plain decoding's."""
-        return max(self._tokens / self._seconds, 1 / self.plain_s)
-
-    @property
-    def extra_s(self) -> float:
-        """Additional seconds, outside the models, of a round with a draft."""
-        return max(0.0, self._overheads[1].value - self._overheads[0].value)
+# Prefills that a median covers; a text's expected tokens, before it has lasted longer.
+_PREFILLS, _EXPECTED = 9, 64
+# Tokens per round that may be spent on a prefill that the estimates do not justify, as on probes.
+_ALLOWANCE = 0.002
 
 
-class CatchUpCost:
+class CatchUp:
     """Decides whether a draft model that lags behind should prefill the text.
 
     It weighs the cost of prefilling, which plain decoding does not need, against the tokens to be
@@ -254,23 +242,16 @@ class CatchUpCost:
 
     def __init__(self, draft_s: float) -> None:
         self._token_s = RunningMedian(_PREFILLS, [FURTHER_ROW * draft_s])
-        self._expected = _EXPECTED
-        self._remaining = 1 << 30
-        self._done = self._rounds = self._queries = 0
         self._credit = 0.0
-        self.tokens = 0
+        self.begin(1 << 30)
 
     def begin(self, remaining: int) -> None:
         """Begin another text of at most ``remaining`` tokens."""
-        if self._done:
-            self._expected += _LENGTH_RATE * (self._done - self._expected)
-        self._remaining = remaining
-        self._done = self._rounds = self._queries = self.tokens = 0
+        self._remaining, self._done, self.tokens = remaining, 0, 0
 
     def round(self, emitted: int) -> None:
         """Count a round."""
         self._done += emitted
-        self._rounds += 1
         self._credit += _ALLOWANCE
 
     def took(self, seconds: float) -> None:
@@ -280,14 +261,12 @@ class CatchUpCost:
     def pays(self, behind: int, gain: float, rate: float) -> bool:
         """Return whether to prefill tokens for a drafter that adds ``gain`` tokens to a round.
 
-        ``rate``: plain tokens per calibrated second.
+        ``rate``: tokens per second of plain decoding.
         """
-        self._queries += 1
         cost = rate * behind * self._token_s.value
         # A text is expected to go on for as long as it has lasted, but not to end right after it
         # begins.
-        left = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
-        rounds = left * self._queries / (self._rounds + 1)
+        rounds = min(self._remaining - self._done, max(_EXPECTED - self._done, self._done, 8))
         if gain * rounds < cost * (1 + gain):
             if self._credit < cost:
                 return False

@@ -14,8 +14,8 @@ _FIRST, _PER_ROUND = 0.75, 0.005
 # drafts of a model that has proved itself.
 _MOST = 2 * _FIRST
 # Share that counts of what drafts that were not afforded would have gained or lost, and the most
-# tokens of it: the text shows that as well, but it pays for nothing.
-_UNPLAYED, _MOST_UNPLAYED = 0.5, 1.0
+# tokens that it brings the balance to: the text shows that as well, but it pays for nothing.
+_UNPLAYED, _MOST_UNPLAYED = 0.5, 2.0
 
 
 class Stake:
@@ -34,25 +34,23 @@ class Stake:
         self.begin()
 
     def begin(self) -> None:
-        """Begin another text, with what the last one had left, as little and as much as stated."""
-        self._balance = min(max(self._balance, _FIRST), _MOST)
-        self._unplayed = 0.0
+        """Begin another text."""
+        self._balance = _FIRST
         self._passed: tuple[int, float] | None = None
 
-    def prices(self, seconds: Sequence[float]) -> None:
-        """Set the seconds of a target pass over 1, 2, ... rows.
+    def prices(self, steps: Sequence[float]) -> None:
+        """Set the tokens that each further row costs at plain decoding's speed.
 
         Where more rows take less time than fewer, a draft may get there.
         """
-        more = ((one - seconds[0]) / seconds[0] for one in reversed(seconds[1:]))
-        self._losses = [*itertools.accumulate(more, min)][::-1]
+        self._losses = [*itertools.accumulate([*itertools.accumulate(steps)][::-1], min)][::-1]
 
     def affords(self, drafted: int, spent: float = 0.0) -> bool:
         """Return whether a draft may have one more token than ``drafted``.
 
         Its peeks have cost ``spent`` tokens.
         """
-        return self._losses[drafted] + spent <= self._balance + self._unplayed
+        return self._losses[drafted] + spent <= self._balance
 
     def passed(self, token: int, gain: float) -> None:
         """Note the first token of a draft of this expected gain that was not affordable."""
@@ -64,7 +62,6 @@ class Stake:
         if self._passed is not None:
             (token, gain), loss = self._passed, self._losses[0]
             right = bool(record.tokens) and record.tokens[0] == token
-            would = max(gain, 1 - loss) if right else -loss
-            unplayed = self._unplayed + _UNPLAYED * would
-            self._unplayed = min(max(0.0, unplayed), _MOST_UNPLAYED)
-            self._passed = None
+            would = _UNPLAYED * (max(gain, 1 - loss) if right else -loss)
+            most = max(self._balance, _MOST_UNPLAYED)
+            self._balance, self._passed = min(self._balance + would, most), None
