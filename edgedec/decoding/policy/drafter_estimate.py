@@ -101,7 +101,7 @@ class DrafterEstimate:
         self, name: str, peek_s: float, *, branching: bool, copies: bool = False,
         at_once: bool = False,
     ) -> None:  # fmt: skip
-        self.name, self.branching, self.at_once = name, branching, at_once
+        self.name, self.branching, self.copies, self.at_once = name, branching, copies, at_once
         self._edges = TREE_EDGES if branching else CHAIN_EDGES
         middles = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *self._edges, 1.0))]
         self.bins = [Bin(_prior(one, branching=branching, copies=copies)) for one in middles]

@@ -167,7 +167,11 @@ class MeasuredCost:
             info, branching = drafting.info(name), raw.get("branching") is True
             peek_s = self.draft_s if info.needs_model else 0.0
             found[name] = DrafterEstimate(
-                name, peek_s, branching=branching, at_once=info.needs_mask
+                name,
+                peek_s,
+                branching=branching,
+                copies=not info.needs_weights,
+                at_once=info.needs_mask,
             )
             found[name].learn_from(raw)
         self._drafters.update(found)
@@ -223,7 +227,7 @@ class MeasuredCost:
         peeks_s = self._learn(record)
         seconds, plain_s = self._costs.observe(record, peeks_s), self._costs.plain_s
         self._account(record, seconds / plain_s - 1)
-        self._ration(record, plain_s, peeked=peeks_s > _CHEAP_PEEK * plain_s)
+        self._ration(record, plain_s)
         if self._rounds % _PLAN_EVERY == 0:
             self._plan()
 
@@ -352,10 +356,11 @@ class MeasuredCost:
         rounds = lost * len(self._drafters) / _ALLOWANCE
         self._due[name] = self._rounds + int(min(max(rounds, 0.0), _LATEST))
 
-    def _ration(self, record: RoundRecord, plain_s: float, *, peeked: bool) -> None:
+    def _ration(self, record: RoundRecord, plain_s: float) -> None:
         """Pause after rounds without a draft, if queries take noticeable time."""
         self._idle = 0 if record.drafted else self._idle + 1
-        if not record.drafted and not peeked:
+        drafter = self._round.drafter
+        if not record.drafted and (drafter is None or drafter.copies):
             self._query_s.add(record.draft_s)
         if self._idle >= _PATIENCE:
             rounds = 2 * self._query_s.value / (_ALLOWANCE * plain_s)

@@ -9,7 +9,7 @@ import pytest
 from drafting_table import GREEDY, HOT, MASK, PENALISED, VOCAB, MaskedModel, Table
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.randomness import Purpose
