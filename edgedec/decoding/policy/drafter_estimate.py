@@ -38,7 +38,7 @@ _MARGIN = 0.02
 _UNTRIED, _GAIN_RATE = 0.1, 0.1
 # Rows over which a price is shared: kernels take rows by fours at most.
 _LOOKAHEAD = 4
-# Counts of how often each bin is met are multiplied by this at each plan, so that they follow the text.
+# Counts of how often each bin is met fade by this at each plan, so that they follow the text.
 _MET_KEPT = 0.95
 
 
@@ -175,8 +175,9 @@ class DrafterEstimate:
         bin_.chance = (_PRIOR_WEIGHT * expected + bin_.hits) / (_PRIOR_WEIGHT + bin_.tries)
 
     def learn_gain(self, tokens: float) -> None:
-        """Record what a round that queried a branching drafter is expected to have added."""
-        self.gain += _GAIN_RATE * (tokens - self.gain)
+        """Record what a round is expected to have added; a chain's gain is computed instead."""
+        if self.branching:
+            self.gain += _GAIN_RATE * (tokens - self.gain)
 
     # -- prices ------------------------------------------------------------------------------
 
@@ -185,24 +186,24 @@ class DrafterEstimate:
         steps = [price * seconds for seconds in costs.steps()]
         steps[0] += _MARGIN
         self.peek_tokens = price * self.peek_s.value
-        self.prices = [_least_mean(steps[k : k + _LOOKAHEAD]) for k in range(len(steps))]
         if self.branching:
+            self.prices = [_price(_worth(steps[k : k + _LOOKAHEAD])) for k in range(len(steps))]
             return
+        met, right = sum(bin_.met for bin_ in self.bins), [bin_.met * bin_.chance for bin_ in self.bins]
         # A token after one that was accepted is mostly one of the likely ones, too.
-        right = [bin_.met * bin_.chance for bin_ in self.bins]
         usual = sum(a * b.chance for a, b in zip(right, self.bins, strict=True)) / sum(right)
         peek = 0.0 if self.at_once else self.peek_tokens
-        self._worth, reach, reached, cost = [], 1.0, 0.0, -peek
-        for step in steps:
-            reached, cost, reach = reached + reach, cost + step + peek, reach * usual
-            self._worth.append((reached, cost))
-        met = 0.0
-        self.gain = 0.0
+        self.prices = [
+            _price(_worth(steps[k : k + _LOOKAHEAD], usual, peek)) for k in range(len(steps))
+        ]
+        drawn = [bin_ for bin_ in self.bins if bin_.chance >= self.prices[0]]
+        share = sum(bin_.met for bin_ in drawn) / met
+        usual = sum(bin_.met * bin_.chance for bin_ in drawn) / met
+        self._worth = _worth(steps, usual, peek, share)
+        gains = sum(bin_.met * self.gain_from(bin_) for bin_ in self.bins)
+        self.gain = gains / met - self.peek_tokens
         for bin_ in self.bins:
-            self.gain += bin_.met * self.gain_from(bin_)
-            met += bin_.met
             bin_.met *= _MET_KEPT
-        self.gain = self.gain / met - self.peek_tokens
 
     def gain_from(self, bin_: Bin) -> float:
         """Return the tokens that a draft adds if its first token is of this bin."""
@@ -219,9 +220,28 @@ class DrafterEstimate:
         return gained > (0.0 if drafted and self.at_once else self.peek_tokens * met)
 
 
-def _least_mean(steps: Sequence[float]) -> float:
-    """Return the chance at which some number of tokens is worth its cost."""
-    return min(total / n for n, total in enumerate(itertools.accumulate(steps), 1))
+def _worth(
+    steps: Sequence[float], usual: float = 1.0, peek: float = 0.0, share: float = 1.0
+) -> list[tuple[float, float]]:
+    """Return what 1, 2, ... further tokens are worth, and cost.
+
+    Of a first token whose chance is c, ``c * reached - cost`` is what so many are expected to gain.
+    All but the first are peeked at before and drawn with a chance of ``share``, drawn and accepted
+    with one of ``usual``.
+    """
+    found, reach, reached, cost, drawn = [], 1.0, 0.0, 0.0, 1.0
+    for n, step in enumerate(steps):
+        if n:
+            cost += drawn * peek
+            drawn *= share
+        reached, cost, reach = reached + reach, cost + drawn * step, reach * usual
+        found.append((reached, cost))
+    return found
+
+
+def _price(worth: Sequence[tuple[float, float]]) -> float:
+    """Return the chance from which on some number of tokens is worth its cost."""
+    return min(cost / reached for reached, cost in worth)
 
 
 # Halvings of the interval in which the speed lies: to a thousandth of plain decoding's speed.

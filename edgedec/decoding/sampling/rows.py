@@ -1,4 +1,4 @@
-"""Rows of one pass: distributions that are computed when a rule first visits them; and the sampler."""
+"""Rows of one pass, distributions that are computed when a rule first visits them; the sampler."""
 
 from __future__ import annotations
 
