@@ -151,7 +151,7 @@ def test_a_wrong_calibration_is_mended() -> None:
     flat = CostCurve((1, 2, 17), (8.3e-3, 8.4e-3, 8.6e-3))
     world, policy = World(same(0.5), 0.8e-3), MeasuredCost(flat, 0.8e-3)
     world.run(policy, 300)
-    assert world.run(policy, 1000) > 0.93 * best_fixed(same(0.5), 0.8e-3)
+    assert world.run(policy, 1000) > 0.91 * best_fixed(same(0.5), 0.8e-3)
 
 
 def test_a_slower_machine_changes_nothing_but_the_clock() -> None:

@@ -218,4 +218,4 @@ def test_asking_is_rationed_where_it_shows() -> None:
         pass
     policy.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"))
     policy.begin(1000)
-    assert asked(policy, 25e-6, 20) == 8
+    assert asked(policy, 25e-6, 20) == 9
