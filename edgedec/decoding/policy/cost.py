@@ -273,9 +273,12 @@ class CatchUp:
 # Tokens that a text's drafts may lose in all, and what each round adds: 1.1 in 64 rounds. Chosen by
 # replayed texts of published models: with less, predictable texts gain less where rows are dear.
 _FIRST, _PER_ROUND = 0.75, 0.005
+# As much more after a text that gained by its drafts: else two unlucky ones at its beginning end the
+# drafts of a model that has proved itself.
+_MOST = 2 * _FIRST
 # Share that counts of what drafts that were not afforded would have gained or lost, and the most
-# tokens that it brings the balance to: the text shows that as well, but it pays for nothing.
-_UNPLAYED, _MOST_UNPLAYED = 0.5, 2.0
+# tokens of it: the text shows that as well, but it pays for nothing.
+_UNPLAYED, _MOST_UNPLAYED = 0.5, 1.0
 
 
 class Stake:
@@ -290,11 +293,13 @@ class Stake:
 
     def __init__(self) -> None:
         self._losses: Sequence[float] = ()
+        self._balance = 0.0
         self.begin()
 
     def begin(self) -> None:
-        """Begin another text."""
-        self._balance = _FIRST
+        """Begin another text, with what the last one had left, as little and as much as stated."""
+        self._balance = min(max(self._balance, _FIRST), _MOST)
+        self._unplayed = 0.0
         self._passed: tuple[int, float] | None = None
 
     def prices(self, steps: Sequence[float]) -> None:
@@ -309,7 +314,7 @@ class Stake:
 
         Its peeks have cost ``spent`` tokens.
         """
-        return self._losses[drafted] + spent <= self._balance
+        return self._losses[drafted] + spent <= self._balance + self._unplayed
 
     def passed(self, token: int, gain: float) -> None:
         """Note the first token of a draft of this expected gain that was not affordable."""
@@ -317,10 +322,9 @@ class Stake:
 
     def settle(self, record: RoundRecord, gained: float) -> None:
         """Account for a round that gained these tokens over plain decoding, or lost them."""
-        self._balance += _PER_ROUND + (gained if record.drafted else 0.0)
+        self._balance += _PER_ROUND + gained  # peeks that drew nothing are lost, too
         if self._passed is not None:
             (token, gain), loss = self._passed, self._losses[0]
             right = bool(record.tokens) and record.tokens[0] == token
-            would = _UNPLAYED * (max(gain, 1 - loss) if right else -loss)
-            most = max(self._balance, _MOST_UNPLAYED)
-            self._balance, self._passed = min(self._balance + would, most), None
+            unplayed = self._unplayed + _UNPLAYED * (max(gain, 1 - loss) if right else -loss)
+            self._unplayed, self._passed = min(max(0.0, unplayed), _MOST_UNPLAYED), None

@@ -189,7 +189,10 @@ class DrafterEstimate:
         if self.branching:
             self.prices = [_price(_worth(steps[k : k + _LOOKAHEAD])) for k in range(len(steps))]
             return
-        met, right = sum(bin_.met for bin_ in self.bins), [bin_.met * bin_.chance for bin_ in self.bins]
+        met, right = (
+            sum(bin_.met for bin_ in self.bins),
+            [bin_.met * bin_.chance for bin_ in self.bins],
+        )
         # A token after one that was accepted is mostly one of the likely ones, too.
         usual = sum(a * b.chance for a, b in zip(right, self.bins, strict=True)) / sum(right)
         peek = 0.0 if self.at_once else self.peek_tokens

@@ -165,8 +165,12 @@ class MeasuredCost:
         if step.nodes == 0 and not self._is_candidate(step):
             return False
         seen, drafter, token = self._round, self._round.drafter, step.offer.token
-        # A first token is compared with the text even if it cannot be afforded.
-        if drafter is None or (step.nodes and not self._affords(drafter, step.nodes)):
+        if drafter is None:
+            return False
+        # A first token that is shown for nothing is compared with the text even if it cannot be
+        # afforded; a draft model that may not draft is asked when a trial is due.
+        asked = bool(step.nodes) or step.offer.costly
+        if asked and not (self._affords(drafter, step.nodes) or self._probes(drafter, step.nodes)):
             return False
         if not (self._worth_a_peek(drafter, step) or self._probes(drafter, step.nodes)):
             return False

@@ -105,6 +105,10 @@ def test_a_draft_is_afforded_where_the_text_can_pay_for_it() -> None:
     stake.settle(_round(2, [1, 1, 1]), 1.6)
     assert stake.affords(2, 0.0)
     stake.begin()
+    assert stake.affords(2, 0.0)  # what the last text had left, up to as much again
+    stake.settle(_round(2, [1]), -3.0)
+    stake.begin()
+    assert stake.affords(1, 0.0)
     assert not stake.affords(2, 0.0)
 
 
