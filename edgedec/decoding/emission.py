@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
-
-from edgedec.decoding.acceptance import Verdict
-from edgedec.decoding.sampling import Rows
 
 TopLogprobs = list[tuple[int, float]]
 
@@ -33,31 +29,3 @@ class Emission(NamedTuple):
     logprob: float | None = None
     top_logprobs: TopLogprobs | None = None
     thinking: str | None = None
-
-
-def emissions_of(
-    kept: Sequence[int], texts: Sequence[str], verdict: Verdict, rows: Rows, logprobs: int | None
-) -> list[Emission]:
-    """Return a round's emissions: token i comes from the row of path node i.
-
-    The one after the accepted draft is the target's own, and those after it were forced.
-
-    Args:
-        kept: tokens that belong to the text.
-        texts: the text that each of them completes.
-        verdict: of the round.
-        rows: the target's.
-        logprobs: as ``Request.logprobs``; None if tokens were forced, since those have no row yet.
-
-    """
-    accepted = verdict.accepted
-    if logprobs is None:
-        sources = ["draft"] * accepted + ["target"] + ["forced"] * len(kept)
-        return [Emission(*one) for one in zip(kept, texts, sources[: len(kept)], strict=True)]
-    emissions = []
-    for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
-        source = "draft" if i < accepted else "target"
-        node = verdict.path[i]
-        best = rows.top_logprobs(node, logprobs)
-        emissions.append(Emission(token, text, source, rows.logprob(node, token), best))
-    return emissions

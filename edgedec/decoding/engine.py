@@ -9,7 +9,7 @@ from functools import partial
 from time import perf_counter
 
 from edgedec._support.fields import printable
-from edgedec.decoding.acceptance import AcceptanceRule
+from edgedec.decoding.acceptance import AcceptanceRule, Verdict
 from edgedec.decoding.drafting.base import (
     Drafter,
     DraftLimits,
@@ -17,12 +17,13 @@ from edgedec.decoding.drafting.base import (
     ReadsStates,
     RoundFeedback,
 )
-from edgedec.decoding.emission import Emission, emissions_of
+from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics, RoundLog
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.prefill import in_turns, prefill
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.request import Request
+from edgedec.decoding.sampling import Rows
 from edgedec.decoding.session import OnStates, Pass, Session, Tapped, Want
 from edgedec.decoding.session_pool import PooledSession, SessionPool
 from edgedec.decoding.stopping import StopRule
@@ -183,7 +184,7 @@ class Engine:
         sampler, stop, streams = request.sampler, request.stop, request.sampler.streams
         policy = request.policy or self.policy
         want = self._want(request)
-        log = RoundLog(self._clock, policy, metrics)
+        log, clock = RoundLog(self._clock, policy, metrics), self._clock
         with self.around_round(metrics):
             metrics.reused_tokens = self._start(request)
         left = request.prompt[self.target.length : -1]
@@ -201,24 +202,25 @@ class Engine:
         ahead: Sequence[int] = ()
         while not self._ended(request):
             with self.around_round(metrics):
-                log.begin()
+                began = clock()
                 wanted = policy.limits()
                 limits = self._limits(wanted, stop, len(ahead))
                 draft = self._propose(root, limits, policy.go_on, streams)
-                log.drafted()
-                whole = self.target.forward(draft.tree.under(ahead), want=want)
-                scored = whole.below(len(ahead))
-                log.verified()
-                rows = sampler.rows(scored, draft.tree, Purpose.TARGET)
+                drafted, tree = clock(), draft.tree
+                whole = self.target.forward(tree.under(ahead) if ahead else tree, want=want)
+                scored = whole.below(len(ahead)) if ahead else whole
+                times = began, drafted, clock()
+                rows = sampler.rows(scored, tree, Purpose.TARGET)
                 verdict = self.rule.accept(draft, rows, streams)
-                emitted = [*draft.tree.tokens_on(verdict.path[1:]), verdict.next_token]
-                if request.logprobs is None:  # those of a forced token need its row
+                emitted = [*tree.tokens_on(verdict.path[1:]), verdict.next_token]
+                # Log probabilities of a forced token would need its row.
+                if sampler.constraint is not None and request.logprobs is None:
                     emitted += sampler.forced(emitted, wanted.nodes)
                 kept, texts = stop.cut(emitted)
-                emissions = emissions_of(kept, texts, verdict, rows, request.logprobs)
+                emissions = _emissions(kept, texts, verdict, rows, request.logprobs)
                 sampler.push(kept)
                 self._commit(RoundFeedback(draft, verdict, scored, kept), len(ahead), whole)
-                log.end(draft, verdict, kept, len(ahead))
+                log.end(times, draft, verdict, kept, len(ahead))
             yield emissions
             ahead, root = kept[len(verdict.path) - 1 : -1], kept[-1]
 
@@ -299,3 +301,31 @@ class Engine:
         depth = min(wanted.depth, stop.remaining - 1) if self._drafts else 0
         nodes = min(wanted.nodes, self.target.capacity - self.target.length - 1) - ahead
         return DraftLimits(max(0, nodes) if depth > 0 else 0, depth)
+
+
+def _emissions(
+    kept: Sequence[int], texts: Sequence[str], verdict: Verdict, rows: Rows, logprobs: int | None
+) -> list[Emission]:
+    """Return a round's emissions: token i comes from the row of path node i.
+
+    The one after the accepted draft is the target's own, and those after it were forced.
+
+    Args:
+        kept: tokens that belong to the text.
+        texts: the text that each of them completes.
+        verdict: of the round.
+        rows: the target's.
+        logprobs: as ``Request.logprobs``; None if tokens were forced, since those have no row yet.
+
+    """
+    accepted = len(verdict.path) - 1
+    if logprobs is None:
+        sources = ["draft"] * accepted + ["target"] + ["forced"] * len(kept)
+        return [Emission(*one) for one in zip(kept, texts, sources[: len(kept)], strict=True)]
+    emissions = []
+    for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
+        source = "draft" if i < accepted else "target"
+        node = verdict.path[i]
+        best = rows.top_logprobs(node, logprobs)
+        emissions.append(Emission(token, text, source, rows.logprob(node, token), best))
+    return emissions

@@ -311,35 +311,32 @@ class RoundLog:
 
     def __init__(self, clock: Callable[[], float], policy: DraftPolicy, metrics: Metrics) -> None:
         self._clock, self._policy, self._metrics = clock, policy, metrics
-        self._started = self._begin = self._drafted = self._verified = clock()
+        self._started = clock()
 
-    def begin(self) -> None:
-        self._begin = self._clock()
+    def end(
+        self, times: Sequence[float], draft: Draft, verdict: Verdict, kept: Sequence[int],
+        ahead: int,
+    ) -> None:  # fmt: skip
+        """Record a round whose pass also computed ``ahead`` tokens that were emitted before.
 
-    def drafted(self) -> None:
-        self._drafted = self._clock()
-
-    def verified(self) -> None:
-        self._verified = self._clock()
-
-    def end(self, draft: Draft, verdict: Verdict, kept: Sequence[int], ahead: int) -> None:
-        """Record a round whose pass also computed ``ahead`` tokens that were emitted before."""
-        now, begin = self._clock(), self._begin
-        tree = draft.tree
+        ``times``: of its beginning, of the end of drafting, and of the end of the target's pass.
+        """
+        now, (begin, drafted, verified) = self._clock(), times
+        tree, accepted = draft.tree, len(verdict.path) - 1
         nodes = len(tree.tokens)
         record = RoundRecord(
             drafted=nodes - 1,
             depth=nodes - 1 if tree.is_chain else max(tree.depths),
-            accepted=min(verdict.accepted, len(kept)),
+            accepted=min(accepted, len(kept)),
             emitted=len(kept),
             rows=ahead + nodes,
-            draft_s=self._drafted - begin,
-            target_s=self._verified - self._drafted,
+            draft_s=drafted - begin,
+            target_s=verified - drafted,
             total_s=now - begin,
             source=draft.source,
             path=verdict.path,
             tokens=kept,
-            forced=max(0, len(kept) - verdict.accepted - 1),
+            forced=max(0, len(kept) - accepted - 1),
         )
         self._policy.observe(record)
         # Deciding how much to draft is part of the round's time.

@@ -119,7 +119,7 @@ class Capabilities:
 
     def check_branches(self, tree: TokenTree) -> None:
         """Raise StateError for a tree with more branches than a session verifies."""
-        if self.branches is None or tree.is_chain or tree.leaves <= self.branches:
+        if self.branches is None or tree.leaves <= self.branches:
             return
         if self.branches == 1:
             raise StateError(

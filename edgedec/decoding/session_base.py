@@ -154,7 +154,8 @@ class SessionBase(ABC):
                 f"forward(): expected more than the {start} nodes that are pending,"
                 f" got a tree of {count}: add nodes to it first"
             )
-        self._capabilities.check_branches(tree)
+        if not tree.is_chain:
+            self._capabilities.check_branches(tree)
         if want & Want.STATES and not self._capabilities.taps:
             raise StateError("forward(): this model shows no states: export it for a head")
         self._check_fits(tree.tokens[start:] if start else tree.tokens, count)

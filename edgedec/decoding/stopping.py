@@ -111,7 +111,9 @@ class StopRule:
         if token in self._eos_ids:
             self.reason = "eos"
             return self._flush()
-        text = self._release(self._stream.push(token))
+        text = self._stream.push(token)
+        if self._stops:
+            text = self._release(text)
         if self.reason is None and self._left == 0:
             self.reason = "length"
             text += self._flush()

@@ -18,15 +18,19 @@ class TokenTree:
     Node 0 is the root: the last emitted token, whose keys and values are not yet in the
     cache. Siblings keep the order in which they were added (the draw order that recursive
     rejection needs). A tree only ever grows, so a pending prefix stays valid.
+
+    Attributes:
+        is_chain: no node has two children, so that a causal mask is enough.
+
     """
 
-    __slots__ = ("_chain", "depths", "parents", "tokens")
+    __slots__ = ("depths", "is_chain", "parents", "tokens")
 
     def __init__(self, root: int) -> None:
         self.tokens: list[int] = [root]
         self.parents: list[int] = [-1]
         self.depths: list[int] = [0]
-        self._chain = True
+        self.is_chain = True
 
     @classmethod
     def chain(cls, tokens: Sequence[int]) -> TokenTree:
@@ -43,7 +47,7 @@ class TokenTree:
         if not 0 <= parent < node:
             raise ValueError(f"parent {parent} is not a node of a tree of {node}")
         if parent != node - 1:
-            self._chain = False
+            self.is_chain = False
         self.tokens.append(token)
         self.parents.append(parent)
         depths.append(depths[parent] + 1)
@@ -63,11 +67,6 @@ class TokenTree:
 
     def __len__(self) -> int:
         return len(self.tokens)
-
-    @property
-    def is_chain(self) -> bool:
-        """True if no node has two children, so that a causal mask is enough."""
-        return self._chain
 
     @property
     def leaves(self) -> int:

@@ -89,18 +89,9 @@ class Stream(Shown, Iterator[Emission]):
     def _run_round(self) -> list[Emission]:
         self._running = True
         try:
-            events = self._next_round()
-        finally:
-            self._running = False
-        if self._abandoned:  # closed while the round ran
-            self._drop()
-            return []
-        return events
-
-    def _next_round(self) -> list[Emission]:
-        try:
             events = next(self._rounds)
-            return events if self._splitter is None else _with_thinking(events, self._splitter)
+            if self._splitter is not None:
+                events = _with_thinking(events, self._splitter)
         except StopIteration:
             if self.result is None and not self._abandoned:
                 self._finish()
@@ -108,6 +99,12 @@ class Stream(Shown, Iterator[Emission]):
         except BaseException:
             self._abandoned = True
             raise
+        finally:
+            self._running = False
+        if self._abandoned:  # closed while the round ran
+            self._drop()
+            return []
+        return events
 
     def cancel(self) -> None:
         """End the generation after the current pass, with reason ``cancelled``."""

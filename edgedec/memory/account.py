@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 
 from edgedec.decoding import drafting
 from edgedec.decoding.noise import noise_bytes
-from edgedec.decoding.sampling.sampler import sampler_bytes
+from edgedec.decoding.sampling.rows import sampler_bytes
 from edgedec.decoding.session_base import PREFILL_CHUNK
 
 # Most tokens that a policy drafts if it decides the length each round.

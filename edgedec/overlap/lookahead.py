@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.tree import RankCalibration

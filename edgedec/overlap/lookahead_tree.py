@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import exp
 
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import DraftContext
 from edgedec.decoding.drafting.tree import RankCalibration
 from edgedec.decoding.pass_times import FURTHER_ROW
 from edgedec.decoding.policy.cost import RunningMedian

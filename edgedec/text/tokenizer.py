@@ -67,7 +67,7 @@ class Tokenizer:
         self.special_names = frozenset(token.content for token in special.values())
         self.bos_token = token_text(config.get("bos_token"))
         self.eos_token = token_text(config.get("eos_token"))
-        self._written: dict[int, str] = dict(self._literal)
+        self._written = _Written(self)
 
     def _literally(self, added: Mapping[int, str]) -> dict[int, str]:
         """Return the spelling of added tokens that the library does not show as they are.
@@ -280,7 +280,7 @@ class Tokenizer:
 
         """
         continued = any(self.written(token) for token in prompt)
-        return TextStream(self.written, self.scheme.joiner(continued=continued), shown)
+        return TextStream(self._written.__getitem__, self.scheme.joiner(continued=continued), shown)
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a token as the vocabulary writes it."""
@@ -292,11 +292,7 @@ class Tokenizer:
 
         An added token of a byte-level vocabulary, which is its own text, is spelled as one.
         """
-        found = self._written.get(token)
-        if found is None:
-            found = "" if token in self.special_ids else self.backend.id_to_token(token) or ""
-            self._written[token] = found
-        return found
+        return self._written[token]
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes that a token adds to a text; a special token's are its name's."""
@@ -318,6 +314,19 @@ class Tokenizer:
             written = None if token in hidden else self.written(token)
             if written:
                 found[token] = self.scheme.bytes_of(written)
+        return found
+
+
+class _Written(dict[int, str]):
+    """See ``Tokenizer.written``; each token is looked up once."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer._literal)
+        self._special_ids, self._backend = tokenizer.special_ids, tokenizer.backend
+
+    def __missing__(self, token: int) -> str:
+        found = "" if token in self._special_ids else self._backend.id_to_token(token) or ""
+        self[token] = found
         return found
 
 

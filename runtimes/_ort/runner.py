@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import onnxruntime as ort
 
@@ -67,8 +68,8 @@ class Runner(ABC):
         if self._closed:
             raise closed()
 
-    def _attempt(self, compute: Callable[[], None]) -> None:
-        """Compute a pass.
+    def _attempt(self, compute: Callable[..., None], *inputs: Any) -> None:
+        """Compute a pass from these inputs.
 
         Raises:
             Interrupted: ``stop`` was set.
@@ -76,7 +77,7 @@ class Runner(ABC):
 
         """
         try:
-            compute()
+            compute(*inputs)
         except (PassFailed, Interrupted):
             check_interrupt(self.stop)
             raise
@@ -116,6 +117,3 @@ class OrtRunner(Runner):
     def _pass(self, binding: ort.IOBinding) -> None:
         assert self._run is not None
         self._run(binding, self.options)
-
-    def _execute(self, binding: ort.IOBinding) -> None:
-        self._attempt(lambda: self._pass(binding))

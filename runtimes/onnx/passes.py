@@ -155,14 +155,14 @@ class Passes(OrtRunner, GraphPasses):
     ) -> None:
         """Execute a pass, under its mask."""
         if mask is None:
-            self._execute(binding)
+            self._attempt(self._pass, binding)
             return
         slot, values = mask
         shown = self._bias[: rows * total].reshape(rows, total)
         shown = shown[: values.shape[0], slot : slot + values.shape[1]]
         shown[...] = values
         try:
-            self._execute(binding)
+            self._attempt(self._pass, binding)
         finally:
             shown[...] = 0  # chains rely on a bias of zeros
 

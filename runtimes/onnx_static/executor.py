@@ -144,7 +144,7 @@ class StaticPasses(OrtRunner):
             for given, array in bound.copied.items():
                 _bind(bound.binding.bind_input, given, array)
             self._run = bound.run
-            self._execute(bound.binding)
+            self._attempt(self._pass, bound.binding)
             self._run = None
             slots = feeds[SLOTS]
             self.cache[:, :, slots] = bound.rows[:, :, : len(slots)]

@@ -64,7 +64,7 @@ class PastPasses(OrtRunner):
             self._bind(binding, count, past, head)
             # A prompt's rows do not need the head, the largest product of a small model.
             self.options.only_execute_path_to_fetches = not head
-            self._execute(binding)
+            self._attempt(self._pass, binding)
             self._cache.written(past + count)
 
     def _release(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgedec.decoding.drafting._composite import CompositeDrafter
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import DraftContext
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter

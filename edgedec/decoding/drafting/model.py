@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from edgedec.decoding.drafting._context import Context
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import Context, DraftContext
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,

@@ -9,7 +9,7 @@ from math import exp
 import numpy as np
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._draft_context import DraftContext, no_model
+from edgedec.decoding.drafting._context import DraftContext, no_model
 from edgedec.decoding.drafting._translated import TranslatedSession
 from edgedec.decoding.drafting.base import (
     Drafter,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -142,79 +143,68 @@ class RunningMedian:
         self.value = ascending[len(ascending) // 2]
 
 
-class LiveCost:
-    """A curve that adapts: one scale for the machine's slowdown and the context's growth, and one
-    correction per width.
+# The speed is averaged over about 30 rounds, as the gain of drafts is: a change of text shows.
+_ROUNDS_FORGET = 0.97
+# The average begins with as many plain rounds.
+_PLAIN_ROUNDS = 5.0
 
-    A width without recent passes follows the scale.
+
+class LiveCost:
+    """A cost curve that follows the machine, and the tokens that a second is worth.
+
+    One scale is for the machine's slowdown and the context's growth, and one correction for each
+    width; a width without recent passes follows the scale.
+
+    Args:
+        curve: of the target.
+        most: most drafted tokens of a round.
+
     """
 
-    def __init__(self, curve: CostCurve, widest: int) -> None:
-        self._base = [curve.at(max(rows, 1)) for rows in range(widest + 1)]
+    def __init__(self, curve: CostCurve, most: int) -> None:
+        self._base = [curve.at(max(rows, 1)) for rows in range(most + 2)]
         # The scale is updated first: otherwise a slowdown of all passes would count against the
         # current width, and the others would look cheap in comparison.
         self._own = [RunningMedian(LONG, [1.0, 1.0, 1.0]) for _ in self._base]
         self._scale = RunningMedian(_SHORT, [1.0, 1.0])
+        # Seconds of a round outside the models, without a draft and with one.
+        self._outside = RunningMedian(LONG, [0.0]), RunningMedian(LONG, [0.0])
+        # Recent tokens and their seconds.
+        self._tokens, self._seconds = _PLAIN_ROUNDS, _PLAIN_ROUNDS * self.at(1)
 
     @property
     def slowdown(self) -> float:
         """Current pass time relative to calibration."""
         return self._scale.value
 
+    @property
+    def plain_s(self) -> float:
+        """Seconds of a round without a draft."""
+        return self.at(1) + self._outside[0].value
+
+    @property
+    def price(self) -> float:
+        """Tokens that a second is worth: current speed, at least plain decoding's."""
+        return max(self._tokens / self._seconds, 1 / self.plain_s)
+
     def at(self, rows: int) -> float:
         """Return the current estimate of the seconds of a pass over ``rows`` rows."""
         return self._base[rows] * self._own[rows].value * self._scale.value
 
-    def observe(self, rows: int, seconds: float) -> None:
+    def steps(self) -> list[float]:
+        """Return the seconds that each further row of a draft adds to a round."""
+        seconds = [self.at(rows) for rows in range(1, len(self._base))]
+        steps = [after - before for before, after in itertools.pairwise(seconds)]
+        steps[0] += max(0.0, self._outside[1].value - self._outside[0].value)
+        return steps
+
+    def took(self, rows: int, seconds: float) -> None:
         """Learn from a pass."""
         if rows < len(self._base) and seconds > 0:
             ratio, own = seconds / self._base[rows], self._own[rows]
             self._scale.add(ratio / own.value)
             if rows > 1:  # the scale is that of single rows
                 own.add(ratio / self._scale.value)
-
-
-# The speed is averaged over about 30 rounds, as the gain of drafts is: a change of text shows.
-_ROUNDS_FORGET = 0.97
-# A new text takes over the price of a second as if from this many rounds: a sixth of the average.
-_CARRIED = 5.0
-# Prefills that a median covers.
-_PREFILLS = 9
-# Initial estimate of a text's length in tokens, and its learning rate: about the last four texts.
-_EXPECTED, _LENGTH_RATE = 64.0, 0.25
-# Tokens per round that may be spent on a prefill that the estimates do not justify, as on probes.
-_ALLOWANCE = 0.002
-
-
-class RoundCost:
-    """Seconds of target passes and of the work around them, and the tokens a second is worth."""
-
-    def __init__(self, target: CostCurve, most: int) -> None:
-        self._cost, self._most = LiveCost(target, most + 1), most
-        # Seconds of a round outside the models, without a draft and with one.
-        self._overheads = RunningMedian(LONG, [0.0]), RunningMedian(LONG, [0.0])
-        # Recent tokens and their seconds; begins with a few plain rounds.
-        self._tokens, self._seconds = _CARRIED, _CARRIED * self._cost.at(1)
-
-    @property
-    def lone_row_s(self) -> float:
-        """Seconds of the target's pass over one row."""
-        return self._cost.at(1)
-
-    @property
-    def plain_s(self) -> float:
-        """Seconds of a round without a draft."""
-        return self.lone_row_s + self._overheads[0].value
-
-    @property
-    def slowdown(self) -> float:
-        """Current pass time relative to calibration."""
-        return self._cost.slowdown
-
-    def begin(self) -> None:
-        """Begin another text: measurements of the last one keep a small weight."""
-        share = _CARRIED * self.plain_s / self._seconds
-        self._tokens, self._seconds = share * self._tokens, share * self._seconds
 
     def observe(self, record: RoundRecord, peeks_s: float) -> float:
         """Learn from a round with ``peeks_s`` seconds of peeks; return the seconds it usually
@@ -223,29 +213,22 @@ class RoundCost:
         The result is modelled, not measured, so that one long pause does not look like a slow
         policy.
         """
-        self._cost.observe(record.rows, record.target_s)
-        overhead = self._overheads[record.drafted > 0]
-        overhead.add(record.total_s - record.target_s - record.draft_s)
-        seconds = self._cost.at(min(record.rows, self._most + 1)) + peeks_s + overhead.value
+        self.took(record.rows, record.target_s)
+        outside = self._outside[record.drafted > 0]
+        outside.add(record.total_s - record.target_s - record.draft_s)
+        seconds = self.at(min(record.rows, len(self._base) - 1)) + peeks_s + outside.value
         self._tokens = _ROUNDS_FORGET * self._tokens + record.emitted
         self._seconds = _ROUNDS_FORGET * self._seconds + seconds
         return seconds
 
-    def seconds(self) -> list[float]:
-        """Return the seconds of a target pass over 1, 2, ... ``most + 1`` rows."""
-        return [self._cost.at(rows) for rows in range(1, self._most + 2)]
 
-    def price(self) -> float:
-        """Return the tokens that a second is worth: current speed, at least plain decoding's."""
-        return max(self._tokens / self._seconds, 1 / self.plain_s)
-
-    @property
-    def extra_s(self) -> float:
-        """Additional seconds, outside the models, of a round with a draft."""
-        return max(0.0, self._overheads[1].value - self._overheads[0].value)
+# Prefills that a median covers; a text's expected tokens, before it has lasted longer.
+_PREFILLS, _EXPECTED = 9, 64
+# Tokens per round that may be spent on a prefill that the estimates do not justify, as on probes.
+_ALLOWANCE = 0.002
 
 
-class CatchUpCost:
+class CatchUp:
     """Decides whether a draft model that lags behind should prefill the text.
 
     It weighs the cost of prefilling, which plain decoding does not need, against the tokens to be
@@ -254,23 +237,16 @@ class CatchUpCost:
 
     def __init__(self, draft_s: float) -> None:
         self._token_s = RunningMedian(_PREFILLS, [FURTHER_ROW * draft_s])
-        self._expected = _EXPECTED
-        self._remaining = 1 << 30
-        self._done = self._rounds = self._queries = 0
         self._credit = 0.0
-        self.tokens = 0
+        self.begin(1 << 30)
 
     def begin(self, remaining: int) -> None:
         """Begin another text of at most ``remaining`` tokens."""
-        if self._done:
-            self._expected += _LENGTH_RATE * (self._done - self._expected)
-        self._remaining = remaining
-        self._done = self._rounds = self._queries = self.tokens = 0
+        self._remaining, self._done, self.tokens = remaining, 0, 0
 
     def round(self, emitted: int) -> None:
         """Count a round."""
         self._done += emitted
-        self._rounds += 1
         self._credit += _ALLOWANCE
 
     def took(self, seconds: float) -> None:
@@ -280,17 +256,75 @@ class CatchUpCost:
     def pays(self, behind: int, gain: float, rate: float) -> bool:
         """Return whether to prefill tokens for a drafter that adds ``gain`` tokens to a round.
 
-        ``rate``: plain tokens per calibrated second.
+        ``rate``: tokens per second of plain decoding.
         """
-        self._queries += 1
         cost = rate * behind * self._token_s.value
         # A text is expected to go on for as long as it has lasted, but not to end right after it
         # begins.
-        left = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
-        rounds = left * self._queries / (self._rounds + 1)
+        rounds = min(self._remaining - self._done, max(_EXPECTED - self._done, self._done, 8))
         if gain * rounds < cost * (1 + gain):
             if self._credit < cost:
                 return False
             self._credit -= cost
         self.tokens = min(behind, PREFILL_AT_ONCE)
         return True
+
+
+# Tokens that a text's drafts may lose in all, and what each round adds: 1.1 in 64 rounds. Chosen by
+# replayed texts of published models: with less, predictable texts gain less where rows are dear.
+_FIRST, _PER_ROUND = 0.75, 0.005
+# As much more after a text that gained by its drafts: else two unlucky ones at its beginning end the
+# drafts of a model that has proved itself.
+_MOST = 2 * _FIRST
+# Share that counts of what drafts that were not afforded would have gained or lost, and the most
+# tokens of it: the text shows that as well, but it pays for nothing.
+_UNPLAYED, _MOST_UNPLAYED = 0.5, 1.0
+
+
+class Stake:
+    """Lets a draft be made only where the text can pay for it if none of it is accepted.
+
+    A text begins with a small amount in tokens, and each round adds to it what it gained over plain
+    decoding, or takes what it lost. Estimates err most in the first rounds of a text, and where a
+    further row costs as much as a token, two wrong drafts are a noticeable share of a short one. A
+    token that would have been drafted is still compared with the text, so that a text that has
+    become predictable is soon drafted.
+    """
+
+    def __init__(self) -> None:
+        self._losses: Sequence[float] = ()
+        self._balance = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another text, with what the last one had left, as little and as much as stated."""
+        self._balance = min(max(self._balance, _FIRST), _MOST)
+        self._unplayed = 0.0
+        self._passed: tuple[int, float] | None = None
+
+    def prices(self, steps: Sequence[float]) -> None:
+        """Set the tokens that each further row costs at plain decoding's speed.
+
+        Where more rows take less time than fewer, a draft may get there.
+        """
+        self._losses = [*itertools.accumulate([*itertools.accumulate(steps)][::-1], min)][::-1]
+
+    def affords(self, drafted: int, spent: float) -> bool:
+        """Return whether a draft may have one more token than ``drafted``.
+
+        Its peeks have cost ``spent`` tokens.
+        """
+        return self._losses[drafted] + spent <= self._balance + self._unplayed
+
+    def passed(self, token: int, gain: float) -> None:
+        """Note the first token of a draft of this expected gain that was not affordable."""
+        self._passed = token, gain
+
+    def settle(self, record: RoundRecord, gained: float) -> None:
+        """Account for a round that gained these tokens over plain decoding, or lost them."""
+        self._balance += _PER_ROUND + gained  # peeks that drew nothing are lost, too
+        if self._passed is not None:
+            (token, gain), loss = self._passed, self._losses[0]
+            right = bool(record.tokens) and record.tokens[0] == token
+            unplayed = self._unplayed + _UNPLAYED * (max(gain, 1 - loss) if right else -loss)
+            self._unplayed, self._passed = min(max(0.0, unplayed), _MOST_UNPLAYED), None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
 from typing import Any
 
-from edgedec.decoding.policy.cost import LONG, CostCurve, RunningMedian
+from edgedec.decoding.policy.cost import LONG, CostCurve, LiveCost, RunningMedian
 from edgedec.errors import SnapshotError
 
 # Confidences are sorted into bins, and the acceptance of each bin is learned. In a chain a
@@ -24,8 +22,8 @@ _FORGET = 0.99
 # What was known before a text counts as this many tokens of it. Few: texts differ more than a
 # text's parts.
 _PRIOR_WEIGHT = 4.0
-# A drafter is trusted slightly less than it claims, until a text has judged it.
-_TRUST, _TRUST_KNOWN = (3.0, 4.0), (3.0, 3.0)
+# Tokens that a prior is trusted for before a text has judged it, of any bin.
+_TRUST = 3.0
 # Of what a tree of copies claims, this share is right.
 _COPIED = 0.8
 # A text changes the knowledge kept for later texts by a third at most, however long it is.
@@ -40,8 +38,8 @@ _MARGIN = 0.02
 _UNTRIED, _GAIN_RATE = 0.1, 0.1
 # Rows over which a price is shared: kernels take rows by fours at most.
 _LOOKAHEAD = 4
-# Counts of how often each bin is met are halved at this sum, so that they follow the text.
-_MOST_MET = 128
+# Counts of how often each bin is met fade by this at each plan, so that they follow the text.
+_MET_KEPT = 0.95
 
 
 @dataclass(slots=True)
@@ -77,21 +75,6 @@ def _prior(confidence: float, *, branching: bool, copies: bool) -> float:
     return confidence**2 if copies else 0.1 + 0.85 * confidence
 
 
-def _least_mean(steps: Sequence[float], share: float = 1.0, peek: float = 0.0) -> float:
-    """Return the chance at which some number of tokens is worth its cost.
-
-    Each is reached if the one before it was accepted, whose chance is ``share``; all but the first
-    are peeked at before.
-    """
-    least, cost, weight, reach = math.inf, -peek, 0.0, 1.0
-    for step in steps:
-        cost += step + peek
-        weight += reach
-        reach *= share
-        least = min(least, cost / weight)
-    return least
-
-
 class DrafterEstimate:
     """Estimates for one drafter, and the prices of what it drafts.
 
@@ -101,47 +84,42 @@ class DrafterEstimate:
 
     Args:
         name: of the drafter.
-        depth: most tokens drafted per round.
         peek_s: seconds that a peek at the next token's confidence takes, initially.
         branching: the drafter makes trees.
         copies: its confidences are not a model's.
         at_once: only its first peek of a round takes time.
-        now: rounds decoded so far.
 
     Attributes:
-        peek_s: calibrated seconds of a peek, and ``peek_tokens``, the tokens it costs.
+        peek_s: seconds of a peek, and ``peek_tokens``, the tokens it costs.
         prices: by tokens drafted so far, the least chance at which the next one is worth its row.
         gain: expected tokens that this drafter adds to a round, net of their cost.
-        drafted_at: the round in which it drafted last.
-        due: the round from which it may be tried although its estimate is bad.
+        tried: whether any of its tokens was compared with this text.
 
     """
 
     def __init__(
-        self, name: str, depth: int, peek_s: float, *, branching: bool, copies: bool = False,
-        at_once: bool = False, now: int = 0,
+        self, name: str, peek_s: float, *, branching: bool, copies: bool = False,
+        at_once: bool = False,
     ) -> None:  # fmt: skip
-        self.name = name
-        self.branching, self.at_once, self.drafted_at, self.due = branching, at_once, now, now
+        self.name, self.branching, self.copies, self.at_once = name, branching, copies, at_once
         self._edges = TREE_EDGES if branching else CHAIN_EDGES
         middles = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *self._edges, 1.0))]
         self.bins = [Bin(_prior(one, branching=branching, copies=copies)) for one in middles]
         self.peek_s = RunningMedian(LONG, [peek_s, peek_s])
         self.peek_tokens = 0.0
-        self.prices = self._steps = [0.0] * depth
+        self.prices: list[float] = []
+        self._worth: list[tuple[float, float]] = []
         self.gain = _UNTRIED if branching else 0.0
-        self._forget_text(_TRUST)
+        self._forget_text()
 
     def begin(self) -> None:
         """Begin another text: what this one taught is kept for later texts."""
-        if not self.tried:
-            return
         for bin_ in self.bins:
             weight = min(bin_.tries, _TEXT_WEIGHT)
             if weight:
                 moved = weight / (weight + _KNOWN_WEIGHT)
                 bin_.prior += moved * (bin_.hits / bin_.tries - bin_.prior)
-        self._forget_text(_TRUST_KNOWN)
+        self._forget_text()
 
     def learned(self) -> dict[str, Any]:
         """Return the learned estimates as JSON; called between texts."""
@@ -159,26 +137,22 @@ class DrafterEstimate:
             raise SnapshotError("the saved acceptance rates are damaged: save the text again")
         for bin_, chance in zip(self.bins, chances, strict=True):
             bin_.prior = float(chance)
-        self._forget_text(_TRUST_KNOWN)
+        self._forget_text()
 
-    def _forget_text(self, trust: tuple[float, float]) -> None:
-        self._right, self._promised = trust
+    def _forget_text(self) -> None:
+        self.tried, self._right, self._promised = False, _TRUST, _TRUST
         for bin_ in self.bins:
             bin_.tries = bin_.hits = 0.0
             bin_.chance = bin_.recent = bin_.prior
             self._estimate(bin_)
-
-    @property
-    def tried(self) -> bool:
-        """Return whether any of its tokens were tried in this text."""
-        return any(bin_.tries for bin_ in self.bins)
 
     def bin(self, confidence: float) -> Bin:
         """Return the bin of a confidence."""
         return self.bins[bisect_right(self._edges, confidence)]
 
     def learn(self, bin_: Bin, *, accepted: bool) -> None:
-        """Learn from a token of this bin that was drafted."""
+        """Learn from a token of this bin that was compared with the text."""
+        self.tried = True
         self._right = _FORGET * self._right + accepted
         self._promised = _FORGET * self._promised + bin_.prior
         bin_.tries = _FORGET * bin_.tries + 1
@@ -201,77 +175,76 @@ class DrafterEstimate:
         bin_.chance = (_PRIOR_WEIGHT * expected + bin_.hits) / (_PRIOR_WEIGHT + bin_.tries)
 
     def learn_gain(self, tokens: float) -> None:
-        """Record what a round that queried a branching drafter is expected to have added."""
-        self.gain += _GAIN_RATE * (tokens - self.gain)
+        """Record what a round is expected to have added; a chain's gain is computed instead."""
+        if self.branching:
+            self.gain += _GAIN_RATE * (tokens - self.gain)
 
     # -- prices ------------------------------------------------------------------------------
 
-    def plan(self, price: float, seconds: Sequence[float], extra_s: float) -> None:
-        """Compute the prices of rows and peeks, and what a draft gains by them.
-
-        Args:
-            price: tokens per second that decoding makes anyway, the value of a second.
-            seconds: of a target pass over 1, 2, ... ``depth + 1`` rows.
-            extra_s: additional seconds, outside passes, of a round with a draft.
-
-        """
-        steps = [price * (b - a) for a, b in itertools.pairwise(seconds)]
-        steps[0] += price * extra_s + _MARGIN
-        self._steps = steps
+    def plan(self, costs: LiveCost, price: float) -> None:
+        """Compute the prices of rows and peeks, and what a draft gains, at tokens per second."""
+        steps = [price * seconds for seconds in costs.steps()]
+        steps[0] += _MARGIN
         self.peek_tokens = price * self.peek_s.value
-        met = sum(bin_.met for bin_ in self.bins)
-        # Of the token after one that was accepted, which mostly is one of the likely ones, too.
-        right = [bin_.met * bin_.chance for bin_ in self.bins]
-        usual = sum(map(mul, right, (bin_.chance for bin_ in self.bins))) / sum(right)
-        if met > _MOST_MET:
-            for bin_ in self.bins:
-                bin_.met *= _MOST_MET / 2 / met
         if self.branching:
-            self.prices = [_least_mean(steps[k : k + _LOOKAHEAD]) for k in range(len(steps))]
+            self.prices = [_price(_worth(steps[k : k + _LOOKAHEAD])) for k in range(len(steps))]
             return
+        met, right = (
+            sum(bin_.met for bin_ in self.bins),
+            [bin_.met * bin_.chance for bin_ in self.bins],
+        )
+        # A token after one that was accepted is mostly one of the likely ones, too.
+        usual = sum(a * b.chance for a, b in zip(right, self.bins, strict=True)) / sum(right)
         peek = 0.0 if self.at_once else self.peek_tokens
-        self.prices = [_least_mean(steps[k:], usual, peek) for k in range(len(steps))]
-        self.gain = self.gain_after(0, 1.0)
-
-    def step(self, drafted: int, reach: float) -> tuple[float, float, float]:
-        """Return what to expect of one more token, reached with this chance, of any bin.
-
-        Returns:
-            Its gain less its peek, the probability that it is drawn, and the chance that it is then
-            accepted.
-
-        """
-        gained = drawn = right = met = 0.0
-        price = self.prices[drafted]
+        self.prices = [
+            _price(_worth(steps[k : k + _LOOKAHEAD], usual, peek)) for k in range(len(steps))
+        ]
+        drawn = [bin_ for bin_ in self.bins if bin_.chance >= self.prices[0]]
+        share = sum(bin_.met for bin_ in drawn) / met
+        usual = sum(bin_.met * bin_.chance for bin_ in drawn) / met
+        self._worth = _worth(steps, usual, peek, share)
+        gains = sum(bin_.met * self.gain_from(bin_) for bin_ in self.bins)
+        self.gain = gains / met - self.peek_tokens
         for bin_ in self.bins:
-            met += bin_.met
-            value = reach * bin_.chance - price
-            if value > 0:
-                gained += bin_.met * value
-                drawn += bin_.met
-                right += bin_.met * bin_.chance
-        peek = 0.0 if drafted and self.at_once else self.peek_tokens
-        return gained / met - peek, drawn / met, right / drawn if drawn else 0.0
+            bin_.met *= _MET_KEPT
 
     def gain_from(self, bin_: Bin) -> float:
         """Return the tokens that a draft adds if its first token is of this bin."""
         if self.branching:
             return max(self.gain, 0.0)
-        return bin_.chance - self.prices[0] + self.gain_after(1, bin_.chance)
+        return max(0.0, max(bin_.chance * reached - cost for reached, cost in self._worth))
 
-    def gain_after(self, drafted: int, reach: float) -> float:
-        """Return the tokens that a draft still gains after so many, all right with this chance."""
-        best, total, share = 0.0, 0.0, 1.0
-        for depth in range(drafted, len(self.prices)):
-            gained, drawn, chance = self.step(depth, reach)
-            if gained <= 0:
-                break
-            peek = 0.0 if depth and self.at_once else self.peek_tokens
-            reach *= chance
-            total += share * (drawn * (reach - self._steps[depth]) - peek)
-            best = max(best, total)
-            share *= drawn
-        return best
+    def worth_a_peek(self, drafted: int, reach: float) -> bool:
+        """Return whether to look at the next token of a chain, reached with this chance."""
+        price, gained, met = self.prices[drafted], 0.0, 0.0
+        for bin_ in self.bins:
+            met += bin_.met
+            gained += bin_.met * max(0.0, reach * bin_.chance - price)
+        return gained > (0.0 if drafted and self.at_once else self.peek_tokens * met)
+
+
+def _worth(
+    steps: Sequence[float], usual: float = 1.0, peek: float = 0.0, share: float = 1.0
+) -> list[tuple[float, float]]:
+    """Return what 1, 2, ... further tokens are worth, and cost.
+
+    Of a first token whose chance is c, ``c * reached - cost`` is what so many are expected to gain.
+    All but the first are peeked at before and drawn with a chance of ``share``, drawn and accepted
+    with one of ``usual``.
+    """
+    found, reach, reached, cost, drawn = [], 1.0, 0.0, 0.0, 1.0
+    for n, step in enumerate(steps):
+        if n:
+            cost += drawn * peek
+            drawn *= share
+        reached, cost, reach = reached + reach, cost + drawn * step, reach * usual
+        found.append((reached, cost))
+    return found
+
+
+def _price(worth: Sequence[tuple[float, float]]) -> float:
+    """Return the chance from which on some number of tokens is worth its cost."""
+    return min(cost / reached for reached, cost in worth)
 
 
 # Halvings of the interval in which the speed lies: to a thousandth of plain decoding's speed.
@@ -290,15 +263,14 @@ def expected_rate(target: CostCurve, draft_s: float, most: int = 16) -> float:
         most: most drafted tokens of a round.
 
     """
-    drafter = DrafterEstimate("model", most, draft_s, branching=False)
-    drafter.learn_from(drafter.learned())  # as if earlier texts had borne it out
-    seconds = [target.at(rows) for rows in range(1, most + 2)]
-    low, high = 1 / seconds[0], (most + 1) / min(seconds)
+    drafter = DrafterEstimate("model", draft_s, branching=False)
+    costs = LiveCost(target, most)
+    low, high = 1 / target.at(1), (most + 1) / min(target.seconds)
     for _ in range(_HALVINGS):
         price = (low + high) / 2
-        drafter.plan(price, seconds, 0.0)
+        drafter.plan(costs, price)
         # Expected tokens of a round, less those that its time yields at this price.
-        if 1 + max(drafter.gain, 0.0) > price * seconds[0]:
+        if 1 + max(drafter.gain, 0.0) > price * target.at(1):
             low = price
         else:
             high = price

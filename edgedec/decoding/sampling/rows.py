@@ -1,12 +1,13 @@
-"""Rows of one pass: distributions that are computed when a rule first visits them."""
+"""Rows of one pass, distributions that are computed when a rule first visits them; the sampler."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 
-from edgedec.decoding.noise import SMALL_VOCABULARY, Noise
+from edgedec.decoding.noise import SMALL_VOCABULARY, Noise, noise_bytes
 from edgedec.decoding.params import SamplingParams
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
@@ -66,6 +67,8 @@ def surely_kept(
 _NEVER = np.float32(-np.inf)
 # Rows without a clear winner mostly come in a row: for so many it is not looked for.
 _FLAT_ROWS = 6
+# A score is a float32, kept for each row that penalties, filters or noise of all tokens apply to.
+_SCORE_BYTES = 4
 
 
 class Rows:
@@ -321,3 +324,30 @@ def _width(scored: Pass) -> int:
 def _log_total(row: FloatArray) -> float:
     best = float(row.max())
     return best + float(np.log(np.exp(row - best).sum(dtype=np.float64)))
+
+
+class Sampler(SamplingState):
+    """Draws the tokens of one text from the passes over it."""
+
+    def twin(self) -> Sampler:
+        """Return a copy of the same seed and text so far, which counts as its prompt.
+
+        The two share no mutable state, so another thread may draw with it.
+        """
+        params = dataclasses.replace(self.params, seed=self.streams.seed)
+        return Sampler(
+            params,
+            self.vocab_size,
+            self.history,
+            coupled=self.streams.coupled,
+            constraint=None if self.constraint is None else self.constraint.twin(),
+        )
+
+    def rows(self, scored: Pass, tree: TokenTree, purpose: Purpose) -> Rows:
+        """Return rows over a pass; a node of depth d predicts position ``len(history) + d``."""
+        return Rows(self, scored, tree, purpose)
+
+
+def sampler_bytes(vocab_size: int, rows: int) -> int:
+    """Return the bytes that sampling keeps: noise, and the scores of a pass's rows."""
+    return noise_bytes(vocab_size) + _SCORE_BYTES * rows * vocab_size

@@ -107,6 +107,7 @@ class SamplingState:
     Attributes:
         history: all tokens, prompt and text; the last one is the current root.
         streams: all random numbers of the request.
+        want: outputs a pass must return for ``rows``.
         flat: rows that are expected to have no clear winner (see ``exponential_clocks.winner``).
 
     Raises:
@@ -139,13 +140,9 @@ class SamplingState:
         self.flat = 0
         # Whether rows differ from the model's by more than temperature and filters.
         self.shaped = self.penalties is not None or constraint is not None
-        self.plain_greedy = params.greedy and self.penalties is None and constraint is None
+        self.plain_greedy = params.greedy and not self.shaped
+        self.want = Want.TOP if self.plain_greedy else Want.LOGITS
         self.inverse_temperature = np.float32(1 if params.greedy else 1 / params.temperature)
-
-    @property
-    def want(self) -> Want:
-        """Outputs a pass must return for ``rows``."""
-        return Want.TOP if self.plain_greedy else Want.LOGITS
 
     def push(self, tokens: Sequence[int]) -> None:
         """Add these tokens to the text."""

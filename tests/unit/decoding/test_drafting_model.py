@@ -9,7 +9,7 @@ import pytest
 from drafting_table import HOT, PENALISED, PROMPT, VOCAB, Table
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.session import OnChunk, Want

