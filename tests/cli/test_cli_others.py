@@ -21,7 +21,7 @@ from edgedec.hardware import strain
 from edgedec.hardware.strain import Swap
 
 COMMANDS = {
-    "bench", "cache", "chat", "config", "demo", "devices", "doctor", "export", "generate",
+    "bench", "cache", "card", "chat", "config", "demo", "devices", "doctor", "export", "generate",
     "inspect", "list", "plan", "profile", "pull", "rm", "run", "show", "verify",
 }  # fmt: skip
 
