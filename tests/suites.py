@@ -81,6 +81,8 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("docs/guides/several-models.md", ("tests/unit/serve/test_serve_several.py",)),
     ("edgedec/serve/room.py", ("tests/published/test_served_models.py",)),
     ("tools/*", ("tests/unit/tools/*",)),
+    (".github/*", ("tests/packaging/test_workflows.py", "tests/packaging/test_papers.py")),
+    ("tools/workflow_steps.py", ("tests/packaging/test_workflows.py",)),
     (
         "tools/build_backend.py",
         ("tests/packaging/test_build_backend.py", "tests/packaging/test_installs.py"),
