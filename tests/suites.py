@@ -82,6 +82,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/serve/room.py", ("tests/published/test_served_models.py",)),
     ("tools/*", ("tests/unit/tools/*",)),
     (".github/*", ("tests/packaging/test_workflows.py", "tests/packaging/test_papers.py")),
+    ("integrations/*", ("tests/integrations/*",)),
     ("tools/workflow_steps.py", ("tests/packaging/test_workflows.py",)),
     (
         "tools/build_backend.py",
