@@ -83,6 +83,13 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("docs/guides/several-models.md", ("tests/unit/serve/test_serve_several.py",)),
     ("edgedec/serve/room.py", ("tests/published/test_served_models.py",)),
     ("tools/*", ("tests/unit/tools/*",)),
+    (".github/*", ("tests/packaging/test_workflows.py", "tests/packaging/test_papers.py")),
+    ("integrations/*", ("tests/integrations/*",)),
+    ("tools/workflow_steps.py", ("tests/packaging/test_workflows.py",)),
+    (
+        "tools/build_backend.py",
+        ("tests/packaging/test_build_backend.py", "tests/packaging/test_installs.py"),
+    ),
     ("android_demo/vectors/*", ("tests/unit/tools/test_vectors.py",)),
     ("docs/deploy/*", ("tests/packaging/test_deploy*.py", "tests/packaging/test_balanced.py")),
     ("docs/bundle-*", ("tests/unit/bundle/test_bundle_format.py",)),

@@ -146,11 +146,13 @@ def _copy_context(inside: Path) -> None:
     for line in (REPOSITORY / ".dockerignore").read_text("utf-8").splitlines():
         if line.startswith("!"):
             source = REPOSITORY / line.removeprefix("!")
+            target = inside / line.removeprefix("!")
+            target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
                 ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source, inside / source.name, symlinks=True, ignore=ignored)
+                shutil.copytree(source, target, symlinks=True, ignore=ignored)
             else:
-                shutil.copy(source, inside)
+                shutil.copy(source, target)
 
 
 def missing() -> str:

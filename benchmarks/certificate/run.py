@@ -18,6 +18,7 @@ from benchmarks.certificate.texts import compare_chunk
 from benchmarks.certificate.verdict import judge
 from benchmarks.records import resuming
 from edgedec._support.atomic import replacing
+from edgedec.compare import evidence
 from edgedec.compare.interleaved import OnProgress, Progress
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
@@ -124,10 +125,10 @@ def _about(job: Job, subjects: facts.Subjects) -> dict[str, Any]:
         **job.settings(),
         "compared": list(subjects.options),
         "left_out": notes,
-        "files": facts.files(job.bundle, job.options.draft),
-        "program": facts.program(),
-        "versions": facts.versions(formats),
-        "machine": facts.machine(),
+        "files": evidence.files(job.bundle, job.options.draft),
+        "program": evidence.program(),
+        "versions": evidence.versions(formats),
+        "machine": evidence.machine(),
     }
 
 

@@ -6,14 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.report import figures
 from edgedec._support.atomic import replacing
 from edgedec._version import __version__
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 Facts = Mapping[str, Any]
-_TEMPLATE = Path(__file__).with_name("page.html")
 # Most groups in the plot of speeds, for readability; the table has all of them.
 _GROUPS = 12
 _DEEPEST = 12
@@ -36,19 +38,24 @@ def write(records: Path, file: Path) -> None:
 
 def html(records: Sequence[Facts]) -> str:
     """Return the page of these records."""
-    from jinja2 import Environment
-
     figures.check()
     recorded = _Recorded(records)
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        _TEMPLATE.read_text("utf-8")
-    )
-    return template.render(
+    return template("page.html").render(
         recorded=recorded,
         version=__version__,
         plots=_plots(recorded),
         text=shown(recorded.generation) if recorded.generation else None,
     )
+
+
+def template(name: str) -> Template:
+    """Return a template of this folder, which escapes all text."""
+    from jinja2 import Environment, FileSystemLoader
+
+    here = FileSystemLoader(Path(__file__).parent)
+    return Environment(
+        loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    ).get_template(name)
 
 
 class _Recorded:

@@ -21,7 +21,7 @@ DISTRIBUTION = "edgedec-runtime"
 _FOREIGN = "edgedec"
 # This project's metadata, under its present name and its former one.
 _SUBJECT = "speculative decoding"
-# For an installation that did not keep the clone it came from.
+# For an installation that did not keep the clone or wheel it came from.
 UPGRADE = "`git pull`, then `pip install .`, in a clone of edgedec"
 _ROOT = Path(__file__).resolve().parents[2]
 

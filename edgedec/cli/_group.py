@@ -26,7 +26,7 @@ from edgedec.errors import EdgedecError
 # Commands by what they are for, as `edgedec --help` lists them.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Use a model": ("run", "chat", "serve", "pull", "list", "show", "rm", "generate", "config"),
-    "Make and fit one": ("export", "prepare", "plan", "inspect", "heads"),
+    "Make and fit one": ("export", "prepare", "plan", "inspect", "card", "heads"),
     "Measure and compare": ("demo", "bench", "verify", "profile"),
     "This machine": ("doctor", "devices", "cache"),
 }

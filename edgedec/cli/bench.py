@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     metavar="N",
     help="Runs of each text; the median counts.",
 )
+@click.option(
+    "--submit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Instead compare plain decoding and auto alone, by ten rules, as one JSON to send.",
+)
 @_options.options(_options.LOAD)
 @_options.as_json
 def command(
@@ -44,6 +50,7 @@ def command(
     prompts: Path | None,
     count: int,
     out: Path,
+    submit: Path | None,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -58,16 +65,23 @@ def command(
     root) or a discharging battery. CPU ms/token is the processor time of all threads of edgedec,
     including prefill: a measure of work, not of energy.
 
+    --submit decodes each text at least three times and writes processor, state, versions, hashes
+    and every row; docs/submissions.md has the rules.
+
     \b
     edgedec bench demo
     edgedec bench ./my-bundle --prompts prompts.jsonl --threads 2 --json
     edgedec bench large.gguf --draft small.gguf
+    edgedec bench ./my-bundle --submit my-machine.json
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.compare.drafters import bench_bundle
     from edgedec.hardware import contention
 
     asked = _asked(bundle, prompts, count, chosen)
+    if submit is not None:
+        _submit(asked, submit, as_json)
+        return
     before = contention.usage()
     with _progress.progress("decoding") as listen:
         found = bench_bundle(asked, out, listen)
@@ -78,6 +92,35 @@ def command(
         return
     _print(rows)
     click.echo(f"raw records in {out}", err=True)
+
+
+def _submit(asked: DrafterTask, file: Path, as_json: bool) -> None:
+    """Measure by the rules, and write the file to send."""
+    from edgedec._support.atomic import write_json
+    from edgedec.cli import _output
+    from edgedec.compare.submission import remarks, submission
+    from edgedec.errors import InputError
+
+    if not file.parent.is_dir():
+        raise InputError(f"--submit {file}: the folder {file.parent} is missing: make it first")
+    with _progress.progress("decoding") as listen:
+        found = submission(asked, listen)
+    write_json(file, found, indent=1)
+    for line in remarks(found):
+        _terminal.note(f"note: {line}, as the file says")
+    summary = found["summary"]
+    if as_json:
+        _output.print_json(summary)
+        return
+    if summary["median_ratio"] is None:
+        click.echo(f"no prompt could be compared: {summary['failed_rows']} rows failed")
+    else:
+        click.echo(
+            f"auto {summary['median_ratio']:.2f}x plain decoding (median of"
+            f" {summary['compared']} of {summary['prompts']} prompts; worst"
+            f" {summary['worst_ratio']:.2f}x)"
+        )
+    click.echo(f"written to {file}", err=True)
 
 
 def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]) -> DrafterTask:

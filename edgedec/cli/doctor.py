@@ -120,7 +120,10 @@ def _extra(extra: dict[str, Any]) -> str:
     versions = _versions(extra["packages"])
     if extra["complete"]:
         return versions
-    return f"{versions}; {extra['purpose']}; get it: {extra['install']}"
+    prebuilt = (
+        f"; prebuilt, if there is a wheel: {extra['prebuilt']}" if "prebuilt" in extra else ""
+    )
+    return f"{versions}; {extra['purpose']}; get it: {extra['install']}{prebuilt}"
 
 
 def _versions(packages: dict[str, str | None]) -> str:

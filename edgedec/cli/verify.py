@@ -45,12 +45,28 @@ _VALUE = 20
     show_default=True,
     help="Continue texts past an end-of-text token, so that more is compared.",
 )
+@click.option(
+    "--vectors",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Instead compare the target's logits with recorded ones (docs/vectors.md says how).",
+)
+@click.option(
+    "--max-divergence",
+    type=click.FloatRange(0),
+    default=0.1,
+    show_default=True,
+    metavar="NATS",
+    help="Limit of --vectors: mean divergence of a place.",
+)
 @_options.options(_options.OPEN, _options.LOAD)
 @_options.as_json
 def command(
     bundle: str,
     prompts: Path | None,
     count: int,
+    vectors: Path | None,
+    max_divergence: float,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -68,15 +84,48 @@ def command(
     expected to pay, drafts of 3 are compared, and a note says so, unless --memory or --plan is
     given. --respect-eos ends texts at an end of text.
 
+    With --vectors the target is held to logits that its makers, or somebody with the original
+    weights, recorded: exit code 1 if it diverges from them by more than the limit.
+
     \b
     edgedec verify demo
     edgedec verify ./my-bundle --prompts prompts.jsonl --max-new-tokens 128 --json
     edgedec verify demo --temperature 1 --repetition-penalty 1.1 --stop "def "
     edgedec verify large.gguf --draft small.gguf
+    edgedec verify ./my-bundle --vectors recorded.json
     """  # fmt: skip
     path = _library.path(bundle, chosen["format"])
+    if vectors is not None:
+        _held_to(path, vectors, max_divergence, chosen, as_json=as_json)
+        return
     found = _verified(path, _prompts.named(prompts, count), chosen)
     conclude(found, _prompts.described(prompts, count), as_json=as_json)
+
+
+def _held_to(
+    bundle: str, file: Path, limit: float, chosen: dict[str, Any], *, as_json: bool
+) -> None:
+    """Compare with recorded vectors; the exit code is 1 if the model is too far from them."""
+    from edgedec.cli import _output
+    from edgedec.verify.vectors import hold_to_vectors, read_vectors
+
+    texts, options = read_vectors(file), _options.open_options(chosen, bundle)
+    with _progress.progress("texts") as on_text:
+        found = hold_to_vectors(bundle, texts, options=options, max_kl=limit, on_text=on_text)
+    if as_json:
+        _output.print_json(found.to_json())
+    else:
+        word = "holds" if found.holds else "DOES NOT HOLD"
+        rows = [
+            ("vectors", f"{file.name}: {found.places} places of {found.texts} texts"),
+            ("same best token", f"{found.same_best:.1%}"),
+            ("divergence", f"{found.kl_nats:.2g} nats a place, {found.worst_kl_nats:.2g} at worst"),
+            ("log-probabilities", f"at most {found.largest_logprob_error:.2g} nats apart"),
+            ("verdict", f"{word}: the limit is {limit:g} nats a place (--max-divergence)"),
+        ]
+        _output.table(rows)
+    if not found.holds:
+        raise click.exceptions.Exit(1)
 
 
 def conclude(found: Verification, prompts: str, *, as_json: bool) -> None:

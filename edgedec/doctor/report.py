@@ -107,7 +107,11 @@ def _extra(extra: str, names: tuple[str, ...], purpose: str) -> dict[str, Any]:
     packages = {name: _version(name) for name in names}
     complete = all(packages.values())
     install = None if complete else installation.install(extra=extra)
-    return {"complete": complete, "purpose": purpose, "packages": packages, "install": install}
+    found = {"complete": complete, "purpose": purpose, "packages": packages, "install": install}
+    for info in registry.infos().values():
+        if install is not None and info.extra == extra and info.wheels:
+            found["prebuilt"] = f"{install} {info.wheels}"
+    return found
 
 
 def rpc() -> dict[str, Any] | None:

@@ -53,6 +53,18 @@ def strain(root: Path = _ROOT) -> Strain:
     return Strain(_slowed_by(root), _celsius(root), _swapped(root))
 
 
+def power_supply(root: Path = _ROOT) -> str:
+    """Return ``"mains"`` or ``"battery"``; "" where the system does not tell."""
+    kinds: dict[str, list[Path]] = {"Mains": [], "Battery": []}
+    for supply in _found(root, "sys/class/power_supply/*"):
+        kinds.get(_text(supply / "type").strip(), []).append(supply)
+    if any(_text(one / "online").strip() == "1" for one in kinds["Mains"]):
+        return "mains"
+    if any(_text(one / "status").strip() == "Discharging" for one in kinds["Battery"]):
+        return "battery"
+    return ""
+
+
 def swap(root: Path = _ROOT) -> Swap | None:
     """Return the machine's swap; None without."""
     places = [line.split() for line in _text(root / "proc/swaps").splitlines()[1:]]

@@ -99,6 +99,8 @@ class AdapterInfo:
             versions. Others may end in ``*``.
         extra: of this distribution, which installs them; empty if they come with it.
         purpose: of that extra, for ``edgedec doctor``.
+        wheels: options with which pip finds prebuilt wheels of a package that the package index
+            has as source alone.
         options: options beyond those of every runtime.
         providers: whether it has execution providers, of which ``LoadOptions`` may name some.
         processor: whether it computes on the processor where no device is named.
@@ -115,6 +117,7 @@ class AdapterInfo:
     packages: tuple[str, ...] = ()
     extra: str = ""
     purpose: str = ""
+    wheels: str = ""
     options: tuple[LoadOption, ...] = ()
     providers: bool = False
     processor: bool = True

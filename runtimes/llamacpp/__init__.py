@@ -56,6 +56,7 @@ INFO = AdapterInfo(
     packages=("llama-cpp-python",),
     extra="gguf",
     purpose="decodes and quantises GGUF files with llama.cpp",
+    wheels="--prefer-binary --extra-index-url https://abetlen.github.io/llama-cpp-python/whl/cpu",
     options=OPTIONS,
     shown=_shown,
 )

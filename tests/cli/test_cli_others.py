@@ -21,7 +21,7 @@ from edgedec.hardware import strain
 from edgedec.hardware.strain import Swap
 
 COMMANDS = {
-    "bench", "cache", "chat", "config", "demo", "devices", "doctor", "export", "generate",
+    "bench", "cache", "card", "chat", "config", "demo", "devices", "doctor", "export", "generate",
     "inspect", "list", "plan", "profile", "pull", "rm", "run", "show", "verify",
 }  # fmt: skip
 
@@ -254,6 +254,16 @@ def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
     (extra,) = json.loads(run("doctor", "--json").stdout)["extras"].values()
     assert extra["complete"] is False
     assert extra["packages"]["numpy"]
+    assert "prebuilt" not in extra
+
+
+def test_doctor_names_prebuilt_wheels_of_llama_cpp(run, monkeypatch) -> None:
+    extras = {"gguf": (("no-such-package",), "decodes GGUF files")}
+    monkeypatch.setattr("edgedec.doctor.report.extras", lambda: extras)
+    how = f"{installation.install(extra='gguf')} --prefer-binary --extra-index-url https://"
+    assert f"prebuilt, if there is a wheel: {how}" in run("doctor").stdout
+    extras["gguf"] = (("numpy",), "decodes GGUF files")
+    assert "prebuilt" not in run("doctor").stdout
 
 
 def test_doctor_knows_the_packages_of_the_plain_installation(monkeypatch) -> None:

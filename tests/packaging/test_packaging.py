@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sources_copied import MAPPED, build, copy_sources
 
 import edgedec
 from edgedec._support.installation import DISTRIBUTION
@@ -22,7 +23,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MAPPED = ("export", "runtimes", "models")
 EXTRAS = ("ml_dtypes", "onnx", "pytest", "safetensors", "scipy", "torch", "transformers")
 # What a wheel's file name makes of the distribution's.
 DIST = DISTRIBUTION.replace("-", "_")
@@ -46,21 +46,6 @@ def packages_on_disk(repository: Path) -> set[str]:
                 continue
             found.add(prefix + ".".join(folder.parts))
     return found
-
-
-def copy_sources(repository: Path, to: Path) -> None:
-    """What a build reads, away from a build/ folder whose stale files would enter the wheel."""
-    skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(repository / name, to / name)
-    for name in ("edgedec", "src", *MAPPED):
-        shutil.copytree(repository / name, to / name, symlinks=True, ignore=skip)
-
-
-def build(sources: Path, *what: str) -> None:
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", *what]
-    done = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +314,8 @@ def test_the_wheel_is_typed(installed: Path, tmp_path: Path) -> None:
 def test_console_script(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
-        assert "edgedec = edgedec.__main__:main" in archive.read(entry).decode()
+        for name in ("edgedec", DISTRIBUTION):
+            assert f"\n{name} = edgedec.__main__:main" in archive.read(entry).decode()
         assert [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
 
 

@@ -13,8 +13,8 @@ import suites
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ROOMS = (
-    "android_demo", "benchmarks", "docs", "edgedec", "export", "models", "runtimes", "tests",
-    "tools",
+    ".github", "android_demo", "benchmarks", "docs", "edgedec", "export", "integrations", "models",
+    "runtimes", "tests", "tools",
 )  # fmt: skip
 FILES = [
     "pyproject.toml",
