@@ -191,6 +191,7 @@ def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
 
     if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
+    _config.one_drafter(chosen)
     draft, drafter = _config.settled(chosen["draft"], chosen["drafter"])
     chosen = {**chosen, "draft": draft, "drafter": drafter}
     named = isinstance(draft, str)

@@ -45,6 +45,7 @@ def located(word: str, chosen: dict[str, Any], wish: Wish) -> Located:
     """
     from edgedec.library.partner import Search
 
+    _config.one_drafter(chosen)
     draft, drafter = _config.settled(chosen.get("draft"), chosen.get("drafter"))
     if chosen["no_draft"] and (chosen["yes"] or draft not in (None, drafting.AUTO)):
         other = "--yes" if chosen["yes"] else "--draft"

@@ -179,10 +179,18 @@ class Search:
     def _known(self, word: str, wish: Wish) -> str | Path | None:
         """Return where a target is, if it need not be made or fetched first."""
         found = ready(word)
-        if found is None and not exists(word) and (model := self.library.find(hub_name(word))):
+        if found is None and (model := self._model_of(word)) is not None:
             found = model.path
         made = found is not None and found != DEMO and is_gguf(found) and wish.format is not None
         return None if made else found
+
+    def _model_of(self, word: str) -> Model | None:
+        """Return the model of the library that a word names, or that was made of its folder."""
+        if not exists(word):
+            return self.library.find(hub_name(word))
+        where = os.path.abspath(word)  # noqa: PTH100 - as the library keeps it
+        made = (one for one in self.library.models() if one.record.origin.where == where)
+        return next(made, None)
 
     # -- the list -------------------------------------------------------------------------------
 
@@ -221,7 +229,7 @@ class Search:
             return False
         if exists(word):
             return ready(word) is None
-        if model := self.library.find(hub_name(word)):
+        if model := self._model_of(word):
             return model.record.kind == BUNDLE and _source_is_there(model)
         reference = parse(hub_name(word))
         return reference is not None and reference.which is None and "gguf" not in word.lower()
@@ -326,8 +334,9 @@ def _neighbours(place: Path) -> Iterator[Path]:
         return
     models = (one for one in names if is_gguf(one) or (one / "manifest.json").is_file())
     for path in islice(models, _MOST_BESIDE):
-        if not path.samefile(place):
-            yield path
+        with suppress(OSError):  # a link to nothing
+            if not path.samefile(place):
+                yield path
 
 
 def _facts(path: Path) -> Facts | None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,13 +77,15 @@ def git_sha1(data: bytes) -> str:
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[Hub]:
-    """Serve a hub on a free loopback port while the block runs."""
-    handler = type("Handler", (_Handler,), {"hub": hub})
+def serving(hub: Hub, *more: Hub) -> Iterator[Hub]:
+    """Serve a hub on a free loopback port while the block runs; ``more`` are other repositories."""
+    hubs = {one.repo: one for one in (hub, *more)}
+    handler = type("Handler", (_Handler,), {"hub": hub, "hubs": hubs})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+    for one in hubs.values():
+        one.address = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         yield hub
     finally:
@@ -94,6 +96,7 @@ def serving(hub: Hub) -> Iterator[Hub]:
 
 class _Handler(BaseHTTPRequestHandler):
     hub: Hub
+    hubs: Mapping[str, Hub]
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -106,7 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        hub, path = self.hub, unquote(urlsplit(self.path).path)
+        path = unquote(urlsplit(self.path).path)
+        asked = re.match(r"/(?:api/models/|cdn/)?([^/]+/[^/]+)", path)
+        self.hub = hub = self.hubs.get(asked[1] if asked else "", self.hub)
         hub.requests.append((self.command, path, self.headers.get("Range")))
         sent = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
         if hub.token is not None and sent is not None and sent != hub.token:
@@ -116,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif found := re.fullmatch(rf"/{hub.repo}/resolve/([0-9a-f]{{40}})/(.+)", path):
             self._resolve(found[2], sent)
         elif path.startswith("/cdn/"):
-            self._send(hub.files[path.removeprefix("/cdn/")], path.removeprefix("/cdn/"))
+            name = path.removeprefix(f"/cdn/{hub.repo}/")
+            self._send(hub.files[name], name)
         else:
             self._error(404, code="RepoNotFound")
 
@@ -129,18 +135,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _resolve(self, name: str, sent: str | None) -> None:
-        if self.hub.gated and sent is None:
+        hub = self.hub
+        if hub.gated and sent is None:
             self._error(401, code="GatedRepo")
             return
-        data = self.hub.files.get(name)
+        data = hub.files.get(name)
         if data is None:
             self._error(404, code="EntryNotFound")
             return
         commit = {"X-Repo-Commit": self.hub.commit}
         if name.endswith(_LARGE):
+            # Another host, as the hub's is: what is there has none of the hub's headers.
+            other = hub.address.replace("127.0.0.1", "localhost")
             about = {
-                # Another host, as the hub's is: what is there has none of the hub's headers.
-                "Location": f"{self.hub.address.replace('127.0.0.1', 'localhost')}/cdn/{name}",
+                "Location": f"{other}/cdn/{hub.repo}/{name}",
                 "X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"',
                 "X-Linked-Size": str(len(data)),
             }
