@@ -177,6 +177,8 @@ def _more(draft: Draft) -> str:
     where = {HEAD: "`--head`; "}.get(draft.kind, "" if "MTP" in draft.kind else "`--draft`; ")
     need = draft.needs.split("; ")
     said = [need[0], *(need[1:] if "MTP" in draft.kind else []), *filter(None, [draft.note])]
+    if draft.unread:
+        return f"not used yet: {draft.unread}"
     return where + "; ".join(said)
 
 

@@ -31,6 +31,7 @@ class Hub:
         gated: answer as for a gated model to whom has no token.
         token: refuse every other token with 401.
         cut: bytes of a large file after which connections break, so often; then no more.
+        parameters: in its safetensors; None if the hub does not say.
         replaced: contents sent in the place of a file's.
         requests: (method, path, range) of each request.
 
@@ -41,6 +42,7 @@ class Hub:
     commit: str = COMMIT
     gated: bool = False
     token: str | None = None
+    parameters: int | None = None
     cut: list[int] = field(default_factory=list)
     replaced: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -54,7 +56,9 @@ class Hub:
         )
 
     def info(self) -> dict[str, Any]:
+        counted = {} if self.parameters is None else {"F16": self.parameters}
         return {
+            "safetensors": {"parameters": counted, "total": self.parameters} if counted else None,
             "id": self.repo,
             "modelId": self.repo,
             "sha": self.commit,
