@@ -31,7 +31,8 @@ def main(words: Sequence[str]) -> int:
 
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     count = 0
-    for one in (*TARGETS, *DRAFTS):
+    entries: list[Target | Draft] = [*TARGETS, *DRAFTS]
+    for one in entries:
         if words and not any(word.lower() in one.name.lower() for word in words):
             continue
         for line in differences(one, api):

@@ -35,7 +35,7 @@ def located(word: str, chosen: dict[str, Any], wish: Wish) -> Located:
 
     Args:
         word: as for MODEL.
-        chosen: values of a command with ``OPTIONS``; those of drafting may be missing.
+        chosen: values of a command with ``OPTIONS``; any of drafting may be missing.
         wish: what is wanted of the model.
 
     Raises:
@@ -47,16 +47,17 @@ def located(word: str, chosen: dict[str, Any], wish: Wish) -> Located:
 
     _config.one_drafter(chosen)
     draft, drafter = _config.settled(chosen.get("draft"), chosen.get("drafter"))
-    if chosen["no_draft"] and (chosen["yes"] or draft not in (None, drafting.AUTO)):
-        other = "--yes" if chosen["yes"] else "--draft"
+    yes, alone = chosen.get("yes", False), chosen.get("no_draft", False)
+    if alone and (yes or draft not in (None, drafting.AUTO)):
+        other = "--yes" if yes else "--draft"
         raise click.UsageError(f"--no-draft and {other} exclude each other: leave one out")
     chosen["draft"], chosen["drafter"] = draft, drafter
-    looks = draft in (None, drafting.AUTO) and not chosen["no_draft"]
+    looks = draft in (None, drafting.AUTO) and not alone
     if draft == drafting.AUTO:
         chosen["draft"] = None
     with _library.listener() as listener:
-        ask = _agreed if chosen["yes"] else _asked
-        search = Search(_library.library(), listener, ask, _ADVICE, drafter, chosen["yes"])
+        ask = _agreed if yes else _asked
+        search = Search(_library.library(), listener, ask, _ADVICE, drafter, yes)
         if not (looks and search.wanted):
             return _library.located(word, wish)
         found = search.find(word, wish)

@@ -145,7 +145,7 @@ def _offer(
     from edgedec.serve.offer import Offer
 
     options = _options.open_options(chosen, located.path)
-    looks = options.draft is None and not chosen["no_draft"]
+    looks = options.draft is None and not chosen.get("no_draft")
     return Offer(
         name,
         functools.partial(_opened, located.path, options, looks=looks),
