@@ -31,7 +31,7 @@ from edgedec.library.store import Library
 _VERDICTS = "drafts.json"
 FITS, REFUSED, UNFIT = "fits", "refused", "unfit"
 # Models beside a target whose headers are read, and the share of its tokens that one must have.
-_MOST_BESIDE, _ENOUGH_TOKENS = 64, 0.9
+_MOST_BESIDE, _ENOUGH_TOKENS = 16, 0.9
 _WITHOUT = "--drafter text drafts without a model"
 # What huggingface_hub takes for yes.
 _ON = ("1", "ON", "YES", "TRUE")
@@ -307,8 +307,8 @@ def _source_is_there(model: Model) -> bool:
 def beside(target: str | Path) -> Path | None:
     """Return a model in the target's folder that can draft for it: of several, the largest.
 
-    It has the same tokenizer and at most a quarter of the parameters. Headers and manifests are
-    read, of a few dozen files at most; damaged ones are passed over.
+    It has the same tokenizer and at most a quarter of the parameters. Headers and manifests of a
+    few models are read, of no GGUF file larger than the target's; damaged ones are passed over.
     """
     if str(target) == DEMO or not exists(target):
         return None
@@ -327,16 +327,20 @@ def beside(target: str | Path) -> Path | None:
 
 
 def _neighbours(place: Path) -> Iterator[Path]:
-    """Yield the bundles and GGUF files of a path's folder, but for the path and links to it."""
-    try:
-        names = sorted(place.parent.iterdir())
-    except OSError:
-        return
-    models = (one for one in names if is_gguf(one) or (one / "manifest.json").is_file())
-    for path in islice(models, _MOST_BESIDE):
-        with suppress(OSError):  # a link to nothing
-            if not path.samefile(place):
-                yield path
+    """Yield the bundles and GGUF files of a path's folder, but for the path and links to it.
+
+    A header with a large vocabulary takes a tenth of a second, so that few are yielded.
+    """
+    most = place.stat().st_size if is_gguf(place) else None
+
+    def possible(path: Path) -> bool:
+        holds = path if is_gguf(path) else path / "manifest.json"
+        if not holds.is_file() or path.samefile(place):
+            return False
+        return most is None or not is_gguf(path) or path.stat().st_size <= most
+
+    with suppress(OSError):
+        yield from islice(filter(possible, sorted(place.parent.iterdir())), _MOST_BESIDE)
 
 
 def _facts(path: Path) -> Facts | None:

@@ -333,3 +333,26 @@ def test_what_is_damaged_or_of_another_tokenizer_is_passed_over(folder: Path) ->
     (folder / "dangling.gguf").symlink_to(folder / "nowhere")
     (folder / "same.gguf").symlink_to(folder / "large.gguf")
     assert beside(folder / "large.gguf") is None
+
+
+def test_no_header_of_a_larger_file_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small vocabulary's takes a millisecond, a large one's a tenth of a second."""
+    from edgedec.library import drafts
+
+    read: list[str] = []
+    facts = drafts.of_gguf
+    monkeypatch.setattr(drafts, "of_gguf", lambda path: (read.append(path.name), facts(path))[1])
+    tiny_gguf.write_tiny_gguf(folder / "small.gguf", layers=1)
+    (folder / "huge.gguf").write_bytes(b"GGUF" + bytes((folder / "large.gguf").stat().st_size))
+    assert beside(folder / "large.gguf") == folder / "small.gguf"
+    assert read == ["large.gguf", "small.gguf"]
+
+
+def test_a_bundle_beside_a_bundle_drafts_for_it(tmp_path: Path) -> None:
+    from edgedec.export import ExportOptions, export_bundle
+
+    for name in ("target", "draft"):
+        export_bundle(ExportOptions(MODELS / name, tmp_path / name, weights="fp32", parity=False))
+    (tmp_path / "notes").mkdir()
+    assert beside(tmp_path / "target") == tmp_path / "draft"
+    assert beside(tmp_path / "draft") is None
