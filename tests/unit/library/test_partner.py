@@ -68,10 +68,12 @@ def said() -> list[str]:
 
 @pytest.fixture
 def find(library: Library, said: list[str]) -> Find:
-    def call(word: str | Path, answer: bool | None = True, **options: object) -> Found:
+    def call(
+        word: str | Path, answer: bool | None = True, wish: Wish = EXACT, **options: object
+    ) -> Found:
         call.asked = Asked(answer)  # type: ignore[attr-defined]
         search = Search(library, Listener(said.append), call.asked, "how", **options)  # type: ignore[attr-defined, arg-type]
-        return search.find(str(word), EXACT)
+        return search.find(str(word), wish)
 
     return call
 
@@ -356,3 +358,24 @@ def test_a_bundle_beside_a_bundle_drafts_for_it(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     assert beside(tmp_path / "target") == tmp_path / "draft"
     assert beside(tmp_path / "draft") is None
+
+
+def test_a_gguf_file_takes_a_listed_model_and_no_head(
+    find: Find, hubs: dict[str, Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hashes of their tokenizers differ, so that their tokens are compared."""
+    from edgedec.export import ExportOptions, export_bundle
+
+    made = tmp_path / "made"
+    options = ExportOptions(MODELS / "target", made, formats=("gguf",), weights="f16", parity=False)
+    export_bundle(options)
+    (file,) = made.rglob("*.gguf")
+    shutil.copy(file, tmp_path / "mine.gguf")
+    listed_drafts.listing(monkeypatch, TRAINED, OTHER, DRAFT)
+    assert find(tmp_path / "mine.gguf", wish=Wish()).draft is None
+    assert asked(find) == [OTHER]
+    found = find(tmp_path / "mine.gguf", wish=Wish())
+    assert asked(find) == [DRAFT]
+    assert found.draft is not None
+    again = find(tmp_path / "mine.gguf", None, Wish())
+    assert (asked(find), again.draft) == ([], found.draft)
