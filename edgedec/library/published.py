@@ -55,7 +55,7 @@ class Draft:
         name: on the hub.
         kind: a key of ``NEEDS``.
         targets: names of the targets it is for.
-        millions: of parameters.
+        millions: of parameters; 0 where neither a page nor the shapes of its kind say it.
         licence: as its page states it; None where no page that was read does.
         source: the page that names it for these targets.
         calculated: the size is not stated but follows from the shapes of its kind: a layer like
@@ -88,6 +88,8 @@ class Draft:
     @property
     def size(self) -> str:
         """Return the number of parameters, for people."""
+        if not self.millions:
+            return "not stated"
         shown = f"{self.millions / 1000:.1f} B" if self.millions >= 1000 else f"{self.millions} M"
         return f"about {shown}" if self.calculated else shown
 
@@ -103,7 +105,7 @@ def _listed() -> dict[str, list[dict[str, Any]]]:
 
 def _draft(raw: Mapping[str, Any]) -> Draft:
     changed = {"kind": _KINDS[raw["kind"]], "targets": tuple(raw["targets"])}
-    return Draft(**{"licence": None, **raw, **changed})
+    return Draft(**{"licence": None, "millions": 0, **raw, **changed})
 
 
 _LISTED = _listed()
