@@ -21,7 +21,7 @@ from edgedec.errors import InputError, RuntimeUnavailable
 
 if TYPE_CHECKING:  # the command line lists names without importing numpy
     from edgedec._support.plugins import Point
-    from edgedec.decoding.drafting._spec import Stage
+    from edgedec.decoding.drafting._spec import Registry, Stage
     from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 
 # The drafter that drafts nothing: plain decoding.
@@ -95,7 +95,13 @@ def stages(spec: object) -> tuple[Stage, ...]:
     """
     from edgedec.decoding.drafting._spec import parse
 
-    return parse(spec)
+    return parse(spec, _registry())
+
+
+def _registry() -> Registry:
+    from edgedec.decoding.drafting._spec import Registry
+
+    return Registry(names, info, no_drafter, create, PLAIN)
 
 
 def of_spec(spec: object) -> str:
@@ -135,7 +141,7 @@ def info(name: str) -> DrafterInfo:
     if is_spec(name):
         from edgedec.decoding.drafting._spec import info_of
 
-        return info_of(stages(name)) if known(name) else _nothing()
+        return info_of(stages(name), _registry()) if known(name) else _nothing()
     return _module(name).INFO if known(name) else _nothing()
 
 
@@ -195,7 +201,7 @@ def create(name: str, parts: DrafterParts) -> Drafter:
     if is_spec(name):
         from edgedec.decoding.drafting import _spec
 
-        return _spec.build(name, stages(name), parts)
+        return _spec.build(name, stages(name), parts, _registry())
     if not known(name):
         raise InputError(no_drafter(name))
     build = _module(name).build

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgedec.decoding import drafting
 from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts, Key
 from edgedec.errors import InputError
@@ -40,7 +39,18 @@ class Stage:
         return f"{self.name}:{keys}" if keys else self.name
 
 
-def parse(text: object) -> tuple[Stage, ...]:
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The drafters there are, by the functions of ``drafting``; ``plain`` drafts nothing."""
+
+    names: Callable[[], list[str]]
+    info: Callable[[str], DrafterInfo]
+    no_drafter: Callable[[str, str], str]
+    create: Callable[[str, DrafterParts], Drafter]
+    plain: str
+
+
+def parse(text: object, registry: Registry) -> tuple[Stage, ...]:
     """Return the stages of a text.
 
     Raises:
@@ -53,32 +63,30 @@ def parse(text: object) -> tuple[Stage, ...]:
     for piece in text.split(","):
         name, colon, first = piece.strip().partition(":")
         if colon or "=" not in name:
-            stages.append(Stage(_drafter(text, name.strip())))
+            stages.append(Stage(_drafter(text, name.strip(), registry)))
             if colon:
-                _add(text, stages[-1], first)
+                _add(text, stages[-1], first, registry)
         elif stages:
-            _add(text, stages[-1], name)
+            _add(text, stages[-1], name, registry)
         else:
             raise InputError(f"spec {text!r}: {name!r} is before any stage: begin with its name")
-    _check(text, stages)
+    _check(text, stages, registry)
     return tuple(stages)
 
 
-def _drafter(text: str, name: str) -> str:
-    if name in drafting.names():
+def _drafter(text: str, name: str, registry: Registry) -> str:
+    names = registry.names()
+    if name in names:
         return name
-    raise InputError(f"spec {text!r:.80}: {drafting.no_drafter(name, _meant(name))}")
+    near = difflib.get_close_matches(name, names, 1)
+    meant = f"did you mean {near[0]}?" if near else ""
+    raise InputError(f"spec {text!r:.80}: {registry.no_drafter(name, meant)}")
 
 
-def _meant(name: str) -> str:
-    near = difflib.get_close_matches(name, drafting.names(), 1)
-    return f"did you mean {near[0]}?" if near else ""
-
-
-def _add(text: str, stage: Stage, given: str) -> None:
+def _add(text: str, stage: Stage, given: str, registry: Registry) -> None:
     """Add a key to a stage, after checking it."""
     where = f"spec {text!r:.80}: {stage.name}"
-    known = {one.name: one for one in (MOST, *drafting.info(stage.name).keys)}
+    known = {one.name: one for one in (MOST, *registry.info(stage.name).keys)}
     name, equals, value = (part.strip() for part in given.partition("="))
     if not equals:
         raise InputError(f"{where}: expected KEY=NUMBER, such as k=4, got {given!r:.40}")
@@ -94,15 +102,15 @@ def _add(text: str, stage: Stage, given: str) -> None:
     stage.keys[name] = int(value)
 
 
-def _check(text: str, stages: Sequence[Stage]) -> None:
+def _check(text: str, stages: Sequence[Stage], registry: Registry) -> None:
     """Refuse stages that do not go together."""
     names = [stage.name for stage in stages]
     where = f"spec {text!r:.80}"
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{where}: {twice} is there twice: leave one out")
-    infos = {name: drafting.info(name) for name in names}
+    infos = {name: registry.info(name) for name in names}
     for name, info in infos.items():
-        if len(names) > 1 and (info.parts or name == drafting.PLAIN):
+        if len(names) > 1 and (info.parts or name == registry.plain):
             what = f"is made of {', '.join(info.parts)}" if info.parts else "drafts nothing"
             raise InputError(f"{where}: {name} {what}: give it alone, or other stages")
     weighty = [name for name, info in infos.items() if info.needs_weights]
@@ -118,9 +126,9 @@ def written(stages: Sequence[Stage]) -> str:
     return ",".join(map(str, stages))
 
 
-def info_of(stages: Sequence[Stage]) -> DrafterInfo:
+def info_of(stages: Sequence[Stage], registry: Registry) -> DrafterInfo:
     """Return the facts about stages together."""
-    infos = [drafting.info(stage.name) for stage in stages]
+    infos = [registry.info(stage.name) for stage in stages]
     return DrafterInfo(
         needs_model=any(info.needs_model for info in infos),
         branches=any(info.branches for info in infos),
@@ -134,15 +142,15 @@ def info_of(stages: Sequence[Stage]) -> DrafterInfo:
     )
 
 
-def build(name: str, stages: Sequence[Stage], parts: DrafterParts) -> Drafter:
+def build(name: str, stages: Sequence[Stage], parts: DrafterParts, registry: Registry) -> Drafter:
     """Return the drafter that tries stages in order; see ``drafting.create``."""
     arms = []
     for place, stage in enumerate(stages, 1):
         rivals = [other.name for other in stages[place:]]
         own = {key: value for key, value in stage.keys.items() if key != MOST.name}
-        arms.append(drafting.create(stage.name, replace(parts, rivals=rivals, keys=own)))
+        arms.append(registry.create(stage.name, replace(parts, rivals=rivals, keys=own)))
     learners = (
-        arm for arm, one in zip(arms, stages, strict=True) if drafting.info(one.name).learns
+        arm for arm, one in zip(arms, stages, strict=True) if registry.info(one.name).learns
     )
     most = {one.name: one.keys[MOST.name] for one in stages if MOST.name in one.keys}
     return CompositeDrafter(name, arms, next(learners, None), most)
