@@ -52,8 +52,10 @@ class Shape:
 SHAPES = {
     "Qwen/Qwen3-1.7B": Shape(16, 8, 128, 6144, 151936),
     "Qwen/Qwen3-4B": Shape(32, 8, 128, 9728, 151936),
+    "Qwen/Qwen3-4B-Instruct-2507": Shape(32, 8, 128, 9728, 151936),
     "Qwen/Qwen3-8B": Shape(32, 8, 128, 12288, 151936),
     "Qwen/Qwen3-14B": Shape(40, 8, 128, 17408, 151936),
+    "Qwen/Qwen3-32B": Shape(64, 8, 128, 25600, 151936),
     "meta-llama/Llama-3.1-8B-Instruct": Shape(32, 8, 128, 14336, 128256),
 }
 
@@ -177,6 +179,8 @@ def _more(draft: Draft) -> str:
     where = {HEAD: "`--head`; "}.get(draft.kind, "" if "MTP" in draft.kind else "`--draft`; ")
     need = draft.needs.split("; ")
     said = [need[0], *(need[1:] if "MTP" in draft.kind else []), *filter(None, [draft.note])]
+    if draft.unread:
+        return f"not used yet: {draft.unread}"
     return where + "; ".join(said)
 
 
@@ -216,8 +220,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 # What is written into which page of docs/.
 PARTS = {
-    "guides/choose-a-draft.md": {"drafts": drafts_table},
-    "guides/published-heads.md": {"gains": gains_table, "sources": sources},
+    "guides/published-heads.md": {"drafts": drafts_table, "gains": gains_table, "sources": sources},
 }
 
 

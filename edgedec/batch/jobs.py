@@ -26,7 +26,7 @@ class Job:
     Attributes:
         id: as given, or the line's number from 1, as text.
         prompt: text, or a list of chat messages.
-        drafter, draft_length: as ``GenerateOptions``; None is the run's own.
+        drafter, draft_length, spec: as ``GenerateOptions``; None is the run's own.
 
     """
 
@@ -34,6 +34,7 @@ class Job:
     prompt: str | list[dict[str, Any]]
     drafter: str | None = None
     draft_length: int | None = None
+    spec: str | None = None
 
     def stream(self, pipeline: Pipeline, options: GenerateOptions) -> Stream:
         """Start decoding the prompt.
@@ -48,8 +49,8 @@ class Job:
             self.id.encode("utf-8")
         except UnicodeEncodeError:
             raise InputError(f"the id {self.id!r} is not valid UTF-8: give another") from None
-        if self.drafter is not None or self.draft_length is not None:
-            own = {"drafter": self.drafter, "draft_length": self.draft_length}
+        own = {"drafter": self.drafter, "draft_length": self.draft_length, "spec": self.spec}
+        if any(value is not None for value in own.values()):
             options = dataclasses.replace(options, **own)  # type: ignore[arg-type]
         if isinstance(self.prompt, str):
             return pipeline.stream(self.prompt, options)
@@ -102,5 +103,8 @@ def _job(path: Path, number: int, line: str) -> Job:
         raise InputError(
             f'{path}:{number}: expected "drafter" to be a drafter\'s name, "draft_length" a number'
         )
+    spec = entry.get("spec")
+    if not isinstance(spec, (str, type(None))):
+        raise InputError(f'{path}:{number}: expected "spec" to be a stage, such as lookup:k=4')
     known = entry.get("id")
-    return Job(str(number if known is None else known), prompt, drafter, length)
+    return Job(str(number if known is None else known), prompt, drafter, length, spec)

@@ -56,6 +56,7 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model": ("the default model, such as demo or a name in the library", _text),
     "draft": ("--draft", _text),
     "drafter": ("--drafter", _text),
+    "spec": ("--spec, such as lookup:n=8,head:k=4", _text),
     "threads": ("--threads, 1 to 1024", _threads),
     "memory": ('--memory, such as "2GB" or "auto"', _memory),
     "system": ("--system, for run and chat", _text),
@@ -203,6 +204,27 @@ def options(command: str) -> dict[str, Any]:
                 f" drafter = {drafter!r} does: give one"
             )
     return found
+
+
+def one_drafter(chosen: dict[str, Any]) -> None:
+    """Make ``--spec`` of a command the value of ``--drafter``; the command line has precedence.
+
+    Raises:
+        click.UsageError: both are given in one place.
+
+    """
+    from edgedec.decoding import drafting
+
+    spec, drafter = chosen.get("spec"), chosen.get("drafter")
+    if spec is None:
+        return
+    source = click.get_current_context().get_parameter_source
+    sources = source("spec"), source("drafter")
+    chosen["spec"] = None
+    if drafter is None or sources == (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):
+        chosen["drafter"] = drafting.of_spec(spec)
+    elif sources != (ParameterSource.DEFAULT_MAP, ParameterSource.COMMANDLINE):
+        raise click.UsageError("--spec and --drafter exclude each other: give --spec")
 
 
 def settled(draft: Any, drafter: str | None) -> tuple[Any, str | None]:

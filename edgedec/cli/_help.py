@@ -16,7 +16,7 @@ _OWN, _LAST = "Options", "Help"
 SHOWN: dict[str, tuple[str, ...]] = {
     "Text": ("max_new_tokens", "temperature", "top_p", "seed", "stop", "system", "json_schema",
              "raw", "session", "think"),
-    "Drafting": ("draft", "draft_model", "drafter"),
+    "Drafting": ("draft", "draft_model", "yes", "no_draft", "spec", "drafter"),
     "Device and memory": ("threads", "device", "memory", "max_context"),
     "Output": ("verbosity", "out", "as_json"),
     "Model": ("weights", "calibrated", "name"),

@@ -44,7 +44,7 @@ class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
         names = [DEMO] if self._files else []
         with suppress(OSError):
-            names += dict.fromkeys(model.name for model in _library().models())
+            names += dict.fromkeys(model.name for model in library().models())
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         # The shell completes paths itself.
         return found if found or not self._files else [CompletionItem(incomplete, type="file")]
@@ -85,7 +85,8 @@ def listener() -> Iterator[Listener]:
         yield Listener(note, progress, None if sys.stderr.isatty() else progress)
 
 
-def _library() -> Library:
+def library() -> Library:
+    """Return the user's library."""
     from edgedec.library import Library
 
     return Library()
@@ -96,13 +97,13 @@ def matching(word: str) -> list[Model]:
     from edgedec._support.model_path import names_model
     from edgedec.errors import InputError
 
-    library = _library()
-    if found := library.matching(word):
+    models = library()
+    if found := models.matching(word):
         return found
     if names_model(word):
         quoted = shlex.quote(word)
         raise InputError(f"{word} is no model of the library: `edgedec inspect {quoted}` shows it")
-    names = [model.name for model in library.models()]
+    names = [model.name for model in models.models()]
     near = difflib.get_close_matches(word, names, 1)
     meant = f"did you mean {near[0]}?" if near else "`edgedec list` lists the models"
     raise InputError(f"no model {word} in the library: {meant}")
@@ -124,7 +125,7 @@ def located(word: str | Path, wish: Wish | None = None) -> Located:
     from edgedec.library.locate import ANY, locate
 
     with listener() as on_event:
-        return locate(str(word), _library(), on_event, wish or ANY)
+        return locate(str(word), library(), on_event, wish or ANY)
 
 
 def path(word: str | Path, format: str | None = None) -> str:
@@ -182,32 +183,17 @@ def _chats(path: str | Path) -> bool:
     return Chat.of(Bundle.open(path)).template
 
 
-def draft_for(target: str | Path) -> Model | None:
-    """Return a draft from the library for a target without one, and report it."""
-    from edgedec.library import drafts
-
-    found = drafts.find(target, _library())
-    if found is not None:
-        note(f"draft: {found.name}, from the library; --drafter text drafts without a model")
-    return found
-
-
-def draft(value: str, drafter: str | None, target: str | Path, wish: Wish) -> str | Path | None:
+def draft(value: str, wish: Wish) -> str | Path:
     """Return a draft model's path, as ``_options.open_options`` takes it, or a drafter's name.
 
-    ``value`` is a model as for MODEL; ``auto`` finds a draft for the target, unless ``drafter``
-    needs none. It gets the form and the format of ``wish``.
+    ``value`` is a model as for MODEL. It gets the form and the format of ``wish``.
     """
     from edgedec.decoding import drafting
 
-    if value == drafting.AUTO:
-        alone = drafter not in (None, value) and not drafting.info(str(drafter)).needs_model
-        found = None if alone else draft_for(target)
-        return None if found is None else found.path
     if drafting.known(value):
         return value
     near = difflib.get_close_matches(value, drafting.names(), 1)
-    if near and not Path(value).exists() and not _library().matching(value):
+    if near and not Path(value).exists() and not library().matching(value):
         raise click.BadParameter(drafting.no_drafter(value, f"did you mean {near[0]}?"))
     from edgedec.library.locate import Wish
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgedec._support.options import DEVICE, GGUF, declared
-from edgedec.cli import _config, _library, _values
+from edgedec.cli import _config, _library, _partner, _values
 from edgedec.cli._flags import Flag, flag, flags, made
 from edgedec.decoding import drafting
 from edgedec.loading.options import OPENINGS, OpenOptions
@@ -54,6 +54,8 @@ THREADS = flag(OPENINGS["threads"])
 # The options for opening a pipeline, except DRAFT.
 SETTINGS = flags(declared(OpenOptions) | declared(LoadOptions), without=("draft", *_LOADING))
 OPEN = [DRAFT, *SETTINGS]
+# The same for commands that look for a draft.
+FINDS = [*_partner.OPTIONS, flag(OPENINGS["draft"], help=_partner.DRAFT_HELP), *SETTINGS]
 
 LOG = click.option("-v", "--verbose", is_flag=True, help="Show the runtime's own log.")
 DETAILS = click.option("-v", "--verbose", "verbosity", count=True,
@@ -189,6 +191,7 @@ def open_options(chosen: dict[str, Any], target: str | Path) -> OpenOptions:
 
     if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
+    _config.one_drafter(chosen)
     draft, drafter = _config.settled(chosen["draft"], chosen["drafter"])
     chosen = {**chosen, "draft": draft, "drafter": drafter}
     named = isinstance(draft, str)

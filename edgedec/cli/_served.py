@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from edgedec._support.model_path import is_gguf
-from edgedec.cli import _library, _options
+from edgedec.cli import _options, _partner
 
 if TYPE_CHECKING:
     from edgedec.library.locate import Located
@@ -103,20 +103,23 @@ def offers(words: Sequence[str], chosen: dict[str, Any], *, tells: bool) -> list
         found = _whole_library()
     else:
         wish = Wish(format=chosen["format"])
-        located = [(word, _library.located(word, wish)) for word in dict.fromkeys(named)]
-        found = [(names(word, one.model), word, one) for word, one in located]
+        found = []
+        for word in dict.fromkeys(named):
+            own = {**chosen, "draft": None}
+            one = _partner.located(word, own, wish)
+            found.append((names(word, one.model), word, one, own["draft"]))
     made: dict[str, Offer] = {}
-    for called, word, one in found:
+    for called, word, one, draft in found:
         name, *aliases = called
         if name in made:
             raise InputError(f"--models: two models are called {name}: give them by their ids")
         plan = planning(word, None) if tells else ""
-        made[name] = _offer(name, tuple(aliases), one, chosen, plan)
+        made[name] = _offer(name, tuple(aliases), one, {**chosen, "draft": draft}, plan)
     return list(made.values())
 
 
-def _whole_library() -> list[tuple[tuple[str, ...], str, Located]]:
-    """Return the names, the word and the place of each model of the library.
+def _whole_library() -> list[tuple[tuple[str, ...], str, Located, Path | None]]:
+    """Return the names, the word and the place of each model of the library, and no draft.
 
     Of several forms of one name, the one that `edgedec run NAME` takes has it; others have ids.
     """
@@ -125,12 +128,12 @@ def _whole_library() -> list[tuple[tuple[str, ...], str, Located]]:
     from edgedec.library.locate import Located
     from edgedec.library.records import CALIBRATED
 
-    found: list[tuple[tuple[str, ...], str, Located]] = []
+    found: list[tuple[tuple[str, ...], str, Located, Path | None]] = []
     for name, forms in itertools.groupby(Library().models(), lambda model: model.name):
         best_first = sorted(forms, key=lambda one: one.record.form.calibration != CALIBRATED)
         for place, one in enumerate(best_first):
             called = one.id[:_ID] if place else name
-            found.append(((called, one.id, one.id[:_ID]), called, Located(one.path, one)))
+            found.append(((called, one.id, one.id[:_ID]), called, Located(one.path, one), None))
     if not found:
         raise InputError("the library has no models: `edgedec pull MODEL` adds one")
     return found
@@ -141,10 +144,11 @@ def _offer(
 ) -> Offer:
     from edgedec.serve.offer import Offer
 
-    options = _options.open_options({**chosen, "draft": None}, located.path)
+    options = _options.open_options(chosen, located.path)
+    looks = options.draft is None and not chosen.get("no_draft")
     return Offer(
         name,
-        functools.partial(_opened, located.path, options),
+        functools.partial(_opened, located.path, options, looks=looks),
         functools.partial(_source, located.path, options),
         aliases,
         planning,
@@ -158,16 +162,12 @@ def _source(path: str | Path, options: OpenOptions) -> Source:
     return find_pair(path, options).target
 
 
-def _opened(path: str | Path, options: OpenOptions) -> Pipeline:
-    """Open a model as ``edgedec run`` does, with a draft of the library if it has none."""
-    from edgedec.decoding import drafting
-    from edgedec.library import Library, drafts
+def _opened(path: str | Path, options: OpenOptions, *, looks: bool) -> Pipeline:
+    """Open a model as ``edgedec run`` does, with a draft that is here if it has none."""
     from edgedec.pipeline import Pipeline
 
-    drafter = options.drafter
-    if drafter == drafting.AUTO or drafting.info(drafter).needs_model:
-        found = drafts.find(path, Library())
-        options = options if found is None else options.changed(draft=found.path)
+    if looks:
+        options = options.changed(draft=_partner.here(path, options.drafter))
     if options.plan == "auto" and not _has_plan(path, options):
         # Else options that plans decide would be refused, and weights that do not fit be measured.
         options = options.changed(plan="none")

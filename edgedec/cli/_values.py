@@ -121,9 +121,21 @@ def draft(value: str | Path) -> str | Path:
 
 def drafter(value: str) -> str:
     """Parse a drafter's name."""
+    if drafting.is_spec(value):
+        return spec(value)
     if value == drafting.AUTO or drafting.known(value):
         return value
     raise _no_drafter(value)
+
+
+def spec(value: str) -> str:
+    """Parse stages of drafting, such as lookup:n=8,head:k=4."""
+    from edgedec.errors import InputError
+
+    try:
+        return drafting.of_spec(value)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _no_drafter(text: str, more: str = "") -> click.BadParameter:
@@ -226,5 +238,5 @@ KINDS: dict[str, Any] = {
     "draft_length": draft_length, "drafter": drafter, "file": FILE,
     "folder": click.Path(path_type=Path), "format": formats("auto"), "memory": memory,
     "new_file": click.Path(dir_okay=False, path_type=Path), "schema": schema, "seed": SEED,
-    "size": size, "stop": stop_text, "text": text, "threads": THREADS,
+    "size": size, "spec": spec, "stop": stop_text, "text": text, "threads": THREADS,
 }  # fmt: skip

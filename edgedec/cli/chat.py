@@ -14,9 +14,9 @@ from edgedec.cli import (
     _config,
     _conversation,
     _help,
-    _library,
     _model,
     _options,
+    _partner,
     _progress,
     _sampling,
     _slash,
@@ -47,7 +47,7 @@ SESSION = click.option(
 @SESSION
 @_options.options(
     [*_sampling.ANSWER, _sampling.HIDE],
-    _options.OPEN,
+    _options.FINDS,
     _options.LOAD_AND_WRITE,
 )
 def command(bundle: str, system: str | None, session: Path | None, **chosen: Any) -> None:
@@ -82,7 +82,7 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
         system = _config.typed("system", system)
     _sampling.generate_options(chosen)  # wrong ones are reported before a model is loaded
     _sampling.note_system(bundle, system)
-    path = _library.path(bundle, chosen["format"])
+    path = _partner.path(bundle, chosen)
     converse(bundle, path, _options.open_options(chosen, path), chosen, system, session)
 
 

@@ -24,6 +24,7 @@ def command(target: str | None, as_json: bool) -> None:
     TARGET is a model's name, or a folder, bundle or GGUF file, which is recognised by its name and
     sizes. Without it, every target with a published draft is listed. The list is short, made by
     hand and part of edgedec: nothing is fetched, and nothing in it has been tried with edgedec yet.
+    `run`, `chat`, `pull` and `serve` fetch the first one that TARGET can take, after a question.
     --json names the page that each entry was taken from.
 
     \b
@@ -62,28 +63,21 @@ def _line(draft: Draft) -> str:
 
     licence = f"licence: {draft.licence or 'see its page'}"
     more = [draft.note, draft.needs if draft.kind == MTP else ""]
+    more += [f"not used yet: {draft.unread}"] if draft.unread else []
     return "; ".join([f"{draft.kind}, {draft.size}, {licence}", *filter(None, more)])
 
 
 def _next(word: str, target: Target, drafts: Sequence[Draft]) -> str | None:
-    """Return the commands that use the first draft of the list that this model can take."""
+    """Return the command that uses the first draft of the list that this model can take."""
     from edgedec._support.model_path import exists
     from edgedec.library.published import HEAD, MTP
 
     here = exists(word)
     whole = not here or (Path(word) / "config.json").is_file()  # a head needs the checkpoint
     kinds = [] if whole else [MTP, HEAD]
-    draft = next((one for one in drafts if one.kind not in kinds), None)
-    if draft is None:
+    able = [one for one in drafts if one.kind not in kinds and not one.unread]
+    if not able:
         return None
-    if draft.kind != HEAD:
-        model = shlex.quote(word if here else target.name)
-        drafted = "" if draft.kind == MTP else f" --draft {draft.name}"
-        return f'edgedec run {model}{drafted} "PROMPT"'
-    short = draft.name.split("/")[1]
-    folder = shlex.quote(word if here else f"./{target.name.split('/')[1]}")
-    fetched = "" if here else f"hf download {target.name} --local-dir {folder} && "
-    return (
-        f"{fetched}hf download {draft.name} --local-dir ./{short} && edgedec export"
-        f" {folder} --head ./{short} --out ./with-head"
-    )
+    model = shlex.quote(word if here else target.name)
+    how = {MTP: "", HEAD: " --yes"}.get(able[0].kind, f" --draft {able[0].name}")
+    return f'edgedec run {model}{how} "PROMPT"'

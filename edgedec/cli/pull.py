@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from edgedec.cli import _library, _options
+from edgedec.cli import _library, _options, _partner
 from edgedec.cli._flags import flags
 from edgedec.records.function_options import PULL
 
 
 @click.command()
 @click.argument("model", type=_library.MODEL)
-@_options.options(flags(PULL))
+@_options.options([*_partner.OPTIONS, *flags(PULL)])
 @_options.as_json
 def command(model: str, as_json: bool, **chosen: Any) -> None:
     """Add MODEL to the library, to use it by its name.
@@ -43,7 +43,7 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     from edgedec.errors import InputError
     from edgedec.library.records import as_json as facts
 
-    found = _library.located(model, _library.wish(chosen, refresh=True)).model
+    found = _partner.located(model, chosen, _library.wish(chosen, refresh=True)).model
     if found is None:
         raise InputError(f"{model} needs no library: use it as `edgedec run {model}`")
     if as_json:

@@ -17,13 +17,13 @@ from edgedec.cli import (
     _library,
     _model,
     _options,
+    _partner,
     _progress,
     _sampling,
 )
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._values import in_library
 from edgedec.cli.chat import SESSION, converse
-from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline
@@ -36,14 +36,13 @@ if TYPE_CHECKING:
     "--draft",
     default="auto",
     metavar="MODEL",
-    help="Draft model, given like MODEL; default: the draft that comes with MODEL, else one from "
-    "the library with the same tokenizer.",
+    help=_partner.DRAFT_HELP,
 )
 @_sampling.SYSTEM
 @SESSION
 @click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
 @_options.options(
-    [*_library.FORM, _library.NAME, *_sampling.ANSWER, _sampling.HIDE],
+    [*_partner.OPTIONS, *_library.FORM, _library.NAME, *_sampling.ANSWER, _sampling.HIDE],
     _sampling.FORM,
     _options.SETTINGS,
     _options.LOAD_AND_WRITE,
@@ -101,9 +100,10 @@ def command(
     text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
     _check(system, session, options, raw=raw, chats=text is None)
     _sampling.note_system(model, system)
-    target = _library.located(model, wish).path
-    wished, chosen["drafter"] = _config.settled(draft, chosen["drafter"])
-    chosen["draft"] = _library.draft(wished or drafting.AUTO, chosen["drafter"], target, wish)
+    chosen["draft"] = draft
+    target = _partner.located(model, chosen, wish).path
+    if isinstance(chosen["draft"], str):
+        chosen["draft"] = _library.draft(chosen["draft"], wish)
     opening = _options.open_options(chosen, target)
     completes = model == DEMO and system is None and session is None
     if text is None:

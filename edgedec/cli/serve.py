@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import click
 
 from edgedec._support.options import declared
-from edgedec.cli import _help, _library, _model, _options, _sampling, _served
+from edgedec.cli import _help, _model, _options, _partner, _sampling, _served
 from edgedec.cli._flags import flags
 from edgedec.cli._terminal import note
 from edgedec.decoding.params import SamplingParams
@@ -67,7 +67,7 @@ class _Serve(_help.LoadCommand):
 
 @click.command(cls=_Serve)
 @_model.model
-@_options.options(_served.OPTIONS, _SERVER, _options.OPEN, _options.LOAD[:-1], [_LOG])
+@_options.options(_served.OPTIONS, _SERVER, _options.FINDS, _options.LOAD[:-1], [_LOG])
 def command(
     bundle: str,
     models: tuple[str, ...],
@@ -122,14 +122,15 @@ def _serve_one(bundle: str, chosen: dict[str, Any], settings: Settings) -> None:
     from edgedec.library.locate import Wish
     from edgedec.pipeline import Pipeline
 
-    found = _library.located(bundle, Wish(format=chosen["format"]))
+    typed = chosen["draft"]
+    found = _partner.located(bundle, chosen, Wish(format=chosen["format"]))
     known = _served.names(bundle, found.model)
     tells = run.is_loopback(settings.host)
     settings = dataclasses.replace(
         settings,
         name=settings.name or known[0],
         aliases=known,
-        planning=_served.planning(bundle, chosen["draft"]) if tells else "",
+        planning=_served.planning(bundle, typed or chosen["draft"]) if tells else "",
     )
     options = _options.open_options(chosen, found.path)
     with (

@@ -57,4 +57,6 @@ def _rows(model: Model) -> list[tuple[str, str]]:
         ("added", record.made),
         ("from", f"{origin.where}{revision}, {size(origin.bytes)}"),
     ]
+    if (head := record.head) is not None:
+        rows.append(("head", f"{head.where}, revision {head.revision}, {size(head.bytes)}"))
     return rows + [("", f"{name}  sha256 {digest}") for name, digest in origin.files.items()]

@@ -80,6 +80,10 @@ class GenerateOptions:
         " (``lookup`` or ``model``, say); ``none`` is plain decoding; None allows all of them.",
         group=DRAFTING,
     )
+    spec: str | None = option(
+        None, text="one stage of drafting and its ``k``, as ``lookup:k=4``, in place of ``drafter``"
+        " and ``draft_length``, which it becomes.", group=DRAFTING,
+    )
     draft_length: int | None = option(
         None, text="tokens to draft per round; 0 is plain decoding, None the pipeline's choice.",
         group=DRAFTING, least=0, wire=(0, 64),
@@ -123,6 +127,8 @@ class GenerateOptions:
     def __post_init__(self, timeout: float | None, draft: str | None) -> None:
         given: dict[str, Any] = {"drafter": self.drafter, "draft": draft}
         given |= {"timeout_s": self.timeout_s, "timeout": timeout}
+        if self.spec is not None or (self.drafter and drafting.is_spec(str(self.drafter))):
+            self._take_spec(given)
         for name, value in present_names(given, FORMER).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "stop", _texts("stop", self.stop))
@@ -131,6 +137,23 @@ class GenerateOptions:
         object.__setattr__(self, "json_schema", _contents(self.json_schema))
         object.__setattr__(self, "grammar", _contents(self.grammar))
         self._check()
+
+    def _take_spec(self, given: dict[str, Any]) -> None:
+        """Make the stage that was given the drafter and the draft length."""
+        spec = self.drafter if self.spec is None else self.spec
+        stage, *more = drafting.stages(spec)
+        keys = dict(stage.keys)
+        length = keys.pop("k", None)
+        if more or keys:
+            raise InputError(
+                f"spec {spec!r:.80}: a text takes one stage and its k, of those that the model was"
+                " opened with"
+            )
+        if self.draft_length is not None or None not in (self.spec, self.drafter):
+            raise InputError(f"spec {spec!r:.80}: leave drafter and draft_length out beside it")
+        given["drafter"] = stage.name
+        object.__setattr__(self, "draft_length", length)
+        object.__setattr__(self, "spec", None)
 
     def _check(self) -> None:
         for one in declared(GenerateOptions).values():

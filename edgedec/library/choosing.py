@@ -85,8 +85,8 @@ class Fetched:
     origin: Origin
 
 
-def choose(reference: Reference, files: Mapping[str, RemoteFile]) -> Choice:
-    """Return the files that a model needs.
+def choose(reference: Reference, files: Mapping[str, RemoteFile], *, head: bool = False) -> Choice:
+    """Return the files that a model needs, or a head, which has no tokenizer of its own.
 
     A checkpoint is preferred to GGUF files unless one of these was asked for.
 
@@ -98,7 +98,12 @@ def choose(reference: Reference, files: Mapping[str, RemoteFile]) -> Choice:
         raise InputError(f"{reference.repo} has {len(files)} files, expected {_MAX_FILES} at most")
     weights = [name for name in files if _WEIGHTS.fullmatch(name)]
     if weights and reference.which is None:
-        return _checkpoint(reference, files, weights)
+        needed = ("config.json",) if head else ("config.json", "tokenizer.json")
+        return _checkpoint(reference, files, weights, needed)
+    if head:
+        raise InputError(
+            f"{reference.repo} has no model.safetensors: other weights of a head are not read"
+        )
     models = _gguf_models(name for name in files if _PLAIN_PATH.fullmatch(name))
     if not models:
         asked = "" if reference.which is None else f" for :{reference.which}"
@@ -111,9 +116,12 @@ def choose(reference: Reference, files: Mapping[str, RemoteFile]) -> Choice:
 
 
 def _checkpoint(
-    reference: Reference, files: Mapping[str, RemoteFile], weights: list[str]
+    reference: Reference,
+    files: Mapping[str, RemoteFile],
+    weights: list[str],
+    needed: tuple[str, ...],
 ) -> Choice:
-    missing = [name for name in ("config.json", "tokenizer.json") if name not in files]
+    missing = [name for name in needed if name not in files]
     if missing:
         raise InputError(f"{reference.repo} has no {missing[0]}, which a checkpoint needs")
     beside = [name for name in _BESIDE if name in files]

@@ -49,8 +49,10 @@ class _Repository:
     files: Mapping[str, RemoteFile]
 
 
-def fetch(reference: Reference, library: Library, listener: Listener) -> Fetched:
-    """Fetch what a model needs; files that are there already are not fetched again.
+def fetch(
+    reference: Reference, library: Library, listener: Listener, *, head: bool = False
+) -> Fetched:
+    """Fetch what a model needs, or a head; files that are there are not fetched again.
 
     Args:
         reference: the model.
@@ -66,7 +68,7 @@ def fetch(reference: Reference, library: Library, listener: Listener) -> Fetched
     client = _client()
     with _explained(reference, library):
         found = _repository(client, reference)
-        choice = choose(reference, found.files)
+        choice = choose(reference, found.files, head=head)
         size = sum(found.files[name].size_bytes for name in choice.names)
         listener.say(
             f"{reference.repo}: revision {found.commit}, licence {found.licence or 'unstated'},"

@@ -19,6 +19,7 @@ from edgedec.library.store import Library
 
 if TYPE_CHECKING:
     from edgedec.export import Progress
+    from edgedec.library.choosing import Fetched
     from edgedec.library.making import Listener
 
 ONNX = "onnx"
@@ -49,6 +50,7 @@ class Wish:
         refresh: ask the hub also for what is in the library.
         download: fetch from the hub what is not in the library.
         format: of the files that are opened; ``onnx`` makes a bundle of a GGUF file, too.
+        head: name on the hub of the head that a bundle is made with; None takes any bundle.
 
     """
 
@@ -57,6 +59,7 @@ class Wish:
     refresh: bool = False
     download: bool = True
     format: str | None = None
+    head: str | None = None
 
 
 ANY = Wish()
@@ -104,7 +107,8 @@ def _find(word: str, library: Library, listener: Listener, wish: Wish) -> Locate
     if reference is not None and reference.which is None and is_gguf(word):
         reference = None  # a file that is missing
     if reference is None or not wish.refresh:
-        if found := library.find(word, wish.form):
+        found = library.find(word, wish.form)
+        if found is not None and (wish.head is None or found.record.head is not None):
             return _called(found, library, listener, wish)
         if found := library.find(word):
             return _again(found, library, listener, wish)
@@ -141,7 +145,8 @@ def path_of(
 def _converted(folder: Path, library: Library, listener: Listener, wish: Wish) -> Located:
     from edgedec.library import making
 
-    made = making.of_checkpoint(library, folder, wish.form, listener, name=wish.name)
+    head = _head(library, listener, wish)
+    made = making.of_checkpoint(library, folder, wish.form, listener, name=wish.name, head=head)
     return Located(made.path, made)
 
 
@@ -158,7 +163,7 @@ def _called(found: Model, library: Library, listener: Listener, wish: Wish) -> L
 def _again(found: Model, library: Library, listener: Listener, wish: Wish) -> Located:
     """Make another form of a model whose source is still there."""
     where = found.record.origin.where
-    wish = replace(wish, name=wish.name or found.name)
+    wish = replace(wish, name=wish.name or found.name, form=wish.form or found.record.form)
     if found.record.kind == GGUF:
         raise InputError(f"{found.name} is a GGUF file: --weights and --calibrated are for others")
     if found.record.origin.revision is not None and (reference := parse(where)):
@@ -180,9 +185,20 @@ def _fetched(reference: Reference, library: Library, listener: Listener, wish: W
         )
     from edgedec.library import hub, making
 
+    head = _head(library, listener, wish)  # first: without it the target need not be made twice
     fetched = hub.fetch(reference, library, listener)
-    made = making.of_fetched(library, fetched, wish.form, listener, wish.name)
+    made = making.of_fetched(library, fetched, wish.form, listener, wish.name, head)
     return Located(made.path, made)
+
+
+def _head(library: Library, listener: Listener, wish: Wish) -> Fetched | None:
+    """Fetch the head that is wanted, if one is."""
+    reference = None if wish.head is None else parse(wish.head)
+    if reference is None:
+        return None
+    from edgedec.library import hub
+
+    return hub.fetch(reference, library, listener, head=True)
 
 
 def unknown(word: str, library: Library) -> str:

@@ -20,7 +20,7 @@ from edgedec._support.opened_before import OpenedBefore
 from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError, InputError, ParityError
-from edgedec.export import ExportOptions, Progress, export_bundle, source_files
+from edgedec.export import ExportOptions, ModelReport, Progress, export_bundle, source_files
 from edgedec.export.options import MAX_KL, rounding
 from edgedec.gguf import GgufHeader
 from edgedec.library import drafts, records
@@ -63,6 +63,7 @@ def of_checkpoint(
     listener: Listener,
     origin: Origin | None = None,
     name: str | None = None,
+    head: Fetched | None = None,
 ) -> Model:
     """Return the model that a checkpoint's folder makes in a form; it is made once.
 
@@ -76,19 +77,22 @@ def of_checkpoint(
         listener: receives progress.
         origin: where the folder came from, if it was fetched.
         name: of the model; None is the hub's, or the folder's.
+        head: what drafts from its states; None takes a model that was made with one, too.
 
     Raises:
         ExportError, RuntimeUnavailable: as ``export_bundle`` raises them.
+        CheckpointError: so does it, or the head drafts nothing useful.
         InputError: so does it, or another model has the name that was given.
 
     """
     origin = origin or _origin(folder)
-    new = _New(library, folder, origin, _usual_name(origin) if name is None else name, listener)
+    called = _usual_name(origin) if name is None else name
+    new = _New(library, folder, origin, called, listener, head)
     if new.name != _usual_name(origin):
         _check_free(library, new.name, origin)
     forms = _PREFERRED if form is None else (form,)
     for one in forms:
-        if found := library.get(_id(origin, one, new.name)):
+        if found := _made_before(new, one):
             return found
     for one in forms:
         if twin := _twin(new, one):
@@ -109,16 +113,19 @@ def of_fetched(
     form: Form | None,
     listener: Listener,
     name: str | None = None,
+    head: Fetched | None = None,
 ) -> Model:
     """Return the model of files that were fetched; see ``of_checkpoint``."""
     choice, origin = fetched.choice, fetched.origin
     if choice.kind == records.GGUF:
+        if head is not None:
+            raise CheckpointError(f"{origin.where} is a GGUF file: a head needs the checkpoint")
         if name is None:
             name = f"{origin.where}:{choice.label}"
         else:
             _check_free(library, name, origin)
         return of_gguf(library, fetched.folder / choice.names[0], name, origin)
-    return of_checkpoint(library, fetched.folder, form, listener, origin, name)
+    return of_checkpoint(library, fetched.folder, form, listener, origin, name, head)
 
 
 def of_model(library: Library, model: Model, name: str, listener: Listener) -> Model:
@@ -128,18 +135,29 @@ def of_model(library: Library, model: Model, name: str, listener: Listener) -> M
     if model.record.kind == records.GGUF:
         return of_gguf(library, model.path, name, origin)
     new = _New(library, model.path, origin, name, listener)
-    return library.get(_id(origin, model.record.form, name)) or _renamed(new, model)
+    id = _id(origin, model.record.form, name, model.record.head)
+    return library.get(id) or _renamed(new, model)
 
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """A model to make: its source, its name and who listens."""
+    """A model to make: its source, its name, who listens and the head that goes into it."""
 
     library: Library
     folder: Path
     origin: Origin
     name: str
     listener: Listener
+    head: Fetched | None = None
+
+    def id(self, form: Form) -> str:
+        """Return the id that it gets in a form."""
+        return _id(self.origin, form, self.name, self.head_origin)
+
+    @property
+    def head_origin(self) -> Origin | None:
+        """Where the head came from, if there is one."""
+        return None if self.head is None else self.head.origin
 
 
 def _usual_name(origin: Origin) -> str:
@@ -163,22 +181,37 @@ def _check_free(library: Library, name: str, origin: Origin) -> None:
             )
 
 
+def _made_before(new: _New, form: Form) -> Model | None:
+    """Return the model that was made of the same files under this name, if there is one."""
+    return new.library.get(new.id(form)) or _like(new, form, new.name)
+
+
 def _twin(new: _New, form: Form) -> Model | None:
     """Return the model that was made of the same files under another name, if there is one."""
-    return next(
-        (one for one in new.library.models() if one.id == _id(new.origin, form, one.name)), None
-    )
+    return _like(new, form)
+
+
+def _like(new: _New, form: Form, name: str | None = None) -> Model | None:
+    """Return a model of the same files, with the same head or, if none is wanted, with any."""
+    for one in new.library.models():
+        head = one.record.head
+        same = new.head is None or (head is not None and head.files == new.head.origin.files)
+        named = name in (None, one.name)
+        if same and named and one.id == _id(new.origin, form, one.name, head):
+            return one
+    return None
 
 
 def _renamed(new: _New, twin: Model) -> Model:
     """Return a model of this name with the files of another, which hard links share."""
-    id = _id(new.origin, twin.record.form, new.name)
+    head, form = twin.record.head, twin.record.form
+    id = _id(new.origin, form, new.name, head)
     with _locked(new, id), new.library.adding(id) as staging:
         if found := new.library.get(id):
             return found
         shutil.copytree(twin.path, staging / records.BUNDLE, copy_function=_linked)
         new.listener.say(f"{new.name} has the same files as {twin.name}, which it shares")
-        return new.library.publish(staging, id, _record(staging, id, twin.record.form, new))
+        return new.library.publish(staging, id, _record(staging, id, form, new, head))
 
 
 def _linked(source: str, target: str) -> None:
@@ -196,8 +229,8 @@ def _locked(new: _New, id: str) -> AbstractContextManager[None]:
 
 
 def _made(new: _New, form: Form) -> Model:
-    library, listener, origin = new.library, new.listener, new.origin
-    id = _id(origin, form, new.name)
+    library, listener, origin, head = new.library, new.listener, new.origin, new.head
+    id = new.id(form)
     with _locked(new, id):
         if found := library.get(id):
             return found
@@ -211,16 +244,31 @@ def _made(new: _New, form: Form) -> Model:
                     calibration=form.calibration,
                     max_kl=MAX_KL if form.max_kl is None else form.max_kl,
                     licence=origin.licence,
+                    head=head.folder if head else None,
                 ),
                 listener.progress,
             )
+            if head is not None:
+                _check_head(head.origin, report.models[-1])
             notes = report.models[0].notes
             if not is_gguf(new.folder):
                 notes = notes[:1] if form.weights == records.AUTO else ()
             for note in notes:
                 listener.say(note)
             listener.say(f"made in {report.seconds:.1f} s: {library.folder / 'models' / id}")
-            return library.publish(staging, id, _record(staging, id, form, new))
+            return library.publish(staging, id, _record(staging, id, form, new, new.head_origin))
+
+
+def _check_head(origin: Origin, report: ModelReport) -> None:
+    """Refuse a head that drafts nothing useful for this target; say how often it is right."""
+    from edgedec.export.agreement import POOR
+
+    share = report.parity["agreement_1"]
+    if share < POOR:
+        raise CheckpointError(
+            f"{origin.where}: the head's first choice is the target's in {share:.0%} of the places,"
+            f" expected {POOR:.0%} or more: it was not made for this target"
+        )
 
 
 def _what(source: str, form: Form) -> str:
@@ -270,15 +318,17 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _id(origin: Origin, form: Form, name: str) -> str:
+def _id(origin: Origin, form: Form, name: str, head: Origin | None = None) -> str:
     """Return the id of a model: the same for the same bytes, form, name and edgedec's version."""
     raw: list[Any] = [origin.files, form.weights, form.calibration, name, __version__]
     if form.max_kl is not None:
         raw.append(form.max_kl)
+    if head is not None:
+        raw.append(head.files)
     return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _record(staging: Path, id: str, form: Form, new: _New) -> Record:
+def _record(staging: Path, id: str, form: Form, new: _New, head: Origin | None) -> Record:
     target = Bundle.open(staging / records.BUNDLE).target
     return Record(
         name=new.name,
@@ -291,4 +341,5 @@ def _record(staging: Path, id: str, form: Form, new: _New) -> Record:
         licence=target.licence,
         made=_now(),
         origin=new.origin,
+        head=head,
     )

@@ -109,6 +109,7 @@ class Record:
         licence: as its source states it, or None.
         made: when it was added, in UTC, as ISO 8601.
         origin: where it came from.
+        head: where the head in its bundle came from, if it was fetched for it; else None.
 
     """
 
@@ -122,6 +123,12 @@ class Record:
     licence: str | None
     made: str
     origin: Origin
+    head: Origin | None = None
+
+    @property
+    def sources(self) -> set[str]:
+        """Where what it was made of came from."""
+        return {one.where for one in (self.origin, self.head) if one is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +170,7 @@ def read(library: Path, folder: Path) -> Model | None:
         raw = read_object(folder / RECORD)
         if raw.pop("schema", None) != _SCHEMA:
             return None
+        raw.setdefault("head", None)  # as libraries before this field have it
         record = from_json(Record, raw, str(folder / RECORD), BundleError)
     except (OSError, Unusable, BundleError):
         return None

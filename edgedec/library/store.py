@@ -195,7 +195,7 @@ class Library:
         self._remove(model.id)
         self._drop_unshared()
         if model.record.origin.revision is not None:
-            self._drop_fetched({one.record.origin.where for one in self.models()})
+            self._drop_fetched(set().union(*(one.record.sources for one in self.models())))
 
     def _remove(self, id: str) -> None:
         with suppress(FileNotFoundError):  # another process was quicker

@@ -47,6 +47,10 @@ def as_now(options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(placed, Mapping):
         raise InputError(f"{_PLACE} is {placed!r:.60}: expected options by name, or leave it out")
     found = {name: value for name, value in options.items() if name != _PLACE} | dict(placed)
+    if (spec := found.pop("spec", None)) is not None:
+        if (other := found.get("drafter")) not in (None, drafting.AUTO):
+            raise InputError(f"spec is {spec!r:.60} and drafter is {other!r:.60}: give one, spec")
+        found["drafter"] = drafting.of_spec(spec)
     if names_drafter(found.get("draft")):  # before draft_model, which always names a model
         _move_drafter(found)
     if isinstance(model := found.get("draft_model"), str):
@@ -132,6 +136,14 @@ class OpenOptions:
         text="a drafter's name; ``auto`` is ``headed`` with a head, ``hybrid`` with a draft model,"
         " else ``text``; ``none`` is plain decoding.", group=DRAFTING, kind="drafter", planned=True,
         metavar="NAME",
+    )
+    spec: str | None = option(
+        None, "Stages of drafting in order, each a drafter with its keys: lookup:n=8,head:k=4; k is"
+        " the most tokens that a stage drafts in a round. In place of --drafter.",
+        text="stages of drafting in order, each a drafter with its keys, as"
+        " ``lookup:n=8,head:k=4``, in place of ``drafter``, which it becomes; ``k`` is the most"
+        " tokens that a stage drafts in a round, and a drafter may have others.",
+        group=DRAFTING, kind="spec", planned=True, metavar="STAGES",
     )
     draft: Path | None = option(
         None, "Draft model, given like MODEL: a smaller one of the same family; of a bundle its"

@@ -9,6 +9,7 @@ from edgedec.records.load import LoadOptions
 
 class OpenNames(TypedDict, total=False):
     drafter: str
+    spec: str | None
     draft: str | Path | None
     draft_length: int | str
     accept: str | None
@@ -75,6 +76,7 @@ class TextNames(TypedDict, total=False):
     timeout: float | None
     ignore_eos: bool
     drafter: str | None
+    spec: str | None
     draft_length: int | None
     json_mode: bool
     json_schema: str | Path | bool | Mapping[str, Any] | None

@@ -9,6 +9,8 @@ r"""The Python interface of a model that is open.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from edgedec._support.atomic import replacing
 from edgedec._support.files import open_regular
 from edgedec._support.options import arguments_of
+from edgedec.decoding.drafting import AUTO
 from edgedec.errors import StateError
 from edgedec.generation import saved
 from edgedec.generation.keywords import check_opens, takes_text_options
@@ -44,6 +47,8 @@ from edgedec._support.model_path import is_gguf, ready
 if TYPE_CHECKING:
     from edgedec.export import Progress
 
+_log = logging.getLogger("edgedec")
+
 
 @dataclass(frozen=True, slots=True)
 class Find:
@@ -66,6 +71,25 @@ class Find:
     def draft(self, word: Path | None) -> Path | None:
         """Return the path of a draft model, if there is one."""
         return None if word is None else Path(self.path(word))
+
+    def pair(self, word: str | Path, drafter: str) -> tuple[str | Path, Path | None]:
+        """Return the path of the model that a word means, and of what drafts for it.
+
+        Nobody is asked: with ``download`` a published draft is fetched, else the log names it.
+        """
+        from edgedec.library import Library
+        from edgedec.library.locate import Wish
+        from edgedec.library.making import Listener
+        from edgedec.library.partner import Search
+
+        listener = Listener(_log.info, self.progress, self.progress)
+        agreed = True if self.download else None
+        advice = "download=True fetches it"
+        search = Search(Library(), listener, lambda offer: agreed, advice, drafter, self.download)
+        if not search.wanted:
+            return self.path(word), None
+        found = search.find(os.fspath(word), Wish(download=self.download, format=self.format))
+        return found.target.path, found.draft
 
 
 class Pipeline(Decoder):
@@ -110,7 +134,8 @@ class Pipeline(Decoder):
                 with one; ``"demo"`` for the pair that ships; the name or id of a model in the
                 library; the folder of a checkpoint, which is converted into the library once (extra
                 ``export``, minutes for a large one); or a hub's name, as ``"org/name"``, of a
-                model in the library. ``draft`` is given likewise.
+                model in the library. ``draft`` is given likewise; ``"auto"`` looks for one in the
+                library, beside the model and, with ``download``, on the list of published ones.
             options: how to open it; ``changes`` overrides single options by name, including load
                 options, as in ``Pipeline.open("demo", drafter="lookup", memory="2GB")``.
             download: fetch a hub's model that is not in the library (extra ``hub``); else
@@ -130,8 +155,12 @@ class Pipeline(Decoder):
                 " threads=2"
             )
         check_opens(changes)
+        looks = changes.get("draft") == AUTO
         options = options.changed(**changes)
         find = Find(progress, download=download, format=options.format)
+        if looks:
+            target, draft = find.pair(bundle, options.drafter)
+            return cls(configurations(target, options.changed(draft=draft), plan_to_follow))
         options = options.changed(draft=find.draft(options.draft))
         return cls(configurations(find.path(bundle), options, plan_to_follow))
 

@@ -177,6 +177,7 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
     if ours is not None:
         former = ours.text("draft", drafting.names())  # its former name
         given["drafter"] = ours.text("drafter", drafting.names()) or former
+        given["spec"] = ours.text("spec")
         given |= _wired(ours, declared(GenerateOptions))
     if body.flag("speculative") is False:
         if given.get("draft_length"):

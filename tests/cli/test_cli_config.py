@@ -39,6 +39,7 @@ def test_without_a_file_nothing_is_set(run: Run, config: Path) -> None:
             "model": "demo",
             "draft": "auto",
             "drafter": "auto",
+            "spec": None,
             "threads": None,
             "memory": None,
             "system": None,
@@ -151,7 +152,7 @@ def test_two_ways_of_drafting_that_were_typed_are_refused(
         ("modle = 'demo'", "no setting modle: did you mean model?"),
         (
             "colour = 'red'",
-            "no setting colour: expected model, draft, drafter, threads, memory, system",
+            "no setting colour: expected model, draft, drafter, spec, threads, memory, system",
         ),
         ("threads = 0", "threads is 0, expected --threads, 1 to 1024"),
         ("threads = true", "threads is True, expected"),

@@ -34,14 +34,15 @@ def test_a_target_has_its_drafts_and_what_comes_next(run: Run) -> None:
     assert result.exit_code == 0
     assert "RedHatAI/Qwen3-8B-speculator.eagle3" in result.stdout
     assert "AngelSlim/Qwen3-4B_eagle3" not in result.stdout
-    *fetches, export = next_commands(result.stderr)
-    assert [one[:3] for one in fetches] == [
-        ["hf", "download", "Qwen/Qwen3-8B"],
-        ["hf", "download", "RedHatAI/Qwen3-8B-speculator.eagle3"],
-    ]
-    assert export[:3] == ["edgedec", "export", fetches[0][-1]]
-    assert export[export.index("--head") + 1] == fetches[1][-1]
-    assert {word for word in export if word.startswith("--")} <= options_of("export")
+    assert next_commands(result.stderr) == [["edgedec", "run", "Qwen/Qwen3-8B", "--yes", "PROMPT"]]
+    assert "--yes" in options_of("run")
+
+
+def test_what_is_not_used_yet_is_listed_with_the_reason_and_no_command(run: Run) -> None:
+    result = run("heads", "openai/gpt-oss-20b")
+    assert "RedHatAI/gpt-oss-20b-speculator.eagle3" in result.stdout
+    assert "not used yet: " in result.stdout
+    assert result.stderr == ""
 
 
 def test_without_a_target_all_are_listed_and_nothing_comes_next(run: Run) -> None:

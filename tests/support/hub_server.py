@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +31,7 @@ class Hub:
         gated: answer as for a gated model to whom has no token.
         token: refuse every other token with 401.
         cut: bytes of a large file after which connections break, so often; then no more.
+        parameters: in its safetensors; None if the hub does not say.
         replaced: contents sent in the place of a file's.
         requests: (method, path, range) of each request.
 
@@ -41,6 +42,7 @@ class Hub:
     commit: str = COMMIT
     gated: bool = False
     token: str | None = None
+    parameters: int | None = None
     cut: list[int] = field(default_factory=list)
     replaced: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -54,7 +56,9 @@ class Hub:
         )
 
     def info(self) -> dict[str, Any]:
+        counted = {} if self.parameters is None else {"F16": self.parameters}
         return {
+            "safetensors": {"parameters": counted, "total": self.parameters} if counted else None,
             "id": self.repo,
             "modelId": self.repo,
             "sha": self.commit,
@@ -77,13 +81,15 @@ def git_sha1(data: bytes) -> str:
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[Hub]:
-    """Serve a hub on a free loopback port while the block runs."""
-    handler = type("Handler", (_Handler,), {"hub": hub})
+def serving(hub: Hub, *more: Hub) -> Iterator[Hub]:
+    """Serve a hub on a free loopback port while the block runs; ``more`` are other repositories."""
+    hubs = {one.repo: one for one in (hub, *more)}
+    handler = type("Handler", (_Handler,), {"hub": hub, "hubs": hubs})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+    for one in hubs.values():
+        one.address = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         yield hub
     finally:
@@ -94,6 +100,7 @@ def serving(hub: Hub) -> Iterator[Hub]:
 
 class _Handler(BaseHTTPRequestHandler):
     hub: Hub
+    hubs: Mapping[str, Hub]
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -106,7 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        hub, path = self.hub, unquote(urlsplit(self.path).path)
+        path = unquote(urlsplit(self.path).path)
+        asked = re.match(r"/(?:api/models/|cdn/)?([^/]+/[^/]+)", path)
+        self.hub = hub = self.hubs.get(asked[1] if asked else "", self.hub)
         hub.requests.append((self.command, path, self.headers.get("Range")))
         sent = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
         if hub.token is not None and sent is not None and sent != hub.token:
@@ -116,7 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif found := re.fullmatch(rf"/{hub.repo}/resolve/([0-9a-f]{{40}})/(.+)", path):
             self._resolve(found[2], sent)
         elif path.startswith("/cdn/"):
-            self._send(hub.files[path.removeprefix("/cdn/")], path.removeprefix("/cdn/"))
+            name = path.removeprefix(f"/cdn/{hub.repo}/")
+            self._send(hub.files[name], name)
         else:
             self._error(404, code="RepoNotFound")
 
@@ -129,18 +139,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _resolve(self, name: str, sent: str | None) -> None:
-        if self.hub.gated and sent is None:
+        hub = self.hub
+        if hub.gated and sent is None:
             self._error(401, code="GatedRepo")
             return
-        data = self.hub.files.get(name)
+        data = hub.files.get(name)
         if data is None:
             self._error(404, code="EntryNotFound")
             return
         commit = {"X-Repo-Commit": self.hub.commit}
         if name.endswith(_LARGE):
+            # Another host, as the hub's is: what is there has none of the hub's headers.
+            other = hub.address.replace("127.0.0.1", "localhost")
             about = {
-                # Another host, as the hub's is: what is there has none of the hub's headers.
-                "Location": f"{self.hub.address.replace('127.0.0.1', 'localhost')}/cdn/{name}",
+                "Location": f"{other}/cdn/{hub.repo}/{name}",
                 "X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"',
                 "X-Linked-Size": str(len(data)),
             }

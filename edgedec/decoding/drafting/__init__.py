@@ -21,6 +21,7 @@ from edgedec.errors import InputError, RuntimeUnavailable
 
 if TYPE_CHECKING:  # the command line lists names without importing numpy
     from edgedec._support.plugins import Point
+    from edgedec.decoding.drafting._spec import Registry, Stage
     from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 
 # The drafter that drafts nothing: plain decoding.
@@ -65,8 +66,56 @@ def names() -> list[str]:
 
 
 def known(name: str) -> bool:
-    """Return whether a drafter of this name exists; searches packages only if necessary."""
+    """Return whether a drafter of this name exists; searches packages only if necessary.
+
+    Stages, as ``lookup:n=8,head:k=4``, are one drafter.
+    """
+    if is_spec(name):
+        try:
+            return bool(stages(name))
+        except InputError:
+            return False
     return name in built_in() or (name != AUTO and name in added())
+
+
+# -- stages -------------------------------------------------------------------------------------
+
+
+def is_spec(name: str) -> bool:
+    """Return whether a name is meant as stages, or as one stage with keys."""
+    return any(mark in name for mark in ":,=")
+
+
+def stages(spec: object) -> tuple[Stage, ...]:
+    """Return the stages of a text such as ``lookup:n=8,head:k=4``.
+
+    Raises:
+        InputError: says in one line what is wrong, and what was expected.
+
+    """
+    from edgedec.decoding.drafting._spec import parse
+
+    return parse(spec, _registry())
+
+
+def _registry() -> Registry:
+    from edgedec.decoding.drafting._spec import Registry
+
+    return Registry(names, info, no_drafter, create, PLAIN)
+
+
+def of_spec(spec: object) -> str:
+    """Return the drafter that a text of stages names: itself, written the usual way.
+
+    Raises:
+        InputError: see ``stages``.
+
+    """
+    if spec == AUTO:
+        return AUTO
+    from edgedec.decoding.drafting._spec import written
+
+    return written(stages(spec))
 
 
 def no_drafter(name: str, expected: str = "") -> str:
@@ -89,6 +138,10 @@ def info(name: str) -> DrafterInfo:
         RuntimeUnavailable: a package adds it, and it does not load.
 
     """
+    if is_spec(name):
+        from edgedec.decoding.drafting._spec import info_of
+
+        return info_of(stages(name), _registry()) if known(name) else _nothing()
     return _module(name).INFO if known(name) else _nothing()
 
 
@@ -145,6 +198,10 @@ def create(name: str, parts: DrafterParts) -> Drafter:
         RuntimeUnavailable: a package adds it, and it does not load.
 
     """
+    if is_spec(name):
+        from edgedec.decoding.drafting import _spec
+
+        return _spec.build(name, stages(name), parts, _registry())
     if not known(name):
         raise InputError(no_drafter(name))
     build = _module(name).build
@@ -197,10 +254,13 @@ __all__ = [
     "default",
     "forget",
     "info",
+    "is_spec",
     "known",
     "names",
     "no_drafter",
+    "of_spec",
     "planned",
     "problems",
+    "stages",
     "usable",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from edgedec.decoding.acceptance import Verdict
@@ -36,11 +36,18 @@ class CompositeDrafter:
         name: for reports.
         arms: the drafters, in the order in which they are tried.
         learner: the arm, if any, that learns from every pass, whichever arm drafted.
+        most: tokens that an arm drafts at most in a round, by its name.
 
     """
 
-    def __init__(self, name: str, arms: Sequence[Drafter], learner: Drafter | None = None) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        arms: Sequence[Drafter],
+        learner: Drafter | None = None,
+        most: Mapping[str, int] | None = None,
+    ) -> None:
+        self.name, self._most = name, most or {}
         self._arms, self._learner = tuple(arms), learner
         self._maker = self._arms[-1]
         self._readers = [a for a in self._arms if isinstance(a, ReadsStates) and a.reads_states]
@@ -79,7 +86,9 @@ class CompositeDrafter:
         if self._resting:
             return Draft(TokenTree(root), source=self.name)
         for arm in self._arms:
-            draft = arm.propose(root, limits, go_on, streams)
+            most = self._most.get(arm.name, limits.nodes)
+            own = DraftLimits(min(limits.nodes, most), min(limits.depth, most))
+            draft = arm.propose(root, own, go_on, streams)
             if draft.drafted:
                 self._maker = arm
                 break

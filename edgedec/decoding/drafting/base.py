@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.acceptance import Verdict
@@ -312,6 +312,23 @@ LENGTHS = tuple(range(1, 9))
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """A number that a drafter is built with, where it is a stage: ``lookup:n=8``.
+
+    Attributes:
+        name: as the user writes it.
+        help: what it is.
+        least, most: its limits.
+
+    """
+
+    name: str
+    help: str
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrafterInfo:
     """Facts about a drafter that the rest of edgedec reads before building it.
 
@@ -330,6 +347,8 @@ class DrafterInfo:
         lengths: fixed draft lengths worth planning, for a drafter of chains.
         context_bytes, vocab_bytes: memory it keeps for each token of the context, and for each
             entry of the vocabulary, in addition to what its parts keep.
+        keys: numbers that it takes as a stage, besides ``k``; see ``DrafterParts.keys``.
+        learns: it learns from every pass of the target, whichever stage drafted.
 
     """
 
@@ -346,6 +365,8 @@ class DrafterInfo:
     lengths: tuple[int, ...] = LENGTHS
     context_bytes: int = 0
     vocab_bytes: int = 0
+    keys: tuple[Key, ...] = ()
+    learns: bool = False
 
     @property
     def needs_weights(self) -> bool:
@@ -372,6 +393,7 @@ class DrafterParts:
         prefill_at_once: tokens of a long context that the draft model prefills in a round. Until it
             has caught up, rounds decode without a draft: neither the first token nor a cancelled
             request waits for a second model's prefill.
+        keys: the numbers of ``DrafterInfo.keys`` that were given, by name.
 
     """
 
@@ -386,6 +408,7 @@ class DrafterParts:
     rivals: Sequence[str] = ()
     rejected: int | None = None
     prefill_at_once: int = PREFILL_AT_ONCE
+    keys: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def by_text(self) -> bool:

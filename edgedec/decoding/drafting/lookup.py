@@ -10,6 +10,7 @@ from edgedec.decoding.drafting.base import (
     DrafterParts,
     DraftLimits,
     DraftToken,
+    Key,
     TokenDrafter,
 )
 from edgedec.decoding.randomness import Streams
@@ -140,9 +141,11 @@ class LookupDrafter(TokenDrafter):
 
 INFO = DrafterInfo(
     context_bytes=320,  # measured: a dictionary entry for each n-gram of a text that comes twice
+    keys=(Key("n", "tokens of the longest n-gram that it compares", SHORTEST, 64),),
 )
 
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
-    return LookupDrafter(parts.vocab_size, rivals=parts.rivals)
+    longest = parts.keys.get("n", LONGEST)
+    return LookupDrafter(parts.vocab_size, longest=longest, rivals=parts.rivals)

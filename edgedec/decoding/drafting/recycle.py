@@ -83,13 +83,16 @@ class RecycleDrafter(TokenDrafter):
     Args:
         vocab_size: rows of the matrix, which takes ``vocab_size * 32`` bytes.
         branches: most leaves of a tree; 1 uses best successors only, None sets no limit.
+        rivals: the drafters that are tried next, if any.
 
     """
 
     name = "recycle"
 
-    def __init__(self, vocab_size: int, *, branches: int | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self, vocab_size: int, *, branches: int | None = None, rivals: Sequence[str] = ()
+    ) -> None:
+        super().__init__(rivals)
         self._matrix: npt.NDArray[np.int32]
         self._matrix = np.full((vocab_size, _SUCCESSORS), _UNKNOWN, dtype=np.int32)
         self._template = Template(_NODES, _LEVELS, 1 if branches == 1 else _SUCCESSORS)
@@ -176,9 +179,10 @@ class RecycleDrafter(TokenDrafter):
 INFO = DrafterInfo(
     branches=True,
     vocab_bytes=4 * _SUCCESSORS,
+    learns=True,
 )
 
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
-    return RecycleDrafter(parts.vocab_size, branches=parts.branches)
+    return RecycleDrafter(parts.vocab_size, branches=parts.branches, rivals=parts.rivals)

@@ -148,7 +148,7 @@ def test_one_that_keeps_breaking_is_told_and_the_next_command_goes_on(
     pull()
     # The others were complete. Versions of the client differ in keeping a part of a file.
     read = [path for method, path, _ in hub.requests if method == "GET"]
-    assert read == [f"/api/models/{REPO}", "/cdn/model.safetensors"]
+    assert read == [f"/api/models/{REPO}", f"/cdn/{REPO}/model.safetensors"]
 
 
 def test_bytes_are_reported_while_they_come(hub: Hub, library: Library) -> None:

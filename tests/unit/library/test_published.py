@@ -37,7 +37,7 @@ def mistakes(drafts: tuple[Draft, ...], known: Sequence[str] | None = None) -> l
                 found.append(f"{one.name}: {name} is not listed")
             elif one.kind == MODEL and one.millions > LARGEST_SHARE * target.millions:
                 found.append(f"{one.name}: too large for {name}")
-            elif target.architecture not in known:
+            elif target.architecture not in known and not one.unread:
                 found.append(f"{one.name}: {name} cannot be exported")
     return found
 
