@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
@@ -13,6 +13,9 @@ from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import HeadModel, HeadSession, Pass, Session
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+
+if TYPE_CHECKING:
+    from edgedec.decoding.drafting._earlier import EarlierTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +333,7 @@ class DrafterInfo:
         lengths: fixed draft lengths worth planning, for a drafter of chains.
         context_bytes, vocab_bytes: memory it keeps for each token of the context, and for each
             entry of the vocabulary, in addition to what its parts keep.
+        shared_bytes: most memory it keeps for all texts together.
 
     """
 
@@ -346,6 +350,7 @@ class DrafterInfo:
     lengths: tuple[int, ...] = LENGTHS
     context_bytes: int = 0
     vocab_bytes: int = 0
+    shared_bytes: int = 0
 
     @property
     def needs_weights(self) -> bool:
@@ -368,6 +373,7 @@ class DrafterParts:
         head: fuses the target's states, for drafters that use one; ``head_session`` is an empty
             session of it, which the drafter owns from then on.
         mask: the token that a draft model reads for one not known yet; None if it cannot.
+        earlier: the texts that were read and written before; None where none are kept.
         rivals: the drafters that are tried next, if this one is part of a composite.
         prefill_at_once: tokens of a long context that the draft model prefills in a round. Until it
             has caught up, rounds decode without a draft: neither the first token nor a cancelled
@@ -383,6 +389,7 @@ class DrafterParts:
     head: HeadModel | None = None
     head_session: HeadSession | None = None
     mask: int | None = None
+    earlier: EarlierTexts | None = None
     rivals: Sequence[str] = ()
     rejected: int | None = None
     prefill_at_once: int = PREFILL_AT_ONCE
