@@ -11,6 +11,7 @@ class OpenNames(TypedDict, total=False):
     drafter: str
     draft: str | Path | None
     draft_length: int | str
+    corpus: str | Path | None
     accept: str | None
     draft_depth: int | None
     schedule: str
@@ -76,6 +77,7 @@ class TextNames(TypedDict, total=False):
     ignore_eos: bool
     drafter: str | None
     draft_length: int | None
+    owner: str | None
     json_mode: bool
     json_schema: str | Path | bool | Mapping[str, Any] | None
     regex: str | None

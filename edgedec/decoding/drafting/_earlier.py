@@ -77,7 +77,7 @@ class Fragments:
         slots = 2 * len(_LENGTHS) * size
         self._slots: npt.NDArray[np.uint32] = np.zeros(slots, np.uint32)
         # Of single values, which a round reads, numpy would take its time.
-        self._id, self._slot = memoryview(self._ids), memoryview(self._slots)
+        self._id, self._slot = self._ids.data, self._slots.data
         self._shift = _BITS - slots.bit_length() + 1
         self._count = 1  # a place of 0 is none
 
@@ -306,7 +306,7 @@ class EarlierTexts:
 
     def _of(self, owner: str) -> Texts:
         """Return an owner's texts, which are now the last to be forgotten."""
-        self._owned[owner] = self._owned.pop(owner, None) or Texts()
+        self._owned[owner] = self._owned.pop(owner) if owner in self._owned else Texts()
         return self._owned[owner]
 
 

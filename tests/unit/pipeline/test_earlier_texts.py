@@ -93,7 +93,7 @@ CORPUS = "".join(
 def test_a_corpus_is_copied_from_at_first(lines: list[str] | None, tmp_path: Path) -> None:
     file = tmp_path / ("corpus.txt" if lines is None else "corpus.jsonl")
     file.write_text(CORPUS if lines is None else "\n".join(lines), "utf-8")
-    asked = {"prompt": CORPUS[:50], "max_new_tokens": 16, "drafter": "suffix"}
+    asked: dict[str, Any] = {"prompt": CORPUS[:50], "max_new_tokens": 16, "drafter": "suffix"}
     with Pipeline.open("demo", threads=1, draft_length=4, corpus=str(file)) as pipeline:
         drafted = pipeline.generate(**asked).metrics.drafted_tokens
         pipeline.forget()
