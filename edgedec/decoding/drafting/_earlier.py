@@ -181,11 +181,12 @@ class Fragments:
 
 def _keys(tail: Sequence[int]) -> list[int]:
     """Return the keys of a text's last n-grams, in the order of their lengths."""
-    key, found = 0, {}
-    for length, token in enumerate(reversed(tail[-_LEAD:]), 1):
+    key, keys = 0, [0] * len(_LENGTHS)
+    for length, token in enumerate(tail[: -_LEAD - 1 : -1], 1):
         key = (key * _BASE + token) & _MASK
-        found[length] = key * _SPREAD & _MASK
-    return [found.get(length, 0) for length in _LENGTHS]
+        if length in _LENGTHS:
+            keys[_LENGTHS.index(length)] = key * _SPREAD & _MASK
+    return keys
 
 
 def _alike(before: Sequence[int], tail: Sequence[int]) -> int:

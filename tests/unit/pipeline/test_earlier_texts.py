@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edgedec.decoding.drafting._earlier import EARLIER_BYTES
 from edgedec.errors import InputError
 from edgedec.pipeline import Generation, Pipeline
 
@@ -138,3 +139,24 @@ def test_a_corpus_with_too_many_tokens_is_kept_in_part(
     file.write_text(CORPUS)
     with Pipeline.open("demo", threads=1, corpus=file):
         assert "tokens: drafts are copied from about the last 100" in caplog.text
+
+
+def test_memory_counts_them_and_they_give_way() -> None:
+    with Pipeline.open(
+        "demo", threads=1, drafter="text", draft_length=4, memory="4GB", plan="none"
+    ) as one:
+        guard = one._parts.guard
+        assert guard is not None
+        names = [level.name for level in guard._levels]
+        bytes_ = [guard._costs.of(level, 1000, sampled=True).drafter for level in guard._levels]
+        assert names[-2:] == ["lookup alone", "plain decoding"]
+        assert bytes_[0] >= EARLIER_BYTES + bytes_[-2]
+        asked(one)
+        assert copied(asked(one)) > 0
+        guard._go_to(len(names) - 1, "asked for", 0)
+        earlier = one._parts.earlier
+        assert earlier is not None
+        assert earlier.tokens == 0
+        guard._go_to(0, "asked for", 0)
+        assert copied(asked(one)) == 0
+        assert copied(asked(one)) > 0
