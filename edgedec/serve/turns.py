@@ -116,7 +116,7 @@ class Ticket(turns.Text):
             if left_s <= 0:
                 raise late()
             work, pipeline = self.works[self.choice], self.turns.pipeline
-            owner: str | None = self._owner
+            owner = work.options.owner if work.options.owner is None else self._owner
             if self.turns.settings.private:
                 pipeline.forget()
                 owner = None

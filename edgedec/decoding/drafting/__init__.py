@@ -139,6 +139,7 @@ def before_model(name: str, parts: DrafterParts) -> Drafter | None:
     first, *others = info(name).parts or (name,)
     if info(first).needs_model:
         return None
+    others = [name for name in others if name not in info(first).parts]
     return create(first, replace(parts, draft=None, rivals=others))
 
 

@@ -27,16 +27,19 @@ def pipeline(bundle: Path) -> Iterator[Pipeline]:
         yield one
 
 
-async def copied(pipeline: Pipeline, keys: Sequence[str], **settings: Any) -> list[int]:
+async def copied(
+    pipeline: Pipeline, keys: Sequence[str], *, keep: bool | None = None, **settings: Any
+) -> list[int]:
     """Tokens that clients with these keys had accepted from earlier texts; their texts agree."""
     pipeline.forget()
     found: list[int] = []
+    body = {**BODY, "edgedec": {**BODY["edgedec"], "keep": keep}}
     async with serving_here(pipeline, keys=(ONE, OTHER), **settings) as (served, client):
         served.turns.finished = lambda _, result: found.append(result.metrics.sources["suffix"])
         texts = set()
         for key in keys:
             headers = {"Authorization": f"Bearer {key}"}
-            answer = await client.post("/v1/completions", json=BODY, headers=headers)
+            answer = await client.post("/v1/completions", json=body, headers=headers)
             texts.add(answer.json()["choices"][0]["text"])
     assert len(texts) == 1
     return found
@@ -54,6 +57,11 @@ async def test_they_are_of_the_same_key(
         EarlierTexts, "begin", lambda self, who, _, text: begin(self, who, "", text)
     )
     assert (await copied(pipeline, (ONE, OTHER)))[1] > 5
+
+
+async def test_a_request_may_ask_that_it_is_not_kept(pipeline: Pipeline) -> None:
+    assert await copied(pipeline, (ONE, ONE), keep=False) == [0, 0]
+    assert (await copied(pipeline, (ONE, ONE), keep=True))[1] > 5
 
 
 async def test_there_are_none_with_a_private_cache(pipeline: Pipeline) -> None:
