@@ -114,6 +114,19 @@ def test_what_follows_again_and_again_is_counted_until_something_else_follows() 
     assert texts.find(lead[-LONGEST:]).times == 0
 
 
+def test_what_a_conversation_sends_again_has_not_followed_again() -> None:
+    def times(drafters: list[object]) -> int:
+        earlier, text = EarlierTexts(), fresh(300, 21)
+        for turn, drafter in enumerate(drafters):
+            earlier.begin(drafter, "", text[: 100 + 20 * turn])
+        (texts,) = earlier.begin(object(), "", [1])
+        return texts.find(text[60 - LONGEST : 60]).times
+
+    one = object()
+    assert times([one] * 6) == 0
+    assert times([object() for _ in range(6)]) == 5
+
+
 # -- forgetting and memory -----------------------------------------------------------------------
 
 
