@@ -19,8 +19,9 @@ TOKENS = 40
 
 @pytest.fixture(scope="module")
 def pipeline() -> Iterator[Pipeline]:
-    with Pipeline.open("demo", threads=1, drafter="suffix", draft_length=4, parallel=2,
-        batch_invariant=True) as one:
+    with Pipeline.open(
+        "demo", threads=1, drafter="suffix", draft_length=4, parallel=2, batch_invariant=True
+    ) as one:
         yield one
 
 
