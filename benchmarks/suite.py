@@ -42,6 +42,7 @@ from benchmarks.sections.plans import planner
 from benchmarks.sections.prefill import prefill
 from benchmarks.sections.published_chats import published_chats
 from benchmarks.sections.ray import ray
+from benchmarks.sections.recurring import recurring
 from benchmarks.sections.rows import rows_by_width
 from benchmarks.sections.rpc import rpc
 from benchmarks.sections.serve import serve
@@ -134,6 +135,7 @@ _SECTIONS = (
     draft_context,
     draft_vocabulary,
     drafts,
+    recurring,
     kv_types,
     memory_held,
     loading,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.constraint import BoolArray
+from edgedec.decoding.drafting._earlier import EarlierTexts, corpus_of
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
@@ -66,7 +67,7 @@ class Setting:
     """A decoding configuration: a drafter by name, a policy, a rule, parameters.
 
     With a ``translation`` the draft model has another vocabulary; with a ``table`` the text is
-    constrained.
+    constrained; ``earlier`` is a text that was read before.
     """
 
     rule: AcceptanceRule
@@ -78,6 +79,7 @@ class Setting:
     wrap: Wrap | None = None
     translation: Translation | None = None
     table: Table | None = None
+    earlier: Sequence[int] = ()
 
     def params(self, seed: int) -> SamplingParams:
         return SamplingParams(
@@ -92,7 +94,13 @@ def observed(setting: Setting, runs: int = RUNS) -> tuple[Floats, Metrics]:
     """Count each text over the seeds 0, 1, ..., ``[VOCAB ** HORIZON]``."""
     target, draft = TARGET.open(64), DRAFT.open(64)
     drafter = drafting.create(
-        setting.drafter, DrafterParts(VOCAB, draft, translation=setting.translation)
+        setting.drafter,
+        DrafterParts(
+            VOCAB,
+            draft,
+            translation=setting.translation,
+            earlier=EarlierTexts(corpus_of([setting.earlier])) if setting.earlier else None,
+        ),
     )
     if setting.wrap is not None:
         drafter = setting.wrap(drafter)

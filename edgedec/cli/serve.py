@@ -37,7 +37,8 @@ _SERVER = [
                  show_default=True, metavar="SECONDS",
                  help="Time limit of a request, from its arrival to the end of its text."),
     click.option("--api-key-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-                 help="File with the key that every request must send; or EDGEDEC_API_KEY."),
+                 help="File with the key that every request must send, or with several, one a "
+                 "line; or EDGEDEC_API_KEY."),
 ]  # fmt: skip
 _LOG = click.option("-v", "--verbose", is_flag=True,
                     help="Log a line for each request: when, who, what, status and seconds; and "
@@ -101,15 +102,15 @@ def command(
     run = _server()
     from edgedec.serve import keeping
 
-    key = run.read_key(api_key_file)
+    keys = run.read_keys(api_key_file)
     asked = {one.field: chosen[one.field] for one in _SETTINGS.values()}
     settings = Settings(
-        key=key,
+        keys=keys,
         limits=Limits(text_s=timeout),
         keep_s=keeping.DEFAULT_S if keep_alive is None else keep_alive,
         **{name: value for name, value in asked.items() if value is not None},
     )
-    run.check_exposed(settings.host, key)
+    run.check_exposed(settings.host, keys)
     if several:
         _serve_several(models, chosen, settings)
     else:

@@ -47,6 +47,8 @@ def common(
         raise InputError(
             f"--plan {options.plan} is for one machine: with --ray every node follows its own plan"
         )
+    if options.corpus is not None:
+        raise InputError("--corpus is a file of this machine: leave it out with --ray")
     pair = find_pair(target, options)
     check_context(options.max_context, pair.target.max_context or 1 << 62, "the target")
     described = {"target": models.describe(target)}

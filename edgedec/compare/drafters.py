@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,15 @@ def compared(
     repeats: int = 1,
     on_progress: OnProgress | None = None,
 ) -> Comparison:
-    """Open every entrant on one bundle and compare them; the first is the baseline."""
+    """Open every entrant on one bundle and compare them; the first is the baseline.
+
+    Texts come again and again, so that none is kept for drafts of a later one.
+    """
+    each = [options] * len(prompts) if isinstance(options, GenerateOptions) else options
+    alone = [replace(one, owner=None) for one in each]
     with opened(bundle, entrants) as pipelines:
         return compare(
-            pipelines, prompts, options, recorder, repeats=repeats, on_progress=on_progress
+            pipelines, prompts, alone, recorder, repeats=repeats, on_progress=on_progress
         )
 
 

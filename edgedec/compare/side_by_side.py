@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -61,6 +61,8 @@ class PairedText:
 class SideBySide:
     """Two pipelines over one bundle; a context manager.
 
+    A text is shown again and again, so that none is kept for drafts of a later one.
+
     Args:
         bundle: a bundle's folder, or ``demo``.
         options: options of the speculative side; the plain side differs only in the drafter. Both
@@ -97,11 +99,11 @@ class SideBySide:
     def warm_up(self, prompt: str) -> None:
         """Decode a few tokens, without showing them, to load code and measure costs."""
         for pipeline in self._sides.values():
-            pipeline.generate(prompt, GenerateOptions(max_new_tokens=WARM_UP_TOKENS))
+            pipeline.generate(prompt, GenerateOptions(WARM_UP_TOKENS, owner=None))
 
     def write(self, prompt: str, options: GenerateOptions) -> Generation:
         """Return the text that both sides will generate after a prompt, without showing it."""
-        return self._sides[SPECULATIVE].generate(prompt, options)
+        return self._sides[SPECULATIVE].generate(prompt, replace(options, owner=None))
 
     def hold(self, one_row_s: float) -> None:
         """Pace both sides' targets from now on, see ``curve``."""
@@ -129,6 +131,7 @@ class SideBySide:
         is called in the caller's thread.
         """
         news: SimpleQueue[tuple[str, Emission | None]] = SimpleQueue()
+        options = replace(options, owner=None)
         streams = {side: each.stream(prompt, options) for side, each in self._sides.items()}
 
         def decode(side: str) -> Generation:
@@ -155,7 +158,7 @@ class SideBySide:
     def _decode(
         self, side: str, prompt: str, options: GenerateOptions, on_token: OnToken
     ) -> Generation:
-        stream = self._sides[side].stream(prompt, options)
+        stream = self._sides[side].stream(prompt, replace(options, owner=None))
         return _read(stream, lambda event: on_token(side, event))
 
     def close(self) -> None:

@@ -73,7 +73,8 @@ class GenerateOptions:
         name="timeout", metavar="SECONDS",
     )
     ignore_eos: bool = option(
-        False, text="continue past an end-of-text token, for measuring.", group=TEXT,
+        False, text="continue past an end-of-text token, for measuring; such a text has no"
+        " ``owner``, so that measuring again finds nothing kept.", group=TEXT,
     )
     drafter: str | None = option(
         None, text="the only drafter that may be used, of those the pipeline was opened with"
@@ -87,6 +88,11 @@ class GenerateOptions:
     draft_length: int | None = option(
         None, text="tokens to draft per round; 0 is plain decoding, None the pipeline's choice.",
         group=DRAFTING, least=0, wire=(0, 64),
+    )
+    owner: str | None = option(
+        "", text="whose text it is: drafts are copied from the earlier texts of the same owner"
+        " alone, and from none if it is None, which keeps the text for no later one.",
+        group=DRAFTING,
     )
     json_mode: bool = option(False, "Generate a JSON object.", group=TEXT)
     json_schema: str | Path | bool | Mapping[str, Any] | None = option(
@@ -160,6 +166,8 @@ class GenerateOptions:
             one.check(getattr(self, one.field))
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
+        if not isinstance(self.owner, (str, type(None))):
+            raise InputError(f"owner is {self.owner!r:.60}: expected a text, or None")
         if self.drafter is not None and not drafting.known(self.drafter):
             raise InputError(drafting.no_drafter(self.drafter))
         if self.timeout_s is not None:

@@ -23,6 +23,7 @@ from edgedec.errors import BundleError, InputError
 from edgedec.hardware.clock import Clock, WallClock
 from edgedec.hardware.resident import keep_heap_small
 from edgedec.loading.drafters import drafter_for, drafter_name
+from edgedec.loading.earlier import earlier_texts
 from edgedec.loading.engine import build_engine, parallel_engine
 from edgedec.loading.in_use import FilesInUse
 from edgedec.loading.open_pair import OpenPair
@@ -104,7 +105,9 @@ def assemble(models: Models, options: OpenOptions, loader: Loader | None = None)
         meter.mark("tokenizer")
         plan = _plan(pair, drafter, options)
         opened = open_sessions(target, helper, plan, options, meter, stack)
+        earlier = earlier_texts(drafter, tokenizer, options)
         parts = _drafter_parts(pair, target, draft, translation, options)
+        parts = dataclasses.replace(parts, earlier=earlier)
         meter.mark("engine")
         more = [_another(helper, opened.draft, stack) for _ in range(1, options.parallel)]
         meter.skip()  # counted with the draft's costs
@@ -126,6 +129,7 @@ def assemble(models: Models, options: OpenOptions, loader: Loader | None = None)
         return OpenPair(
             pair, target, engine, tokenizer, facts, stack.pop_all(),
             _bound(opened.caches, target), guard, others, in_use=in_use,
+            earlier=earlier,
         )  # fmt: skip
 
 

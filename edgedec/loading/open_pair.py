@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from edgedec.decoding.drafting._earlier import EarlierTexts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.prefill import shared_length
@@ -31,6 +32,7 @@ class OpenPair:
         parallel_engines: engines that take turns with ``engine``.
         contexts: most tokens of each engine's last request, by the engine's ``id``.
         in_use: notices a weight file that shrinks.
+        earlier: the texts that drafters copy from; None if they copy from none.
         closed: whether ``close`` was called.
         bound: the limit on the context; see ``CachePlan``.
         guard: enforces the memory limit; None without one.
@@ -48,6 +50,7 @@ class OpenPair:
     parallel_engines: Sequence[Engine] = ()
     contexts: dict[int, int] = field(default_factory=dict)
     in_use: FilesInUse = field(default_factory=lambda: FilesInUse(()))
+    earlier: EarlierTexts | None = None
     closed: bool = False
 
     @property

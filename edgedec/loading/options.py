@@ -75,8 +75,9 @@ def by_kind(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("providers", "draft_providers"):
         if isinstance(one := found.get(name), str):
             found[name] = (one,)
-    if isinstance(draft := found.get("draft"), str):
-        found["draft"] = Path(draft)
+    for name in ("draft", "corpus"):
+        if isinstance(path := found.get(name), str):
+            found[name] = Path(path)
     return found
 
 
@@ -153,6 +154,11 @@ class OpenOptions:
     draft_length: int | str = option(
         "auto", "Tokens to draft per round; auto decides by measured cost.", group=DRAFTING,
         kind="draft_length", planned=True, metavar="auto|N", shows=True,
+    )
+    corpus: Path | None = option(
+        None, "Texts like those to come, from which drafts are copied too: a text file, or a .jsonl"
+        " file of texts or objects with text or messages.", group=DRAFTING, kind="file",
+        metavar="FILE", takes="str | Path | None",
     )
     accept: str | None = option(
         None, "Acceptance rule: coupling (default) and match give a seed's own text (match up to"
@@ -294,7 +300,7 @@ class OpenOptions:
             raise InputError(f"draft_length is {length!r:.60}: expected auto or 0 and more")
         if not isinstance(self.drafter, str):
             raise InputError(f"drafter is {self.drafter!r:.60}: expected a drafter's name, or auto")
-        for name in ("draft", "plan"):
+        for name in ("draft", "plan", "corpus"):
             path = getattr(self, name)
             if path is not None and not isinstance(path, (str, os.PathLike)):
                 raise InputError(f"{name} is {path!r:.60}: expected a path")

@@ -121,8 +121,10 @@ class Sessions:
             return None
         vocab_size, most = self.costs.target.vocab_size, self.costs.drafted
         self.meter.mark("engine")
-        # The drafter's tables are accounted for separately.
-        engine_bytes = self.meter.taken("engine") - remembered(engine.drafter.name, vocab_size, 0)
+        # The drafter's tables are accounted for separately; earlier texts have none yet.
+        drafters = [engine.drafter.name]
+        tables = remembered(drafters, vocab_size, 0) - remembered(drafters, 0, 0)
+        engine_bytes = self.meter.taken("engine") - tables
         costs = replace(self.costs, process=self.costs.process + max(0, engine_bytes))
         steps = levels(
             [one.drafter for one in engines],

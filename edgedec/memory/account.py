@@ -15,6 +15,7 @@ this formula, and nothing else estimates memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from edgedec.decoding import drafting
@@ -86,6 +87,7 @@ class Shape:
         context: tokens of prompt and output together, of the longest text.
         drafted: most drafted tokens of a round.
         drafters: names of the drafters whose tables are kept.
+        engines: number of texts at the same time, each with tables of its own.
         prompt: tokens of the context that are prefilled in chunks; None is all.
         sampled: whether tokens are drawn with noise, which greedy decoding does not need.
         beside: contexts of the other texts that are decoded by turns with it.
@@ -98,6 +100,7 @@ class Shape:
     sampled: bool = True
     prompt: int | None = None
     beside: tuple[int, ...] = ()
+    engines: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ def account(
         rows=max(0, rows - target.rows) * FLOAT_BYTES * target.vocab_size,
         bias=FLOAT_BYTES * rows * columns,
         workspace=workspace,
-        drafter=sum(remembered(one, target.vocab_size, context) for one in shape.drafters),
+        drafter=remembered(shape.drafters, target.vocab_size, context, shape.engines),
         sampler=_sampler(target.vocab_size, rows, len(texts)) if shape.sampled else 0,
         text=_TEXT_BYTES * sum(texts),
         tokenizer=tokenizer,
@@ -199,8 +202,8 @@ def _prefilled(shape: Shape) -> int:
     return shape.context if shape.prompt is None else max(min(shape.prompt, shape.context), rounds)
 
 
-def remembered(drafter: str, vocab_size: int, context: int) -> int:
-    """Return the memory of the tables of a drafter and its parts, outside models, in bytes."""
-    info = drafting.info(drafter)
-    own = vocab_size * info.vocab_bytes + context * info.context_bytes
-    return own + sum(remembered(part, vocab_size, context) for part in info.parts)
+def remembered(drafters: Sequence[str], vocab_size: int, context: int, engines: int = 1) -> int:
+    """Return the memory of the tables of drafters and their parts, outside models, in bytes."""
+    infos = [drafting.info(name) for name in drafting.with_parts(drafters)]
+    tables = sum(vocab_size * one.vocab_bytes + context * one.context_bytes for one in infos)
+    return engines * tables + sum(one.shared_bytes for one in infos)

@@ -92,8 +92,10 @@ def levels(
     drafter, info = drafters[0], drafting.info(drafters[0].name)
     trim = partial(_trim, targets)
     full = Level(FULL, (drafter.name,), restore=_nothing if draft is None else draft.load)
-    if info.needs_head:  # it was told to keep no states, and is told that it may again
-        trim = partial(_release, targets, drafters, (drafter.name, *info.parts), None)
+    parts = map(drafting.info, drafting.with_parts([drafter.name]))
+    if any(one.needs_head or one.shared_bytes for one in parts):
+        # It was told to keep nothing, and is told that it may again.
+        trim = partial(_release, targets, drafters, drafting.names(), None)
         full = replace(full, release=trim)
     if drafter.name == PLAIN:
         return [full]
@@ -112,7 +114,7 @@ def levels(
             note=_NO_HEAD if info.needs_head else "",
         )  # fmt: skip
 
-    free = sorted(_without_model(drafter.name), key=lambda one: remembered(one, vocab_size, 1))
+    free = sorted(_without_model(drafter.name), key=lambda one: remembered([one], vocab_size, 1))
     what = "head" if info.needs_head else "draft model"
     if info.needs_weights and (free or draft is not None):
         found.append(alone(f"no {what}", *free, weights=True))
@@ -144,11 +146,13 @@ def _release(
 
 
 def _without_model(drafter: str) -> list[str]:
-    """Return the parts of a drafter that need no model, or itself if it has no parts."""
-    info = drafting.info(drafter)
-    if info.parts:
-        return list(dict.fromkeys(name for part in info.parts for name in _without_model(part)))
-    return [] if info.needs_weights or drafter == PLAIN else [drafter]
+    """Return the drafters without a model that a drafter consists of."""
+    infos = {name: drafting.info(name) for name in drafting.with_parts([drafter])}
+    return [
+        name
+        for name, info in infos.items()
+        if name != PLAIN and not info.needs_weights and (info.shared_bytes or not info.parts)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +192,9 @@ class Costs:
         draft = self.draft if level.weights else None
         if draft is not None and not level.model:
             draft = draft.without_cache
-        drafters = level.drafters * self.parallel
-        shape = Shape(context, drafted, drafters, sampled, prompt, tuple(beside))
+        shape = Shape(
+            context, drafted, level.drafters, sampled, prompt, tuple(beside), self.parallel
+        )
         process = self.process + self.tokenising(context)
         return account(self.target, draft, shape, process=process, tokenizer=self.tokenizer)
 

@@ -140,9 +140,14 @@ class Decoder(Shown):
         return self._parts.free_bytes()
 
     def forget(self) -> None:
-        """Discard the cached tokens, so that the next prompt is computed from its first token."""
+        """Discard the cached tokens, so that the next prompt is computed from its first token.
+
+        Drafters forget the texts that they copy from, but those of ``corpus``.
+        """
         with Round(self._queue):
             self.engine.pool.forget()
+            if self._parts.earlier is not None:
+                self._parts.earlier.forget()
 
     def close(self) -> None:
         """Release sessions, caches and weights, after the round that is running.
@@ -250,6 +255,7 @@ class Decoder(Shown):
         sampler = Sampler(
             options.sampling, self.target.info.vocab_size, tokens,
             coupled=self.engine.rule.coupled, constraint=self._constraint(tokens, options),
+            owner=None if options.ignore_eos else options.owner,
         )  # fmt: skip
         ends = self._special(options)
         stop = StopRule(

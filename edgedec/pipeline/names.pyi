@@ -12,6 +12,7 @@ class OpenNames(TypedDict, total=False):
     spec: str | None
     draft: str | Path | None
     draft_length: int | str
+    corpus: str | Path | None
     accept: str | None
     draft_depth: int | None
     schedule: str
@@ -78,6 +79,7 @@ class TextNames(TypedDict, total=False):
     drafter: str | None
     spec: str | None
     draft_length: int | None
+    owner: str | None
     json_mode: bool
     json_schema: str | Path | bool | Mapping[str, Any] | None
     regex: str | None

@@ -32,7 +32,7 @@ from edgedec.serve.counting import IGNORED, says_what
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.form import EMBEDDINGS, Chunk, Dialect, Handler, absent
-from edgedec.serve.guard import AccessLog, Guard
+from edgedec.serve.guard import OWNER, AccessLog, Guard
 from edgedec.serve.metrics import CONTENT_TYPE
 from edgedec.serve.model import ANSWERED_BY
 from edgedec.serve.models import Models, NotLoaded, Visit, keep_of, name_of
@@ -171,6 +171,7 @@ class Routes:
                 parsed.works,
                 timeout_s=max(0.0, self._limits.text_s - visit.waited_s),
                 most_unread=self._limits.unread_tokens if parsed.stream else None,
+                owner=request.scope.get(OWNER, ""),
             )
             served.turns.submit(ticket)
         if not parsed.stream:

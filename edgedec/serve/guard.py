@@ -18,6 +18,8 @@ from edgedec.serve import keyless
 from edgedec.serve.errors import ApiError
 from edgedec.serve.settings import Settings
 
+# The key of a scope that says which client's request it is.
+OWNER = "edgedec.owner"
 # RFC 9112, section 3.2: nothing but a name or an address, and a port.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII)
 _HEADERS = {
@@ -37,7 +39,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Refuses requests under foreign names and from foreign pages, and those without the key.
+    """Refuses requests under foreign names and from foreign pages, and those without a key.
 
     A page of another site can have a browser call this machine under a name of its own (DNS
     rebinding), so names that are not listed are refused; an address cannot be rebound.
@@ -52,7 +54,7 @@ class Guard:
         self._app = app
         self._hosts = {"localhost", settings.host.lower(), *map(str.lower, settings.hosts)}
         self._origins = settings.origins
-        self._key = None if settings.key is None else settings.key.encode()
+        self._keys = [key.encode() for key in settings.keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,18 +95,20 @@ class Guard:
                 code="unknown_origin",
             )
         preflight = scope["method"] == "OPTIONS" and origin is not None
-        if self._key is not None and scope["path"] not in keyless.PATHS and not preflight:
+        if self._keys and scope["path"] not in keyless.PATHS and not preflight:
             kind, _, given = headers.get("authorization", "").partition(" ")
             if not kind:  # as Anthropic's clients send it
                 kind, given = "bearer", headers.get("x-api-key", "")
-            right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._key)
-            if kind.lower() != "bearer" or not right:
+            sent = given.strip().encode("utf-8", "replace")
+            right = [hmac.compare_digest(sent, key) for key in self._keys]  # takes as long for each
+            if kind.lower() != "bearer" or not any(right):
                 raise ApiError(
                     401,
                     "this server demands its key: send Authorization: Bearer KEY",
                     kind="authentication_error",
                     code="invalid_api_key",
                 )
+            scope[OWNER] = f"key {right.index(True) + 1}"
 
 
 def _name(host: str) -> str:

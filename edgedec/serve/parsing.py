@@ -185,6 +185,8 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
             raise ApiError(400, message, param="speculative")
         given["draft_length"] = 0
     chosen = {name: value for name, value in given.items() if value is not None}
+    if ours is not None and ours.flag("keep") is False:
+        chosen["owner"] = None
     drawn = {name: value for name, value in sampling.items() if value is not None}
     default: dict[str, Any] = {"temperature": 1.0} if own is None else asdict(own)
     return {**chosen, "sampling": default | drawn}

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +24,7 @@ from edgedec.serve.protocol import HEAD_BYTES, limited
 from edgedec.serve.settings import Settings
 
 KEY = "EDGEDEC_API_KEY"
-_LEAST_KEY, _MOST_KEY = 16, 4096
+_LEAST_KEY, _MOST_KEY, _MOST_KEYS = 16, 4096, 1 << 16
 _BACKLOG = 1024
 # Of the seconds until the end, those in which texts go on; the rest is for their last words.
 _GOING_ON, _LEAST_REST_S = 0.8, 0.5
@@ -184,34 +184,36 @@ def url(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def read_key(file: Path | None) -> str | None:
-    """Return the API key of a file or of the environment; None if there is none.
+def read_keys(file: Path | None) -> tuple[str, ...]:
+    """Return the API keys of a file, one a line, or that of the environment; there may be none.
 
     Raises:
-        InputError: it cannot be read, or is too short to be a secret.
+        InputError: they cannot be read, or one is too short to be a secret.
 
     """
-    where, key = KEY, os.environ.get(KEY)
+    where, found = KEY, os.environ.get(KEY)
     if file is not None:
         where = str(file)
         try:
             with file.open("rb") as stream:
-                key = stream.read(_MOST_KEY).decode("ascii").strip()
+                found = stream.read(_MOST_KEYS).decode("ascii").strip()
         except (OSError, UnicodeDecodeError):
             raise InputError(f"{file}: expected a file with the API key, in ASCII") from None
-    if key is None:
-        return None
-    if not _LEAST_KEY <= len(key) < _MOST_KEY or not key.isascii() or not key.isprintable():
-        raise InputError(
-            f"{where}: expected a key of at least {_LEAST_KEY} printable characters: make one with"
-            " `openssl rand -hex 24`"
-        )
-    return key
+    if found is None:
+        return ()
+    keys = tuple(dict.fromkeys(key.strip() for key in found.split("\n")))
+    for key in keys:
+        if not _LEAST_KEY <= len(key) < _MOST_KEY or not key.isascii() or not key.isprintable():
+            raise InputError(
+                f"{where}: expected a key of at least {_LEAST_KEY} printable characters, or several"
+                " on lines of their own: make one with `openssl rand -hex 24`"
+            )
+    return keys
 
 
-def check_exposed(host: str, key: str | None) -> None:
+def check_exposed(host: str, keys: Sequence[str]) -> None:
     """Refuse to serve other machines without a key; InputError if it would."""
-    if key is None and not is_loopback(host):
+    if not keys and not is_loopback(host):
         raise InputError(
             f"--host {host}: other machines could use the model: give a key with --api-key-file or"
             f" {KEY}, or leave --host out"

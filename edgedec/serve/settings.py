@@ -40,8 +40,8 @@ class Settings:
     Attributes:
         aliases: other names of the model.
         planning: the command that makes a plan of the model; "" if callers are not told.
-        key: required with every request but ``/health``, ``/livez`` and the page; None requires
-            none.
+        keys: one of them is required with every request but ``/health``, ``/livez`` and the page;
+            none if there are none. Drafts are copied from earlier texts of the same key.
         keep_s: seconds for which one of several models stays loaded after its last text.
         limits: on every request.
 
@@ -59,7 +59,7 @@ class Settings:
         "127.0.0.1", "Address to listen on; one that other machines can reach needs an API key.",
         metavar="ADDRESS", shows=True,
     )
-    key: str | None = None
+    keys: tuple[str, ...] = ()
     hosts: tuple[str, ...] = option(
         (), "Another name of this machine to accept as Host; repeatable.", name="allow_host",
         metavar="NAME",

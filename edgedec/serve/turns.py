@@ -74,6 +74,7 @@ class Ticket(turns.Text):
         works: what to decode.
         timeout_s: seconds until all of it must be done.
         most_unread: tokens that the client may leave unread; None is any number.
+        owner: see ``GenerateOptions``; with ``Settings.private`` there is none.
 
     Attributes:
         began: when it was made, on the clock of ``perf_counter``.
@@ -86,7 +87,12 @@ class Ticket(turns.Text):
     turns: Turns
 
     def __init__(
-        self, works: Sequence[Work], *, timeout_s: float, most_unread: int | None = None
+        self,
+        works: Sequence[Work],
+        *,
+        timeout_s: float,
+        most_unread: int | None = None,
+        owner: str = "",
     ) -> None:
         super().__init__()
         self.works = works
@@ -95,7 +101,7 @@ class Ticket(turns.Text):
         self.choice = 0
         self.first_at: float | None = None
         self.last_at: float | None = None
-        self._most_unread = most_unread
+        self._most_unread, self._owner = most_unread, owner
         self._loop = asyncio.get_running_loop()
         self._took_at = 0.0
         # Whether the client waits for any news; else it comes back by itself, or at the end.
@@ -110,9 +116,11 @@ class Ticket(turns.Text):
             if left_s <= 0:
                 raise late()
             work, pipeline = self.works[self.choice], self.turns.pipeline
+            owner = work.options.owner if work.options.owner is None else self._owner
             if self.turns.settings.private:
                 pipeline.forget()
-            options = dataclasses.replace(work.options, timeout_s=left_s)
+                owner = None
+            options = dataclasses.replace(work.options, timeout_s=left_s, owner=owner)
             self.stream = pipeline.stream(work.prompt, options)
         return self.stream
 

@@ -7,6 +7,7 @@ mostly. Each text's whole time counts, the draft's reading of the prompt include
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
 
-DRAFTERS = ["adaptive", "text", "hybrid", "lookup", "recycle", "model", "tree", "head", "headed"]
+DRAFTERS = [
+    "adaptive", "text", "hybrid", "lookup", "suffix", "recycle", "model", "tree", "head", "headed",
+]  # fmt: skip
 # A large target with a small draft, and a small one whose draft costs a third of it.
 SETTINGS = {
     "large": Costs((20e-3, 3e-3), (0.4e-3, 5e-5)),
@@ -49,6 +52,31 @@ def test_nothing_is_lost_where_nothing_can_be_predicted(
 ) -> None:
     texts = [script(0.0, confidence, seed) for seed in range(4)]
     assert lost(setting, drafter, texts) <= 0.02
+
+
+def misleading(seed: int) -> Script:
+    """A text in which what is known is every time followed by something else."""
+    known, text = script(0.0, 0.5, 99).tokens[:8], script(0.0, 0.5, seed)
+    tokens = list(text.tokens)
+    for place in range(10, len(tokens) - 8, 13):
+        tokens[place : place + 8] = known
+    return replace(text, tokens=tuple(tokens))
+
+
+@pytest.mark.parametrize("drafter", ["suffix", "text"])
+def test_little_is_lost_where_earlier_texts_mislead(drafter: str) -> None:
+    # The known part itself is copied, and what follows it is not.
+    texts = [misleading(seed) for seed in range(6)]
+    assert lost("large", drafter, texts) < 0.0
+    assert lost("small", drafter, texts) <= 0.02
+
+
+def test_a_text_that_comes_again_is_copied() -> None:
+    texts = [script(0.0, 0.5, seed) for seed in (1, 2, 1, 2)]
+    for drafter in ("suffix", "text", "hybrid"):
+        assert lost("large", drafter, texts) < -0.3
+    # The control: without earlier texts there is nothing to copy.
+    assert lost("large", "lookup", texts) > -0.02
 
 
 @pytest.mark.parametrize("drafter", ["adaptive", "hybrid", "model", "tree"])

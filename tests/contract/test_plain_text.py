@@ -7,7 +7,7 @@ vocabularies and whole pipelines have tests of their own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tiny_models import write_tiny_graphs, write_tiny_model, write_tiny_program
 from tiny_optimum import write_tiny_graph
 
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting._earlier import EarlierTexts, corpus_of
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
@@ -49,7 +50,7 @@ SAMPLERS = {
         seed=12,
     ),
 }
-DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid"]
+DRAFTERS = ["model", "tree", "lookup", "suffix", "recycle", "hybrid"]
 Pair = tuple[Any, Any]
 
 
@@ -139,10 +140,17 @@ def pair(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return KINDS[kind](folder)
 
 
-def decode(pair: Pair, drafter: str, params: SamplingParams) -> tuple[list[list[int]], Metrics]:
+def decode(
+    pair: Pair, drafter: str, params: SamplingParams, earlier: Sequence[list[int]] = ()
+) -> tuple[list[list[int]], Metrics]:
     """The texts of all prompts from one engine, as one user's requests follow each other."""
     target, draft = pair
-    parts = DrafterParts(VOCAB, draft.open(256), branches=target.capabilities.branches)
+    parts = DrafterParts(
+        VOCAB,
+        draft.open(256),
+        branches=target.capabilities.branches,
+        earlier=EarlierTexts(corpus_of(earlier)) if earlier else None,
+    )
     rule = acceptance.rule("coupling")
     engine = Engine(target.open(256), drafting.create(drafter, parts), Fixed(6, depth=3), rule)
     texts, metrics = [], Metrics()
@@ -168,8 +176,15 @@ def test_it_is_plain_decodings(
         with pytest.raises(InputError, match="only chains are verified here"):
             decode(pair, drafter, SAMPLERS[sampler])
         return
-    texts, metrics = decode(pair, drafter, SAMPLERS[sampler])
+    # Earlier texts that are like these, but for every ninth token.
+    others = zip(PROMPTS, plain[sampler], strict=True)
+    earlier = [
+        [*prompt, *(token if n % 9 else token ^ 1 for n, token in enumerate(text))]
+        for prompt, text in others
+    ]
+    texts, metrics = decode(pair, drafter, SAMPLERS[sampler], earlier)
     assert texts == plain[sampler]
+    assert metrics.sources["suffix"] > 20 or drafter != "suffix"
     assert metrics.drafted_tokens > 0
     own = kind == "optimum" and drafter == "model"  # the target itself is the draft
     assert own or metrics.accepted_tokens < metrics.drafted_tokens

@@ -22,6 +22,7 @@ from benchmarks.certificate.enumerable import (
 )
 from edgedec.decoding.acceptance import (
     BigLittle,
+    GumbelCoupling,
     Residual,
     SpeculativeSampling,
     Verdict,
@@ -40,9 +41,18 @@ from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 pytestmark = pytest.mark.statistical
 
 
-@pytest.mark.parametrize("name", HONEST)
+# An earlier text with the same beginning, which suffix drafts from.
+BEFORE = [*PROMPT, 1, 3, 2, 0, 3, 0, 1, 3, 1, 0, 2, 2]
+EARLIER = {
+    f"{rule.name}, suffix": Setting(rule, "suffix", earlier=BEFORE)
+    for rule in (GumbelCoupling(), SpeculativeSampling())
+}
+RIGHT = {**HONEST, **EARLIER}
+
+
+@pytest.mark.parametrize("name", RIGHT)
 def test_the_target_s_own(name: str) -> None:
-    setting = HONEST[name]
+    setting = RIGHT[name]
     counts, metrics = observed(setting)
     assert p_value(counts, expected(setting)) > SUSPICIOUS
     if setting.drafter != "none":
@@ -64,7 +74,7 @@ class ForgetsTheTemperature(SpeculativeSampling):
 
 
 class TakesADeterministicDraftForASample(SpeculativeSampling):
-    """Judges lookup's tokens as if they had been drawn from a uniform q."""
+    """Judges copied tokens as if they had been drawn from a uniform q."""
 
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
         flat = np.full(VOCAB, 1 / VOCAB, dtype=np.float32)
@@ -123,6 +133,9 @@ TWINS = {
     **FLAGGED,
     "bonus without temperature": Setting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
     "lookup taken for a sample": Setting(TakesADeterministicDraftForASample(), "lookup"),
+    "suffix taken for a sample": Setting(
+        TakesADeterministicDraftForASample(), "suffix", earlier=BEFORE
+    ),
     "drops a drawn token for its q": Setting(SpeculativeSampling(), wrap=DropsUnsureTokens),
     "q of another node": Setting(SpeculativeSampling(), wrap=SwapsQ),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgedec.decoding.drafting._earlier import EarlierTexts
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.request import Request
@@ -164,6 +165,7 @@ def decode(
         )
         parts = DrafterParts(
             VOCAB, draft.open(capacity), head=head, head_session=head.open(capacity),
+            earlier=EarlierTexts(),
         )  # fmt: skip
         engine = build_engine(plan, target.open(capacity), parts, clock)
         found = []
@@ -172,7 +174,7 @@ def decode(
                 model.follow(text)
             metrics = Metrics()
             prompt = text.tokens[: text.prompt]
-            sampler = Sampler(SamplingParams(), VOCAB, prompt)
+            sampler = Sampler(SamplingParams(), VOCAB, prompt, owner="")
             stop = StopRule(max_new_tokens=len(text.tokens) - text.prompt)
             for _ in engine.run(Request(prompt, sampler, stop), metrics):
                 pass

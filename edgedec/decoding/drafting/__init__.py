@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import logging
 import pkgutil
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
@@ -145,6 +146,14 @@ def info(name: str) -> DrafterInfo:
     return _module(name).INFO if known(name) else _nothing()
 
 
+def with_parts(drafters: Iterable[str]) -> list[str]:
+    """Return drafters with their parts, and the parts of these, each of them once."""
+    found = dict.fromkeys(drafters)
+    for name in tuple(found):
+        found |= dict.fromkeys(with_parts(info(name).parts))
+    return list(found)
+
+
 @cache
 def usable() -> tuple[str, ...]:
     """Return all drafters that load; warn about those from packages that do not."""
@@ -156,7 +165,7 @@ def usable() -> tuple[str, ...]:
 def planned() -> list[str]:
     """Return the drafters that plans choose from: those without weights first, composites last."""
     found = {name: info(name) for name in usable()}
-    ranks = {name: (of.needs_weights, len(of.parts), name) for name, of in found.items()}
+    ranks = {n: (of.needs_weights, len(with_parts([n])), n) for n, of in found.items()}
     return sorted((name for name in found if found[name].planned), key=ranks.__getitem__)
 
 
@@ -183,6 +192,7 @@ def before_model(name: str, parts: DrafterParts) -> Drafter | None:
     first, *others = info(name).parts or (name,)
     if info(first).needs_model:
         return None
+    others = [name for name in others if name not in info(first).parts]
     return create(first, replace(parts, draft=None, rivals=others))
 
 
@@ -263,4 +273,5 @@ __all__ = [
     "problems",
     "stages",
     "usable",
+    "with_parts",
 ]

@@ -1,4 +1,4 @@
-"""Lookup, Token Recycling, and the draft model's chain and tree, chosen by the policy each round.
+"""Copies, Token Recycling, and the draft model's chain and tree, chosen by the policy each round.
 
 Chain and tree share one draft session; there is no tree if draft or target computes chains only.
 """
@@ -10,10 +10,10 @@ from dataclasses import replace
 from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting._context import DraftContext
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
-from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.recycle import RecycleDrafter
 from edgedec.decoding.drafting.strings import StringsDrafter
+from edgedec.decoding.drafting.suffix import copying
 from edgedec.decoding.drafting.tree import TreeDrafter
 from edgedec.errors import InputError
 
@@ -30,8 +30,8 @@ def build(parts: DrafterParts) -> Drafter:
         raise InputError("drafter 'adaptive' needs a draft model: give one, or use 'text'")
     recycle = RecycleDrafter(parts.vocab_size, branches=parts.branches)
     arms = (*_of_model(replace(parts, rivals=(recycle.name,))), recycle)
-    lookup = LookupDrafter(parts.vocab_size, rivals=[arm.name for arm in arms])
-    return CompositeDrafter("adaptive", (lookup, *arms), learner=recycle)
+    every = *copying(parts, [arm.name for arm in arms]), *arms
+    return CompositeDrafter("adaptive", every, learner=recycle)
 
 
 def _of_model(parts: DrafterParts) -> tuple[Drafter, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
@@ -13,6 +13,9 @@ from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import HeadModel, HeadSession, Pass, Session
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+
+if TYPE_CHECKING:
+    from edgedec.decoding.drafting._earlier import EarlierTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +352,7 @@ class DrafterInfo:
             entry of the vocabulary, in addition to what its parts keep.
         keys: numbers that it takes as a stage, besides ``k``; see ``DrafterParts.keys``.
         learns: it learns from every pass of the target, whichever stage drafted.
+        shared_bytes: most memory it keeps for all texts together.
 
     """
 
@@ -367,6 +371,7 @@ class DrafterInfo:
     vocab_bytes: int = 0
     keys: tuple[Key, ...] = ()
     learns: bool = False
+    shared_bytes: int = 0
 
     @property
     def needs_weights(self) -> bool:
@@ -389,6 +394,7 @@ class DrafterParts:
         head: fuses the target's states, for drafters that use one; ``head_session`` is an empty
             session of it, which the drafter owns from then on.
         mask: the token that a draft model reads for one not known yet; None if it cannot.
+        earlier: the texts that were read and written before; None where none are kept.
         rivals: the drafters that are tried next, if this one is part of a composite.
         prefill_at_once: tokens of a long context that the draft model prefills in a round. Until it
             has caught up, rounds decode without a draft: neither the first token nor a cancelled
@@ -405,6 +411,7 @@ class DrafterParts:
     head: HeadModel | None = None
     head_session: HeadSession | None = None
     mask: int | None = None
+    earlier: EarlierTexts | None = None
     rivals: Sequence[str] = ()
     rejected: int | None = None
     prefill_at_once: int = PREFILL_AT_ONCE

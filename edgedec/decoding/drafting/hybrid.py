@@ -1,6 +1,6 @@
-"""Prompt lookup where it hits, the draft model elsewhere.
+"""Copies from this and earlier texts where they hit, the draft model elsewhere.
 
-While lookup hits, the draft model does not run and catches up later. A draft model with another
+While they hit, the draft model does not run and catches up later. A draft model with another
 vocabulary drafts by tokens or by text, depending on its translation; one that was trained to draft
 several tokens in a pass does so where that adds more tokens for its time.
 """
@@ -15,11 +15,12 @@ from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.strings import StringsDrafter
+from edgedec.decoding.drafting.suffix import SuffixDrafter, copying
 
 INFO = DrafterInfo(
     needs_model=True,
     overlaps=True,
-    parts=(LookupDrafter.name, ModelDrafter.name),
+    parts=(SuffixDrafter.name, LookupDrafter.name, ModelDrafter.name),
     default=True,
 )
 
@@ -27,8 +28,7 @@ INFO = DrafterInfo(
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
     arms = _of_model(parts)
-    lookup = LookupDrafter(parts.vocab_size, rivals=[arm.name for arm in arms])
-    return CompositeDrafter("hybrid", (lookup, *arms))
+    return CompositeDrafter("hybrid", (*copying(parts, [arm.name for arm in arms]), *arms))
 
 
 def _of_model(parts: DrafterParts) -> tuple[Drafter, ...]:

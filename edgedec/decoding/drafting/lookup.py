@@ -116,13 +116,23 @@ class LookupDrafter(TokenDrafter):
     ) -> None:
         super().__init__(rivals)
         self._index = NgramIndex(vocab_size, shortest, longest)
+        # Tokens of the text, and what was found for them.
+        self._looked_up = 0, (0, 0)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         super().begin(prompt, sampler)
         self._index.follow(sampler.history)
+        self._looked_up = 0, (0, 0)
+
+    def match(self) -> tuple[int, int]:
+        """Return what ``NgramIndex.find`` does, which is looked up once a round."""
+        length = len(self.sampler.history)
+        if self._looked_up[0] != length:
+            self._looked_up = length, self._index.find()
+        return self._looked_up[1]
 
     def tokens(self, draft: Draft, limits: DraftLimits, streams: Streams) -> Iterator[DraftToken]:
-        start, matched = self._index.find()
+        start, matched = self.match()
         sampler, tree = self.sampler, draft.tree
         text, end = sampler.history, len(sampler.history)
         for leaf in range(limits.nodes if matched else 0):

@@ -1,4 +1,4 @@
-"""Prompt lookup where it hits, Token Recycling elsewhere; needs no draft model."""
+"""Copies from this and earlier texts where they hit, Token Recycling elsewhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.recycle import RecycleDrafter
+from edgedec.decoding.drafting.suffix import SuffixDrafter, copying
 
 INFO = DrafterInfo(
-    parts=(LookupDrafter.name, RecycleDrafter.name),
+    parts=(SuffixDrafter.name, LookupDrafter.name, RecycleDrafter.name),
     default=True,
     planned=False,
 )
@@ -17,5 +18,5 @@ INFO = DrafterInfo(
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
     recycle = RecycleDrafter(parts.vocab_size, branches=parts.branches)
-    first = LookupDrafter(parts.vocab_size, rivals=(recycle.name,))
-    return CompositeDrafter("text", (first, recycle), learner=recycle)
+    arms = *copying(parts, (recycle.name,)), recycle
+    return CompositeDrafter("text", arms, learner=recycle)

@@ -103,6 +103,8 @@ class SamplingState:
         coupled: whether the draft draws with the target's own noise, see
             ``AcceptanceRule.coupled``.
         constraint: of the text after the prompt, which it follows from now on; None allows all.
+        owner: whose text it is, for what drafters keep of it: it drafts for texts of the same owner
+            only, and for none at all if there is no owner.
 
     Attributes:
         history: all tokens, prompt and text; the last one is the current root.
@@ -123,6 +125,7 @@ class SamplingState:
         *,
         coupled: bool = True,
         constraint: Constraint | None = None,
+        owner: str | None = None,
     ) -> None:
         if not prompt:
             raise InputError("the prompt is empty: expected at least one token")
@@ -136,7 +139,7 @@ class SamplingState:
         self.penalties = None
         if params.penalised or params.logit_bias:
             self.penalties = Penalties(params, prompt)
-        self.constraint = constraint
+        self.constraint, self.owner = constraint, owner
         self.flat = 0
         # Whether rows differ from the model's by more than temperature and filters.
         self.shaped = self.penalties is not None or constraint is not None

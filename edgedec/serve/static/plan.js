@@ -10,13 +10,14 @@ const DRAFTERS = {
   parallel: "The draft model proposes several tokens in one pass",
   tree: "The draft model proposes a tree of tokens",
   strings: "The draft model proposes text, in a vocabulary of its own",
-  hybrid: "The draft model proposes tokens, or what followed the same words earlier in the text",
+  hybrid: "The draft model proposes tokens, or what followed the same words earlier in this text or another",
   adaptive: "The draft model and other ways to draft take turns, by what each gains",
+  suffix: "Tokens that followed the same words in earlier texts, or earlier in this one, are proposed again",
   lookup: "Tokens that followed the same words earlier in the text are proposed again",
   recycle: "Tokens that the target found likely before are proposed again",
-  text: "Tokens that followed the same words earlier in the text, or that the target found likely before, are proposed again",
+  text: "Tokens that followed the same words earlier in this text or another, or that the target found likely before, are proposed again",
   head: "A head that reads the target's states proposes tokens",
-  headed: "A head that reads the target's states proposes tokens, or what followed the same words earlier in the text",
+  headed: "A head that reads the target's states proposes tokens, or what followed the same words earlier in this text or another",
 };
 
 function drafting({ drafter, draft_length: length, lossless, accept }) {

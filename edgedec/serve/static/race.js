@@ -15,9 +15,10 @@ const [SHORT_MS, MOST_RUNS] = [3000, 3];
 // Runs of one kind that differ by more say that other programs use the processor.
 const [UNEVEN, UNEVEN_MS] = [1.3, 20];
 
+// The text comes several times: no run may draft from one before it.
 function request(prompt, most, drafter) {
   const text = settings.isChat() ? { messages: [{ role: "user", content: prompt }] } : { prompt };
-  return { ...text, temperature: 0, max_tokens: most, ...(drafter && { edgedec: { drafter } }) };
+  return { ...text, temperature: 0, max_tokens: most, edgedec: { keep: false, ...(drafter && { drafter }) } };
 }
 
 async function measured(prompt, drafter, options) {

@@ -68,6 +68,7 @@ def test_the_file_is_that_of_a_local_batch(given: dict[str, Any]) -> None:
     ("given", "said"),
     [
         ({"plan": "plan.json"}, "--plan plan.json is for one machine"),
+        ({"corpus": "texts.txt"}, "--corpus is a file of this machine"),
         ({"memory": 400_000_000}, "give --max-context as well"),
         ({"kv_memory": 400_000_000}, "give --max-context as well"),
         ({"max_context": 1 << 20}, "max-context"),

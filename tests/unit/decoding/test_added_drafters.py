@@ -45,7 +45,7 @@ FAILS = ECHO.replace(
 )
 BUILT_IN = (
     "adaptive", "head", "headed", "hybrid", "lookup", "model", "none", "parallel",
-    "recycle", "strings", "text", "tree",
+    "recycle", "strings", "suffix", "text", "tree",
 )  # fmt: skip
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "extend.md"
 PROMPT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgedec.decoding.drafting._earlier import EARLIER_BYTES
 from edgedec.decoding.drafting.lookup import NgramIndex
 from edgedec.decoding.drafting.recycle import RecycleDrafter
 from edgedec.decoding.emission import Emission
@@ -33,7 +34,7 @@ def test_by_hand() -> None:
         rows=2 * 4 * 1000,
         bias=4 * 4 * 1004,
         workspace=600 * 1000,
-        drafter=320 * 1000,
+        drafter=320 * 1000 + EARLIER_BYTES,
         sampler=32 * 4 * 1000 + 8 * 1000 + 4 * 4 * 1000,
         text=160 * 1000,
         tokenizer=7,
@@ -79,13 +80,13 @@ def test_look_up_keeps_what_it_says(count: int) -> None:
     half = [draw.randrange(4096) for _ in range(count // 2)]
     text = half + half  # of what does not repeat itself, longer n-grams are not kept
     # A dictionary doubles, so that it is up to half empty.
-    assert 0.75 < kept(lambda: index(text)) / remembered("lookup", 4096, count) < 1.02
+    assert 0.75 < kept(lambda: index(text)) / remembered(["lookup"], 4096, count) < 1.02
 
 
 @pytest.mark.parametrize("columns", [32_000, 151_936])
 def test_recycling_keeps_what_it_says(columns: int) -> None:
     assert kept(lambda: RecycleDrafter(columns)) == pytest.approx(
-        remembered("recycle", columns, 0), rel=0.05
+        remembered(["recycle"], columns, 0), rel=0.05
     )
 
 
@@ -116,7 +117,7 @@ def test_a_text_keeps_what_it_says() -> None:
 
 def test_drafters_without_models_leave_nothing_out() -> None:
     """A drafter's array that its facts do not name would be found here."""
-    honest = remembered("recycle", 32_000, 0)
+    honest = remembered(["recycle"], 32_000, 0)
     twin = kept(lambda: (RecycleDrafter(32_000), np.zeros(32_000 * 8, np.int32)))
     assert twin != pytest.approx(honest, rel=0.05), "the twin must be caught"
 

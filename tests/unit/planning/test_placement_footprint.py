@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from simulated import OTHER, PLACE, measured
 
+from edgedec.decoding.drafting._earlier import EARLIER_BYTES
 from edgedec.memory.account import AUTO_LENGTH, Account
 from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import REMOTE, Place
@@ -88,9 +89,13 @@ def test_drafters_remember():
     assert lookup.drafter == 320 * 1000
     assert recycle.drafter == 32 * 1000
     # What is made of several keeps what they keep.
-    assert footprint(PAIR, Plan(PLACE, OTHER, "hybrid", 3), 1000).drafter == 320 * 1000
-    assert footprint(PAIR, Plan(PLACE, OTHER, "adaptive", 3), 1000).drafter == 352 * 1000
-    assert footprint(PAIR, Plan(PLACE, None, "text", 3), 1000).drafter == 352 * 1000
+    for draft, drafter, own in (
+        (OTHER, "hybrid", 320),
+        (OTHER, "adaptive", 352),
+        (None, "text", 352),
+    ):
+        found = footprint(PAIR, Plan(PLACE, draft, drafter, 3), 1000)
+        assert found.drafter == own * 1000 + EARLIER_BYTES
 
 
 def test_what_is_decided_each_round_counts_at_its_longest():

@@ -205,7 +205,7 @@ def test_harmless_fields_are_named(server: Server) -> None:
 
 async def test_its_key_is_taken_as_its_clients_send_it(pipeline: Pipeline) -> None:
     key = "a-key-of-this-test-0123456789"
-    async with serving_here(pipeline, key=key) as (_, client):
+    async with serving_here(pipeline, keys=(key,)) as (_, client):
         body = {**GIVEN, "messages": HELLO, "max_tokens": 2}
         for headers, status in (
             ({"x-api-key": key}, 200),

@@ -18,7 +18,9 @@ from waiting import LIMIT_S, until
 from edgedec import GenerateOptions, Pipeline
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.errors import InputError
 from edgedec.serve.errors import ApiError
+from edgedec.serve.run import read_keys
 from edgedec.serve.settings import Settings
 from edgedec.serve.turns import News, Ticket, Turns, Work, joined
 
@@ -61,11 +63,22 @@ class TestKey:
             assert locked.get(path).status_code == 200
 
     def test_it_comes_from_a_file(self, start: Callable[..., Any], tmp_path: Path) -> None:
-        file = tmp_path / "key"
-        file.write_text(KEY + "\n")
+        file, other = tmp_path / "key", KEY[::-1]
+        file.write_text(f"{KEY}\n{other}\n")
         with start("--api-key-file", str(file)) as server:
             assert server.get("/v1/models").status_code == 401
-            assert server.client(api_key=KEY).models.list().data
+            for key in (KEY, other):
+                assert server.client(api_key=key).models.list().data
+            for wrong in (f"{KEY}\\n{other}", KEY + other):
+                headers = {"Authorization": f"Bearer {wrong}"}
+                assert server.get("/v1/models", headers=headers).status_code == 401
+
+    @pytest.mark.parametrize("keys", ["short", f"{KEY}\nshort", f"{KEY}\n\n{KEY}x", ""])
+    def test_one_that_is_too_short_is_refused(self, tmp_path: Path, keys: str) -> None:
+        file = tmp_path / "key"
+        file.write_text(keys)
+        with pytest.raises(InputError, match="a key of at least 16 printable characters"):
+            read_keys(file)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_each_route_is_known_here(pipeline: Pipeline) -> None:
 
 async def test_each_demands_the_key_and_a_known_name_and_page(pipeline: Pipeline) -> None:
     routes = routes_of(pipeline)
-    async with serving_here(pipeline, key=KEY) as (_, client):
+    async with serving_here(pipeline, keys=(KEY,)) as (_, client):
         for route in routes:
             method = min(set(route.methods or ()) - {"HEAD"})
             path = re.sub(r"{.*}", "tiny", route.path)
