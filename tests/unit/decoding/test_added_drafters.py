@@ -72,7 +72,7 @@ def call(*arguments: object) -> click.testing.Result:
 
 def test_it_is_listed_and_not_imported_for_that(echo: None) -> None:
     assert drafting.names() == sorted((*BUILT_IN, "echo"))
-    listed = f"auto, {', '.join(drafting.names())}"
+    listed = f"Way of drafting: auto, {', '.join(drafting.names())};"
     assert listed in " ".join(call("generate", "--help").stdout.split())
     assert "did you mean echo?" in call("generate", "demo", "a", "--drafter", "ecko").stderr
     assert "echo_drafter" not in sys.modules
