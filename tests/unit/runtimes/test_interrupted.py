@@ -6,21 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-from tiny_gguf import write_tiny_gguf
-from tiny_models import write_tiny_graphs, write_tiny_model
-from tiny_optimum import write_tiny_graph
+from kinds import in_full
+from session_kinds import KINDS
 from waiting import LIMIT_S
 
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import Interrupted, StateError
-from edgedec.records.load import LoadOptions
-from edgedec.runtimes.onnx.model import OnnxModel
-from edgedec.runtimes.onnx_static.model import StaticModel
-from edgedec.runtimes.optimum.model import OptimumModel
 
 # Interrupts a session in its run of this number, from 1; returns the runs computed to their end.
 Stop = Callable[[Any, int], list[int]]
@@ -46,48 +41,28 @@ def at_call(owner: Callable[[Any], Any], name: str) -> Stop:
     return install
 
 
-class Way(NamedTuple):
-    """How a model is made, and what interrupts its session inside the library."""
-
-    load: Callable[[Path], Any]
-    stop: Stop
-    chunk: int | None = 16
-
-
-def onnx(folder: Path) -> OnnxModel:
-    write_tiny_model(folder)
-    return OnnxModel.load(folder, threads=1, batch_invariant=False)
+OF_LLAMA = at_call(lambda session: session._context, "decode")
+OF_STATIC = at_call(lambda session: session, "_pass")
+OF_ORT = at_call(lambda session: session._runner, "_pass")
+STOPS = {
+    "onnx": OF_ORT, "llama": OF_LLAMA, "optimum": OF_ORT, "static": OF_STATIC, "gemma2": OF_LLAMA,
+    "streamed": OF_ORT, "slice": OF_STATIC, "blend": OF_STATIC,
+}  # fmt: skip
 
 
-def static(folder: Path) -> StaticModel:
-    write_tiny_graphs(folder)
-    return StaticModel.load(folder, threads=1)
+def loaded(kind: str, folder: Path) -> Any:
+    (folder / "draft").mkdir()
+    return KINDS[kind](folder)[0]
 
 
-def llamacpp(folder: Path) -> Any:
-    pytest.importorskip("llama_cpp")
-    from edgedec.runtimes.llamacpp.model import LlamaModel
-
-    return LlamaModel.load(write_tiny_gguf(folder / "a.gguf"), LoadOptions(threads=1, kv="f32"))
-
-
-RUN = at_call(lambda session: session._runner, "_run")
-WAYS = {
-    "onnx": Way(onnx, RUN),
-    "optimum": Way(lambda folder: OptimumModel.load(write_tiny_graph(folder), threads=1), RUN),
-    "onnx-static": Way(static, at_call(lambda session: session, "_pass")),
-    "llamacpp": Way(llamacpp, at_call(lambda session: session._context, "decode"), None),
-}
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def way(request: pytest.FixtureRequest) -> Way:
-    return WAYS[request.param]
+@pytest.fixture(scope="module", params=in_full(STOPS, 4))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def model(way: Way, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    found = way.load(tmp_path_factory.mktemp("model"))
+def model(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    found = loaded(kind, tmp_path_factory.mktemp("model"))
     yield found
     found.close()
 
@@ -96,9 +71,10 @@ def text(model: Any, count: int) -> list[int]:
     return np.random.default_rng(1).integers(4, model.info.vocab_size, count).tolist()
 
 
-def opened(model: Any, way: Way, capacity: int = 200) -> Any:
+def opened(model: Any, kind: str, capacity: int = 200) -> Any:
     session = model.open(capacity)
-    session.prefill_chunk = way.chunk or session.prefill_chunk
+    if STOPS[kind] is not OF_LLAMA:  # whose chunks are fixed
+        session.prefill_chunk = 16
     return session
 
 
@@ -106,12 +82,12 @@ def logits(session: Any, tree: TokenTree, start: int = 0) -> FloatArray:
     return np.array(session.forward(tree, start).logits)
 
 
-def test_amid_a_prefill(model: Any, way: Way) -> None:
+def test_amid_a_prefill(model: Any, kind: str) -> None:
     """What was read before stays, and reading goes on there."""
-    chunk = opened(model, way).prefill_chunk
+    chunk = opened(model, kind).prefill_chunk
     words = text(model, 3 * chunk)
-    session, calm = (opened(model, way, len(words) + 1) for _ in range(2))
-    ended = way.stop(session, 2)
+    session, calm = (opened(model, kind, len(words) + 1) for _ in range(2))
+    ended = STOPS[kind](session, 2)
     with pytest.raises(Interrupted):
         session.prefill(words)
     assert ended == [1]
@@ -122,10 +98,10 @@ def test_amid_a_prefill(model: Any, way: Way) -> None:
     np.testing.assert_allclose(*rows, rtol=0, atol=1e-4)
 
 
-def test_amid_a_pass(model: Any, way: Way) -> None:
+def test_amid_a_pass(model: Any, kind: str) -> None:
     """What was pending before stays so, and grows on."""
     words = text(model, 20)
-    session, calm = opened(model, way), opened(model, way)
+    session, calm = opened(model, kind), opened(model, kind)
     rows = []
     for one in (session, calm):
         one.prefill(words[:8])
@@ -134,7 +110,7 @@ def test_amid_a_pass(model: Any, way: Way) -> None:
         for word in words[12:16]:
             tree.add(word, len(tree) - 1)
         if one is session:
-            ended = way.stop(one, 1)
+            ended = STOPS[kind](one, 1)
             with pytest.raises(Interrupted):
                 one.forward(tree, 4)
             assert (one.length, ended) == (8, [])
@@ -145,17 +121,17 @@ def test_amid_a_pass(model: Any, way: Way) -> None:
     np.testing.assert_allclose(rows[1], rows[3], rtol=0, atol=1e-4)
 
 
-def test_one_that_hears_nothing_is_seen(model: Any, way: Way) -> None:
+def test_one_that_hears_nothing_is_seen(model: Any, kind: str) -> None:
     """The control."""
-    session = opened(model, way)
+    session = opened(model, kind)
     session.interrupt = lambda: None
-    ended = way.stop(session, 1)
+    ended = STOPS[kind](session, 1)
     session.prefill(text(model, 9))
     assert (session.length, ended) == (9, [1])
 
 
-def test_closed_while_another_thread_computes(model: Any, way: Way) -> None:
-    session, ended, reads = opened(model, way), list[Exception](), threading.Event()
+def test_closed_while_another_thread_computes(model: Any, kind: str) -> None:
+    session, ended, reads = opened(model, kind), list[Exception](), threading.Event()
 
     def read_for_ever() -> None:
         try:
@@ -175,9 +151,9 @@ def test_closed_while_another_thread_computes(model: Any, way: Way) -> None:
     assert len(ended) == 1
 
 
-def test_a_closed_model_opens_no_session(way: Way, tmp_path: Path) -> None:
+def test_a_closed_model_opens_no_session(kind: str, tmp_path: Path) -> None:
     """Sessions that are open keep its weights."""
-    model = way.load(tmp_path)
+    model = loaded(kind, tmp_path)
     session, words = model.open(64), text(model, 5)
     session.prefill(words)
     expected = logits(session, TokenTree(5))
