@@ -10,6 +10,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import CANONICAL, TensorSource
 
+GGUF = ("ernie4_5",)
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""

@@ -10,6 +10,9 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.olmo2 import SOURCES
 from edgedec.models.rope import read_rope
 
+# Its windows follow from its number of layers, so only the size without any is the same here.
+GGUF = ("exaone4",)
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes.

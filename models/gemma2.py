@@ -10,6 +10,8 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import CANONICAL, TensorSource
 from edgedec.models.traits import Scales
 
+GGUF = ("gemma2",)
+
 _LAYER = "model.layers.{layer}."
 _STORED = {
     "final_norm": CANONICAL["final_norm"],

@@ -10,6 +10,8 @@ from edgedec.errors import CheckpointError
 from edgedec.models import gemma3_text
 from edgedec.models.decoder import DecoderSpec
 
+GGUF = ("gemma3",)
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that ``text_config`` describes."""

@@ -11,6 +11,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope, read_rope
 
+GGUF = ("gemma3",)
+
 # Defaults of fields that a config.json may omit (the published ones of Gemma 3 omit many).
 _DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 262_208,

@@ -10,6 +10,8 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource, slices
 from edgedec.models.traits import Scales
 
+GGUF = ("gpt2",)
+
 # GPT-2's names of fields that others share.
 _FIELDS = {
     "hidden_size": "n_embd",

@@ -10,6 +10,8 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
 
+GGUF = ("gptneox",)
+
 _LAYER = "gpt_neox.layers.{layer}."
 _STORED = {
     "attention_norm": _LAYER + "input_layernorm",

@@ -12,6 +12,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource, slices
 
+GGUF = ("granite",)
+
 _MLP = "model.layers.{layer}.shared_mlp."
 
 

@@ -10,6 +10,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource
 
+GGUF = ("hunyuan-dense",)
+
 _LAYER = "model.layers.{layer}.self_attn."
 _SOURCES = {
     "q_norm": TensorSource(_LAYER + "query_layernorm.weight"),

@@ -12,6 +12,8 @@ from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
 from edgedec.models.traits import MOST_TAPS, ShortConv, mixers
 
+GGUF = ("lfm2",)
+
 _AT = "model.layers.{layer}."
 _NAMES = {
     "final_norm": "model.embedding_norm.weight",

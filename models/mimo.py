@@ -13,6 +13,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.qwen2 import windows
 
+GGUF = ("qwen2", "llama", "granite_swa")
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""

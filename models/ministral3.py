@@ -12,6 +12,9 @@ from typing import Any
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 
+# Within the original context, behind which its queries grow.
+GGUF = ("llama",)
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""

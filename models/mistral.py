@@ -8,6 +8,8 @@ from typing import Any
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 
+GGUF = ("llama", "granite_swa")
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes.

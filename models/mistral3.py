@@ -10,6 +10,8 @@ from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models import ministral3, mistral
 from edgedec.models.decoder import DecoderSpec
 
+GGUF = ("llama", "granite_swa")
+
 _TEXTS = {"ministral3": ministral3.spec, "mistral": mistral.spec}
 
 

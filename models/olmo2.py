@@ -9,6 +9,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource
 
+GGUF = ("olmo2",)
+
 _LAYER = "model.layers.{layer}."
 SOURCES = {
     "attention_post_norm": TensorSource(_LAYER + "post_attention_layernorm.weight"),

@@ -11,6 +11,9 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 
+# llama.cpp knows OLMo 3 as OLMo 2 with windows.
+GGUF = ("olmo2",)
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""

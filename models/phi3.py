@@ -10,6 +10,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import slices
 
+GGUF = ("phi3",)
+
 _LAYER = "model.layers.{layer}."
 
 

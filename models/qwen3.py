@@ -9,6 +9,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.qwen2 import windows
 
+GGUF = ("qwen3",)
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes; heads have 128 channels by default."""

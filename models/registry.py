@@ -17,6 +17,14 @@ def architectures() -> list[str]:
     return [name for name in _modules() if _reader(name) is not None]
 
 
+def llamacpp_names(model_type: str) -> tuple[str, ...]:
+    """Return llama.cpp's architectures that may compute a model type, best first."""
+    if model_type not in _modules():
+        return ()
+    module = importlib.import_module(f"{models.__name__}.{model_type}")
+    return tuple(getattr(module, "GGUF", ()))
+
+
 def spec_for(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that a config.json describes.
 

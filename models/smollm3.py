@@ -10,6 +10,9 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import read_rope
 
+# If every layer rotates, it is a Llama.
+GGUF = ("smollm3", "llama", "granite_swa")
+
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""

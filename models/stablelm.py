@@ -9,6 +9,8 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource
 
+GGUF = ("stablelm",)
+
 _ATTENTION = "model.layers.{layer}.self_attn."
 
 

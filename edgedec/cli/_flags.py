@@ -30,9 +30,10 @@ class Flag(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option with its help; drafters are listed when it is shown."""
-        if "{drafters}" in (self.help or ""):
-            self.help = (self.help or "").replace("{drafters}", ", ".join(_values.drafters()))
-        return super().get_help_record(ctx)
+        record = super().get_help_record(ctx)
+        if record is None or "{drafters}" not in record[1]:
+            return record
+        return record[0], record[1].replace("{drafters}", ", ".join(_values.drafters()))
 
 
 def made(one: Declared, **changes: Any) -> Flag:

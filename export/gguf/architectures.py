@@ -33,6 +33,7 @@ class Architecture:
 
     Attributes:
         name: its ``general.architecture``.
+        model_type: of a decoder read from its files, where it is not the name.
         norm, placement, residuals, activations, gated, qk_norms: the traits it computes.
         biases: roles whose bias it adds.
         interleaved: it rotates adjacent channels where checkpoints rotate halves.
@@ -55,6 +56,7 @@ class Architecture:
     """
 
     name: str
+    model_type: str = ""
     norm: NormKind = "rms"
     placement: Placement = "pre"
     residuals: tuple[Residual, ...] = ("sequential",)

@@ -27,17 +27,19 @@ from edgedec.export.gguf.sections import (
 )
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.registry import architectures, llamacpp_names
 
 
 def architecture_for(spec: DecoderSpec) -> Architecture:
     """Return the architecture that computes a decoder, or raise UnsupportedArchitecture."""
-    candidates = _KNOWN.get(spec.architecture)
-    if candidates is None:
-        known = ", ".join(sorted(_KNOWN))
+    names = llamacpp_names(spec.architecture)
+    if not names:
+        known = ", ".join(name for name in architectures() if llamacpp_names(name))
         raise UnsupportedArchitecture(
             f"model_type {spec.architecture!r} cannot be exported to GGUF, only {known}:"
             " export it to another format"
         )
+    candidates = [KNOWN[name] for name in names]
     lacking = {candidate.name: candidate.lacking(spec) for candidate in candidates}
     for candidate in candidates:
         if not lacking[candidate.name]:
@@ -47,12 +49,9 @@ def architecture_for(spec: DecoderSpec) -> Architecture:
 
 
 def known_as(name: str) -> tuple[str, Architecture] | None:
-    """Return an architecture by llama.cpp's name, and the first model type that it computes."""
-    for model_type, candidates in _KNOWN.items():
-        for candidate in candidates:
-            if candidate.name == name:
-                return model_type, candidate
-    return None
+    """Return an architecture by llama.cpp's name, and the model type of what it computes."""
+    found = KNOWN.get(name)
+    return None if found is None else (found.model_type or name, found)
 
 
 def _gemma_scale(largest: int) -> Callable[[DecoderSpec], float]:
@@ -111,6 +110,7 @@ _GRANITE = Architecture(
 # Granite's kind with windows and with layers that do not rotate; new in llama.cpp.
 _BY_LAYER = Architecture(
     "granite_swa",
+    model_type="mistral",
     biases=ALL_BIASES,
     interleaved=True,
     rope_factors=_FREQUENCIES,
@@ -123,6 +123,7 @@ _BY_LAYER = Architecture(
 )
 _GEMMA3 = Architecture(
     "gemma3",
+    model_type="gemma3_text",
     placement="pre_post",
     activations=("gelu_tanh",),
     qk_norms=("head",),
@@ -142,139 +143,110 @@ _OLMO2 = Architecture(
     layout=Layout(own_head=True),
     sections=(windows(4),),
 )
-_QWEN2 = (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER)
-
-_KNOWN: Mapping[str, tuple[Architecture, ...]] = {
-    "llama": (_LLAMA,),
-    "mistral": (_LLAMA, _BY_LAYER),
-    # Within the original context, behind which its queries grow.
-    "ministral3": (_LLAMA,),
-    "mistral3": (_LLAMA, _BY_LAYER),
-    "qwen2": _QWEN2,
-    "mimo": _QWEN2,
-    "qwen3": (Architecture("qwen3", biases=QKV, qk_norms=("head",)),),
-    "qwen3_moe": (Architecture("qwen3moe", biases=QKV, qk_norms=("head",), experts=True),),
-    "olmoe": (
-        Architecture(
-            "olmoe",
-            biases=QKV,
-            qk_norms=("all",),
-            narrow=True,
-            even=True,
-            experts=False,
-            layout=Layout(own_head=True),
+# By llama.cpp's names; the files of models/ say with ``GGUF`` which of them compute a family.
+_ALL = (
+    _LLAMA,
+    _GRANITE,
+    _BY_LAYER,
+    _GEMMA3,
+    _OLMO2,
+    Architecture("qwen2", biases=QKV, narrow=True),
+    Architecture("qwen3", biases=QKV, qk_norms=("head",)),
+    Architecture("qwen3moe", model_type="qwen3_moe", biases=QKV, qk_norms=("head",), experts=True),
+    Architecture(
+        "olmoe",
+        biases=QKV,
+        qk_norms=("all",),
+        narrow=True,
+        even=True,
+        experts=False,
+        layout=Layout(own_head=True),
+    ),
+    Architecture(
+        "gemma2",
+        placement="pre_post",
+        activations=("gelu_tanh",),
+        biases=QKV,
+        windows=True,
+        scales=frozenset({"embed", "attention_cap", "logit_cap"}),
+        attention=_gemma_scale(46),
+        tied=True,
+        sections=(
+            WIDTH_SCALE,
+            windows(2, needed=True),
+            caps("attention_cap", "logit_cap", needed=True),
         ),
     ),
-    "gemma2": (
-        Architecture(
-            "gemma2",
-            placement="pre_post",
-            activations=("gelu_tanh",),
-            biases=QKV,
-            windows=True,
-            scales=frozenset({"embed", "attention_cap", "logit_cap"}),
-            attention=_gemma_scale(46),
-            tied=True,
-            sections=(
-                WIDTH_SCALE,
-                windows(2, needed=True),
-                caps("attention_cap", "logit_cap", needed=True),
-            ),
-        ),
+    Architecture(
+        "phi3",
+        narrow=True,
+        rope_factors=("rope_factors_long.weight", "rope_factors_short.weight"),
+        layout=Layout({"blk.{layer}.ffn_up": ("gate", "up")}),
     ),
-    "gemma3_text": (_GEMMA3,),
-    "gemma3": (_GEMMA3,),
-    "phi3": (
-        Architecture(
-            "phi3",
-            narrow=True,
-            rope_factors=("rope_factors_long.weight", "rope_factors_short.weight"),
-            layout=Layout({"blk.{layer}.ffn_up": ("gate", "up")}),
-        ),
+    Architecture("smollm3", biases=QKV, interleaved=True, skips=4),
+    Architecture(
+        "stablelm",
+        norm="layer",
+        residuals=("sequential", "shared"),
+        qk_norms=("", "heads"),
+        biases=QKV,
+        narrow=True,
+        layout=Layout(own_head=True),
     ),
-    # If every layer rotates, it is a Llama.
-    "smollm3": (Architecture("smollm3", biases=QKV, interleaved=True, skips=4), _LLAMA, _BY_LAYER),
-    "stablelm": (
-        Architecture(
-            "stablelm",
-            norm="layer",
-            residuals=("sequential", "shared"),
-            qk_norms=("", "heads"),
-            biases=QKV,
-            narrow=True,
-            layout=Layout(own_head=True),
-        ),
+    Architecture(
+        "exaone4",
+        placement="post",
+        qk_norms=("head",),
+        biases=QKV,
+        rope_factors=_FREQUENCIES,
     ),
-    "olmo2": (_OLMO2,),
-    # Sliding layers keep the rotation's own base; llama.cpp knows OLMo 3 as OLMo 2 with windows.
-    "olmo3": (_OLMO2,),
-    # Its windows follow from its number of layers, so only the size without any is the same here.
-    "exaone4": (
-        Architecture(
-            "exaone4",
-            placement="post",
-            qk_norms=("head",),
-            biases=QKV,
-            rope_factors=_FREQUENCIES,
-        ),
+    Architecture(
+        "ernie4_5",
+        biases=QKV | {"o"},
+        interleaved=True,
+        rope_factors=_FREQUENCIES,
     ),
-    "ernie4_5": (
-        Architecture(
-            "ernie4_5",
-            biases=QKV | {"o"},
-            interleaved=True,
-            rope_factors=_FREQUENCIES,
-        ),
+    Architecture("hunyuan-dense", model_type="hunyuan_v1_dense", biases=QKV, qk_norms=("rotated",)),
+    Architecture(
+        "minicpm",
+        biases=ALL_BIASES,
+        interleaved=True,
+        rope_factors=_FREQUENCIES,
+        scales=frozenset({"embed", "residual", "logits"}),
+        sections=(scales("embed", "residual", "logits"),),
     ),
-    "hunyuan_v1_dense": (Architecture("hunyuan-dense", biases=QKV, qk_norms=("rotated",)),),
-    "lfm2": (
-        Architecture(
-            "lfm2",
-            qk_norms=("head",),
-            narrow=True,
-            convs=True,
-            layout=Layout(names={"final_norm": "token_embd_norm"}),
-            sections=(SHORT_CONVS,),
-        ),
+    Architecture(
+        "lfm2",
+        qk_norms=("head",),
+        narrow=True,
+        convs=True,
+        layout=Layout(names={"final_norm": "token_embd_norm"}),
+        sections=(SHORT_CONVS,),
     ),
-    "granite": (_GRANITE,),
-    "granitemoehybrid": (_GRANITE,),
-    "minicpm": (
-        Architecture(
-            "minicpm",
-            biases=ALL_BIASES,
-            interleaved=True,
-            rope_factors=_FREQUENCIES,
-            scales=frozenset({"embed", "residual", "logits"}),
-            sections=(scales("embed", "residual", "logits"),),
-        ),
+    Architecture(
+        "gpt2",
+        norm="layer",
+        activations=("gelu_tanh", "gelu"),
+        gated=False,
+        biases=ALL_BIASES,
+        narrow=True,
+        learned=True,
+        layout=Layout(FUSED_QKV),
+        note=_gelu_note,
     ),
-    "gpt2": (
-        Architecture(
-            "gpt2",
-            norm="layer",
-            activations=("gelu_tanh", "gelu"),
-            gated=False,
-            biases=ALL_BIASES,
-            narrow=True,
-            learned=True,
-            layout=Layout(FUSED_QKV),
-            note=_gelu_note,
-        ),
+    Architecture(
+        "gptneox",
+        model_type="gpt_neox",
+        norm="layer",
+        residuals=("sequential", "parallel"),
+        activations=("gelu", "gelu_tanh"),
+        gated=False,
+        biases=ALL_BIASES,
+        narrow=True,
+        layout=Layout(FUSED_QKV, own_head=True),
+        sections=(SIDE_BY_SIDE,),
+        constants=_zero_biases,
+        note=_gelu_note,
     ),
-    "gpt_neox": (
-        Architecture(
-            "gptneox",
-            norm="layer",
-            residuals=("sequential", "parallel"),
-            activations=("gelu", "gelu_tanh"),
-            gated=False,
-            biases=ALL_BIASES,
-            narrow=True,
-            layout=Layout(FUSED_QKV, own_head=True),
-            sections=(SIDE_BY_SIDE,),
-            constants=_zero_biases,
-            note=_gelu_note,
-        ),
-    ),
-}
+)
+KNOWN: Mapping[str, Architecture] = {one.name: one for one in _ALL}

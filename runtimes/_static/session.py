@@ -11,7 +11,7 @@ import numpy as np
 from edgedec.decoding import snapshot
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Want
-from edgedec.decoding.session_base import SnapshotSession, check_interrupt
+from edgedec.decoding.session_base import SnapshotSession, check_interrupt, closed
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError
 from edgedec.runtimes._static.executor import Array
@@ -128,6 +128,9 @@ class StaticShapeSession(SnapshotSession):
         self, tree: TokenTree, start: int, stop: int, width: int, function: str
     ) -> Mapping[str, Array]:
         """Compute ``nodes[start:stop]``, padded to ``width``; earlier nodes are pending."""
+        cache = self._cache
+        if cache is None:  # another thread closed the session between two passes of a prompt
+            raise closed()
         slots = self._place(stop - start)
         rows = [*range(start, stop), *[stop - 1] * (width - stop + start)]
         positions = np.array([self._length + tree.depths[node] for node in rows])
@@ -142,9 +145,7 @@ class StaticShapeSession(SnapshotSession):
                 near = where[None] > positions[: stop - start, None] - window
                 mask = visible & near
             feeds[f"bias_{window}" if window else "bias"] = self._bias(mask, slots, width)
-        return self._executor.predict(
-            function, feeds, self._cache, lambda: check_interrupt(self._stop)
-        )
+        return self._executor.predict(function, feeds, cache, lambda: check_interrupt(self._stop))
 
     def _bias(self, mask: Array, slots: Sequence[int], width: int) -> Array:
         """Return the attention bias, ``[1, width, slots]``; padding rows repeat the last row's."""

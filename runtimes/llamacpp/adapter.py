@@ -8,13 +8,13 @@ from pathlib import Path
 from edgedec.errors import BundleError
 from edgedec.gguf import GgufHeader
 from edgedec.gguf.parts import decodable_parts
+from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.backends import find_devices as devices
 from edgedec.runtimes.llamacpp.backends import load_plugins
 from edgedec.runtimes.llamacpp.check import first_open
 from edgedec.runtimes.llamacpp.model import LlamaModel
-from edgedec.runtimes.llamacpp.remote import find_devices as remote_devices
-from edgedec.runtimes.llamacpp.remote import how_to_build_rpc
+from edgedec.runtimes.llamacpp.opening import over_rpc
 
 __all__ = ["admit", "devices", "how_to_build_rpc", "load", "problems", "remote_devices", "sizes"]
 
@@ -28,6 +28,18 @@ _SIZE_KEYS = {
 def load(path: Path, options: LoadOptions) -> LlamaModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
     return LlamaModel.load(path, options)
+
+
+def remote_devices(rpc: str) -> list[Device]:
+    """See ``edgedec.runtimes.registry.remote_devices``."""
+    found: list[Device] = over_rpc().find_devices(rpc)
+    return found
+
+
+def how_to_build_rpc() -> str | None:
+    """Return the command that builds llama.cpp with RPC; None if it has it."""
+    found: str | None = over_rpc().how_to_build_rpc()
+    return found
 
 
 def problems() -> list[str]:

@@ -24,7 +24,6 @@ from edgedec.runtimes.llamacpp.library import (
     reason,
     shown_states,
 )
-from edgedec.runtimes.llamacpp.link import whole_graphs
 
 
 class Batch:
@@ -196,7 +195,7 @@ class Context:
         self.stop.put_into(params)
         forget()
         self._call = weights.call
-        with whole_graphs(self._call):
+        with self._call.whole_graphs():
             pointer = self._call(api.llama_init_from_model, weights.pointer, params)
         if not pointer:
             raise PassFailed(

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -197,7 +198,7 @@ def check_forks() -> None:
 
 
 class Caller(Protocol):
-    """Makes calls of llama.cpp: at once, or as ``link.Link`` does."""
+    """Makes calls of llama.cpp for one model: at once, or as ``link.Link`` does."""
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what the function returns."""
@@ -205,6 +206,14 @@ class Caller(Protocol):
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Call a function, now or later."""
+        ...
+
+    def watch(self) -> None:
+        """Begin to notice lost devices, once the model is loaded."""
+        ...
+
+    def whole_graphs(self) -> AbstractContextManager[None]:
+        """Return the context in which the model's contexts are made."""
         ...
 
 
@@ -215,6 +224,13 @@ class Direct:
         return function(*arguments)
 
     post = __call__
+
+    def watch(self) -> None:
+        """Do nothing: no device of this machine is lost."""
+
+    def whole_graphs(self) -> AbstractContextManager[None]:
+        """Return a context without an effect."""
+        return nullcontext()
 
 
 class Weights:

@@ -126,6 +126,14 @@ class Link:
         for _, connection in self._connections():
             keep_asking(connection)
 
+    def whole_graphs(self) -> AbstractContextManager[None]:
+        """Return a context in which contexts are made that send the graph of every pass.
+
+        Where a graph is that of the pass before, llama.cpp only asks the server to compute its last
+        one again, which is another context's if two share the server.
+        """
+        return variable(_NO_REUSE, "1")
+
     def gone(self) -> list[Endpoint]:
         """Return the servers to which no connection is left."""
         alive = {there for there, connection in self._connections() if is_alive(connection)}
@@ -153,15 +161,6 @@ class Link:
             answers.get(timeout=_PATIENCE_S)
         except queue.Empty:
             self.lose(self.servers)
-
-
-def whole_graphs(call: Callable[..., Any]) -> AbstractContextManager[None]:
-    """Return a context in which a spread model's contexts are made that send every pass's graph.
-
-    Where a graph is that of the pass before, llama.cpp only asks the server to compute its last one
-    again, which is another context's if two share the server.
-    """
-    return variable(_NO_REUSE, "1" if isinstance(call, Link) else None)
 
 
 def link_to(server: Endpoint) -> Link | None:

@@ -14,7 +14,7 @@ from edgedec.gguf.parts import named_parts
 from edgedec.hardware.device import available_cores
 from edgedec.hardware.outcomes import KnownOutcomes
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import opening, remote, rows
+from edgedec.runtimes.llamacpp import opening, rows
 from edgedec.runtimes.llamacpp.context import Context, Settings
 from edgedec.runtimes.llamacpp.facts import Facts, fingerprint, in_fours, measure, quantised
 from edgedec.runtimes.llamacpp.library import Weights, api, keeps_states, version
@@ -67,7 +67,7 @@ class LlamaModel(LoadedWeights):
             settings = settings if way is None else way.applied(settings)
             probe = Context(weights, settings, _FIRST_CELLS)
             facts = measure(probe)
-            if remote.named(options):
+            if opening.servers_of(options):
                 meet_widths(probe)
         except SessionError as error:
             raise BundleError(f"{file}: {error}") from error

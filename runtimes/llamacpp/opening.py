@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
+from types import ModuleType
 
 from edgedec._support.files import check_regular, open_regular
+from edgedec._support.parts import part
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf import GgufHeader
 from edgedec.gguf.parts import named_parts
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import remote
+from edgedec.records.place import REMOTE
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, load_plugins
 from edgedec.runtimes.llamacpp.library import (
     Caller,
@@ -26,7 +28,6 @@ from edgedec.runtimes.llamacpp.library import (
     version,
     warned,
 )
-from edgedec.runtimes.llamacpp.link import Link
 
 _MAGIC = b"GGUF"
 _AUTO, _READ, _MAP, _LOCK, _MAP_AND_LOCK = -1, 0, 1, 2, 3  # llama_load_mode
@@ -75,10 +76,12 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     params.use_extra_bufts = reorders_weights() and options.own.get("repack") is not False
     layers = options.own.get("gpu_layers")
     call: Caller = Direct()
-    if servers := remote.named(options):
+    if servers := servers_of(options):
+        remote = over_rpc()
         found = remote.find(servers, trust=bool(options.own.get("rpc_trust")))
         if layers is None:
-            layers = _layers_that_fit(file, found)
+            parts = [one.stat().st_size for one in named_parts(file)]
+            layers = remote.layers_that_fit(found, sum(parts), _layers(file))
         call, chosen = remote.connect(found)
     else:
         chosen = _choose(options)
@@ -96,8 +99,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     if not pointer:
         raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
     weights = Weights(pointer, call)
-    if isinstance(call, Link):
-        call.watch()
+    call.watch()
     if options.own.get("mlock") and warned("mlock"):
         raise RuntimeUnavailable(
             "the weights could not be locked in memory: raise the limit (ulimit -l) or leave "
@@ -108,19 +110,30 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     return weights
 
 
-def _layers_that_fit(file: Path, found: list[remote.Found]) -> int | None:
-    """Return how many layers the servers hold; None if all of them."""
+def over_rpc() -> ModuleType:
+    """Import the part that reaches servers of other machines."""
+    return part("edgedec.runtimes.llamacpp.remote", "--rpc")
+
+
+def servers_of(options: LoadOptions) -> str:
+    """Return the servers that load options name, as the user wrote them; empty for none."""
+    if rpc := options.own.get("rpc"):
+        return str(rpc)
+    device = options.device or ""
+    return device[len(REMOTE) :] if device.startswith(REMOTE) else ""
+
+
+def _layers(file: Path) -> int:
+    """Return the number of a model's layers, with its output."""
     header = GgufHeader.read(file)
-    parts = named_parts(file)
-    count = header.number(f"{header.architecture}.block_count", 0) + 1  # and the output
-    return remote.layers_that_fit(found, sum(part.stat().st_size for part in parts), count)
+    return header.number(f"{header.architecture}.block_count", 0) + 1
 
 
 def on_processor(options: LoadOptions) -> bool:
     """Return whether all layers stay on the processor."""
     if options.own.get("gpu_layers") == 0:
         return True
-    if remote.named(options):
+    if servers_of(options):
         return False
     if options.device is not None:
         return not _choose(options)

@@ -21,7 +21,6 @@ from edgedec._support.fields import one_line
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.hardware.device import Device
-from edgedec.records.load import LoadOptions
 from edgedec.records.place import REMOTE
 from edgedec.runtimes.llamacpp.backends import Backend, ggml, load_plugins
 from edgedec.runtimes.llamacpp.endpoints import Endpoint, endpoints
@@ -90,14 +89,6 @@ def _function(name: bytes, result: Any, *arguments: Any) -> Any:
         return None
     address = ggml().ggml_backend_reg_get_proc_address(registry, name) if registry else None
     return ctypes.CFUNCTYPE(result, *arguments)(address) if address else None
-
-
-def named(options: LoadOptions) -> str:
-    """Return the servers that load options name, as the user wrote them; empty for none."""
-    if rpc := options.own.get("rpc"):
-        return str(rpc)
-    device = options.device or ""
-    return device[len(REMOTE) :] if device.startswith(REMOTE) else ""
 
 
 def find(text: str, *, trust: bool = False) -> list[Found]:

@@ -162,9 +162,10 @@ def test_a_norm_that_is_stored_less_one_is_seen(tmp_path):
 def test_halves_in_the_wrong_order_are_seen(tmp_path, monkeypatch):
     case = Case("phi3")
     file = written(case, tmp_path)
-    (phi3,) = known._KNOWN["phi3"]
-    turned = dataclasses.replace(phi3, layout=Layout({"blk.{layer}.ffn_up": ("up", "gate")}))
-    monkeypatch.setitem(known._KNOWN, "phi3", (turned,))
+    turned = dataclasses.replace(
+        known.KNOWN["phi3"], layout=Layout({"blk.{layer}.ffn_up": ("up", "gate")})
+    )
+    monkeypatch.setitem(known.KNOWN, "phi3", turned)
     spec, tensors = read_back(file)
     monkeypatch.undo()
     assert {name.split(".")[-2] for name in different(case, spec, tensors)} == {

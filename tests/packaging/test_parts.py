@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from copied_tree import copied, rules, run
 
 from edgedec._support.parts import part
 from edgedec.cli import main
 from edgedec.errors import InputError
 
-ROOT = Path(__file__).parents[2]
 # Folders and files of each part, and words that ask for it.
 PARTS: dict[str, tuple[list[str], list[str]]] = {
     "coreml": (
@@ -31,6 +28,11 @@ PARTS: dict[str, tuple[list[str], list[str]]] = {
         ["export/formats/optimum.py", "export/optimum.py", "export/traced.py", "runtimes/optimum"],
         ["generate", "demo", "a", "--format", "optimum"],
     ),
+    "rpc": (
+        [f"runtimes/llamacpp/{name}.py" for name in
+         ("link", "remote", "_remote_child", "rpc_server", "endpoints", "connections")],
+        ["devices", "--no-try", "--rpc", "127.0.0.1:1"],
+    ),
     "ray": (["edgedec/cluster", "edgedec/cli/_cluster.py"], []),
     "overlap": (
         ["edgedec/overlap"],
@@ -43,25 +45,11 @@ for one in pkgutil.walk_packages(edgedec.__path__, "edgedec."):
     if "_child" not in one.name and not one.name.endswith("__main__"):
         importlib.import_module(one.name)
 """
-_RULES = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of what is installed, with its import rules."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.so")
-    for name in ("edgedec", "export", "runtimes", "models"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
-
-
-def run(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
-    return subprocess.run(
-        [sys.executable, *words], cwd=copy, env=environment, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    return copied(tmp_path)
 
 
 @pytest.mark.full
@@ -73,10 +61,8 @@ def test_a_part_can_go(name: str, copy: Path) -> None:
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
     walked = run(copy, "-c", _WALK)
     assert walked.returncode == 0, walked.stderr[-2000:]
-    rules = run(
-        copy, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    )
-    assert rules.returncode == 0, rules.stdout[-2000:]
+    ruled = rules(copy)
+    assert ruled.returncode == 0, ruled.stdout[-2000:]
     listed = run(copy, "-m", "edgedec", "--help")
     assert "generate" in listed.stdout
     done = run(copy, "-m", "edgedec", "generate", "demo", "def f(", "-n", "4", "--threads", "1")

@@ -29,7 +29,7 @@ from edgedec.runtimes import registry
 from edgedec.runtimes.llamacpp import (
     _check_child,
     backends,
-    context,
+    link,
     model,
     remote,
     rpc_server,
@@ -37,6 +37,7 @@ from edgedec.runtimes.llamacpp import (
 from edgedec.runtimes.llamacpp.connections import connections as every_connection
 from edgedec.runtimes.llamacpp.endpoints import Endpoint
 from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.opening import servers_of
 
 pytestmark = pytest.mark.skipif(remote.client() is None, reason="llama.cpp was built without RPC")
 
@@ -87,7 +88,7 @@ def test_texts_at_once_on_the_same_servers(
     assert as_alone(there, alone, 15)
     # The control: contexts that leave an unchanged graph to the server.
     there.close()
-    monkeypatch.setattr(context, "whole_graphs", lambda call: nullcontext())
+    monkeypatch.setattr(link.Link, "whole_graphs", lambda link: nullcontext())
     there = LlamaModel.load(file, LoadOptions(**SAME, rpc=names(servers)))
     assert not as_alone(there, alone, 100)
 
@@ -106,8 +107,8 @@ def test_a_place_names_its_servers() -> None:
     load = LoadOptions(rpc="127.0.0.1:7,127.0.0.1:8", threads=2)
     place = Place.of("gguf", load)
     assert place.device == f"{REMOTE}127.0.0.1:7,127.0.0.1:8"
-    assert remote.named(place.load_options()) == "127.0.0.1:7,127.0.0.1:8" == remote.named(load)
-    assert not remote.named(LoadOptions(device="Vulkan0"))
+    assert servers_of(place.load_options()) == "127.0.0.1:7,127.0.0.1:8" == servers_of(load)
+    assert not servers_of(LoadOptions(device="Vulkan0"))
     assert place.apart_from(Place("gguf", threads=1))
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from waiting import LIMIT_S
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
@@ -28,7 +26,7 @@ from edgedec.errors import (
     StateError,
 )
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp.context import CHUNK, Batch, Context
+from edgedec.runtimes.llamacpp.context import Batch, Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.session import Branches, LlamaSession
 
@@ -417,12 +415,6 @@ def test_more_branches_than_sequences(build: Build) -> None:
 # -- interruption -------------------------------------------------------------------------------
 
 
-def read_for_ever(session: LlamaSession, tokens: list[int]) -> None:
-    while True:
-        session.rollback(0)
-        session.prefill(tokens)
-
-
 def stop_amid(monkeypatch: pytest.MonkeyPatch, context: Context | None, part: int = 0) -> None:
     """The flag is set when a batch is ready, so that llama.cpp itself is what stops."""
     seen = 0
@@ -438,18 +430,6 @@ def stop_amid(monkeypatch: pytest.MonkeyPatch, context: Context | None, part: in
             return original(self, *args, **named)
 
         monkeypatch.setattr(Batch, name, wrapped)
-
-
-def test_interrupted_amid_a_prefill(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokens = build("llama"), text(3 * CHUNK)
-    session = model.open(400)
-    with monkeypatch.context() as patch:
-        stop_amid(patch, session._context, part=1)
-        with pytest.raises(Interrupted):
-            session.prefill(tokens)
-    assert session.length == CHUNK
-    session.prefill(tokens[CHUNK : CHUNK + 20])
-    assert holds(session, model, tokens[: CHUNK + 20])
 
 
 @pytest.mark.parametrize("arch", ["llama", "gemma2"])
@@ -499,19 +479,6 @@ def test_logits_outlive_their_session(tmp_path: Path) -> None:
     assert scored.top_ids.shape == (2, 8)
 
 
-def test_the_model_may_be_closed_first(tmp_path: Path) -> None:
-    model = LlamaModel.load(write_tiny_gguf(tmp_path / "a.gguf"), LoadOptions(threads=1, kv="f32"))
-    session = model.open(64)
-    session.prefill(text(5))
-    expected = row(model, [*text(5), 7])
-    model.close()
-    model.close()
-    with pytest.raises(StateError, match="closed"):
-        model.open(8)
-    assert np.abs(logits(session, TokenTree(7))[0] - expected).max() < TOLERANCE
-    session.close()
-
-
 def test_nothing_is_left_of_a_session(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     from edgedec.runtimes.llamacpp import context as module
 
@@ -527,21 +494,3 @@ def test_nothing_is_left_of_a_session(build: Build, monkeypatch: pytest.MonkeyPa
         assert len(freed) == 1
     finally:
         gc.enable()
-
-
-def test_closed_while_another_thread_computes(build: Build) -> None:
-    session = build("llama").open(500)
-    ended: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            read_for_ever(session, text(400))
-        except SessionError as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    session.close()
-    thread.join(LIMIT_S)
-    assert not thread.is_alive()
-    assert isinstance(ended[0], Interrupted | StateError)

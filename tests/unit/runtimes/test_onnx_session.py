@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gc
-import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from interrupted_run import interrupt_in_run
 from tiny_models import write_tiny_model
 
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import Interrupted, SessionError, StateError
+from edgedec.errors import SessionError
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes._ort.opening import default_threads
 from edgedec.runtimes.onnx import cache as cache_module
@@ -130,34 +127,6 @@ def test_a_bush_of_a_hundred_nodes(model: OnnxModel) -> None:
         session.rollback(len(words[100:]))
 
 
-def test_interrupted_amid_a_prefill(model: OnnxModel) -> None:
-    words = text(model, 1000)
-    session, undisturbed = model.open(1001), model.open(1001)
-    ended = interrupt_in_run(session, 3)
-    with pytest.raises(Interrupted):
-        session.prefill(words)
-    assert ended == [1, 2]
-    assert session.length == 2 * OnnxSession.prefill_chunk
-    session.rollback(OnnxSession.prefill_chunk)
-    session.prefill(words[session.length : 200])
-    undisturbed.prefill(words[:200])
-    tree = TokenTree.chain(words[200:204])
-    np.testing.assert_allclose(logits(session, tree), logits(undisturbed, tree), rtol=0, atol=1e-4)
-
-
-def test_interrupted_amid_a_pass(model: OnnxModel) -> None:
-    """ONNX Runtime itself ends the run, which is not computed to its end."""
-    words = text(model, 30)
-    session = model.open(64)
-    session.prefill(words[:9])
-    ended = interrupt_in_run(session, 1)
-    with pytest.raises(Interrupted):
-        session.forward(TokenTree.chain(words[9:]))
-    assert ended == []
-    assert session.length == 9
-    assert logits(session, TokenTree.chain(words[:3])).shape == (3, model.info.vocab_size)
-
-
 def test_a_pass_that_fails_leaves_the_session_usable(
     model: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,46 +178,6 @@ def test_views_hold_until_the_next_pass(model: OnnxModel) -> None:
     ids = first.top_ids.copy()
     session.commit([0])
     np.testing.assert_array_equal(first.top_ids, ids)
-
-
-def test_a_closed_model_opens_no_session(tmp_path: Path) -> None:
-    write_tiny_model(tmp_path)
-    model = OnnxModel.load(tmp_path)
-    session = model.open(16)
-    model.close()
-    session.forward(TokenTree(1))  # sessions that are open keep the weights
-    session.close()
-    session.interrupt()
-    with pytest.raises(StateError, match="closed"):
-        model.open(16)
-
-
-def test_closed_amid_a_pass(model: OnnxModel) -> None:
-    words, failed = text(model, 4000), []
-    session, reading = model.open(4001), threading.Event()
-    honest = session._passes._run
-
-    def run(*arguments: Any) -> None:
-        reading.set()
-        honest(*arguments)
-
-    session._passes._run = run
-
-    def prefill() -> None:
-        try:
-            while True:
-                session.prefill(words)
-                session.rollback(0)
-        except (Interrupted, StateError) as error:
-            failed.append(error)
-
-    reader = threading.Thread(target=prefill)
-    reader.start()
-    assert reading.wait(60)
-    session.close()
-    reader.join(60)
-    assert not reader.is_alive()
-    assert len(failed) == 1
 
 
 def test_threads_by_default() -> None:

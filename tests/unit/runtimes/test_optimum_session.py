@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from interrupted_run import interrupt_in_run
 from tiny_optimum import VOCAB, write_tiny_graph
 
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import Interrupted
 from edgedec.runtimes.optimum.model import OptimumModel
 
 
@@ -59,19 +57,3 @@ def test_a_wide_pass_and_a_long_prompt(model: OptimumModel) -> None:
     got = parts.forward(TokenTree.chain(words[150:])).logits
     assert got is not None
     np.testing.assert_allclose(got, expected[150:], rtol=0, atol=1e-4)
-
-
-def test_interrupted_amid_a_prefill(model: OptimumModel) -> None:
-    words = text(256)
-    session, undisturbed = model.open(256), model.open(256)
-    session.prefill_chunk = 2
-    ended = interrupt_in_run(session, 4)
-    with pytest.raises(Interrupted):
-        session.prefill(words)
-    assert ended == [1, 2, 3]
-    assert session.length == 6
-    session.prefill(words[session.length : 250])
-    undisturbed.prefill(words[:250])
-    rows = [s.forward(TokenTree(words[250])).logits for s in (session, undisturbed)]
-    assert rows[0] is not None and rows[1] is not None  # noqa: PT018
-    np.testing.assert_allclose(rows[0], rows[1], rtol=0, atol=1e-4)
