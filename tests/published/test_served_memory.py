@@ -98,7 +98,8 @@ def test_a_first_opening_holds_no_more_than_granted(
             assert server.get("/health").status_code == 200
             most = held(server)
     except AssertionError as error:  # it holds so much that it refuses to go on
-        assert "granted" in str(error)
+        if "granted" not in str(error):
+            raise
         most = 2 * FIRST * 10**6
     print(f"{most / 1e6:.0f} MB")
     assert (most <= 1.02 * FIRST * 10**6) is not wide

@@ -273,8 +273,8 @@ class CatchUp:
 # Tokens that a text's drafts may lose in all, and what each round adds: 1.1 in 64 rounds. Chosen by
 # replayed texts of published models: with less, predictable texts gain less where rows are dear.
 _FIRST, _PER_ROUND = 0.75, 0.005
-# As much more after a text that gained by its drafts: else two unlucky ones at its beginning end the
-# drafts of a model that has proved itself.
+# As much more after a text that gained by its drafts: else two unlucky ones at its beginning end
+# the drafts of a model that has proved itself.
 _MOST = 2 * _FIRST
 # Share that counts of what drafts that were not afforded would have gained or lost, and the most
 # tokens of it: the text shows that as well, but it pays for nothing.
