@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -38,9 +39,11 @@ from edgedec.runtimes.onnx.padding import (
     MOST_COST,
     MOST_COST_OF_LARGE,
     NO_PADDING,
+    PROBE,
     PROBE_SLOTS,
     USUAL_CONTEXT,
     Padding,
+    Probe,
     Rows,
     find_padding,
     known_padding,
@@ -52,6 +55,8 @@ from edgedec.runtimes.onnx.session import OnnxSession
 _log = logging.getLogger("edgedec")
 
 MODEL_FILE = "model.onnx"
+# Numbers of attention that one text shows well, and the most texts.
+_SHOWN, _MOST_TEXTS = 256, 8
 _COST_TURNS, _LEAST_COST_TURNS, _COST_S = 32, 4, 2.0
 
 
@@ -201,7 +206,8 @@ def _padding(
     # Who exported a graph for it has asked for it.
     asked = batch_invariant or (graph.own_rows and graph.facts.padding_asked)
     paddings = HERE.asked if asked else unasked
-    known = known_outcomes(KIND, file, stored, threads, kernels)
+    kind = KIND if graph.facts.states is None else f"{KIND} of hybrids"
+    known = known_outcomes(kind, file, stored, threads, kernels)
     timed = (middle or (large and may_pad)) and not asked
     most = MOST_COST_OF_LARGE if large else MOST_COST
 
@@ -237,10 +243,18 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
         return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
 
     try:
-        return find_padding(run, graph.facts.vocab_size, paddings)
+        return find_padding(run, graph.facts.vocab_size, paddings, *_probes(graph.facts))
     finally:
         passes.close()
         cache.close()
+
+
+def _probes(facts: GraphFacts) -> tuple[Probe, ...]:
+    """Return what shows what the attention of a few layers does otherwise, if that is not usual."""
+    if facts.states is None:
+        return ()
+    numbers = len(facts.attending) * facts.kv_heads * facts.head_dim
+    return (replace(PROBE, texts=min(max(_SHOWN // numbers, 1), _MOST_TEXTS)),)
 
 
 def _cost(graph: Graph, padding: Padding) -> float:

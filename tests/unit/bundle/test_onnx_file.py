@@ -168,8 +168,8 @@ def test_metadata_that_is_no_json(folder: Path) -> None:
 
 
 def test_a_newer_graph(folder: Path) -> None:
-    edit_metadata(folder, graph_version=2)
-    refused(folder, "version 2", "upgrade")
+    edit_metadata(folder, graph_version=3)
+    refused(folder, "version 3", "upgrade")
 
 
 def test_more_fields_than_a_graph_has(tmp_path: Path) -> None:
