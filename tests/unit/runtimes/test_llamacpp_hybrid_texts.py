@@ -106,9 +106,9 @@ def test_a_turn_goes_on_from_the_end_of_the_last_prompt(folder: Path) -> None:
     asked = GenerateOptions(max_new_tokens=100, ignore_eos=True)
     options = OpenOptions(drafter="text").changed(batch_invariant=True, threads=1)
     with Pipeline.open(folder / "qwen35.gguf", options) as pipeline:
-        expected = pipeline.generate(second, asked).tokens
+        expected = pipeline.generate(second, asked).token_ids
         pipeline.generate(list(range(60, 90)), asked)
         pipeline.generate(first, asked)  # its answer is no part of the next prompt
         found = pipeline.generate(second, asked)
-    assert found.tokens == expected
+    assert found.token_ids == expected
     assert found.metrics.reused_tokens == len(first)

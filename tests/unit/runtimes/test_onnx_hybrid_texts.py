@@ -117,12 +117,28 @@ def test_a_turn_goes_on_from_the_end_of_the_last_prompt(checkpoints: Path) -> No
     asked = GenerateOptions(max_new_tokens=100, ignore_eos=True)
     options = OpenOptions(drafter="text").changed(batch_invariant=True, threads=1)
     with Pipeline.open(bundle(checkpoints), options) as pipeline:
-        expected = pipeline.generate(second, asked).tokens
+        expected = pipeline.generate(second, asked).token_ids
         pipeline.generate(list(range(60, 90)), asked)
         pipeline.generate(first, asked)  # its answer is no part of the next prompt
         found = pipeline.generate(second, asked)
-    assert found.tokens == expected
+    assert found.token_ids == expected
     assert found.metrics.reused_tokens == len(first)
+
+
+def test_a_saved_text_goes_on(checkpoints: Path, tmp_path: Path) -> None:
+    prompt, asked = list(range(5, 60)), GenerateOptions(max_new_tokens=30, ignore_eos=True)
+    options = OpenOptions(drafter="lookup").changed(batch_invariant=True, threads=1)
+    with Pipeline.open(bundle(checkpoints), options) as pipeline:
+        first = pipeline.generate(prompt, asked).token_ids
+        pipeline.save(tmp_path / "session")
+        longer = [*prompt, *first, 7, 9]
+        expected = pipeline.generate(longer, asked).token_ids
+    with Pipeline.open(bundle(checkpoints), options) as pipeline:
+        pipeline.restore(tmp_path / "session")
+        found = pipeline.generate(longer, asked)
+    assert found.token_ids == expected
+    # The last token is in no cache yet; a state that is loaded goes on from its end.
+    assert found.metrics.reused_tokens == len(prompt) + len(first) - 1
 
 
 def test_a_state_does_not_grow_with_the_text(checkpoints: Path) -> None:
