@@ -70,8 +70,8 @@ DRAFTED = [
             (weights, drafter, draft)
             for weights in ("fp32", "int8", "int4")
             for drafter, draft in (
-                ("lookup", None), ("recycle", None), ("text", None), ("model", "llama"),
-                ("hybrid", "lfm2-draft"), ("adaptive", "lfm2-draft"),
+                ("lookup", None), ("recycle", None), ("suffix", None), ("text", None),
+                ("model", "llama"), ("hybrid", "lfm2-draft"), ("adaptive", "lfm2-draft"),
             )
         ],
         kept=0,
