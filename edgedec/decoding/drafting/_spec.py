@@ -146,7 +146,7 @@ def build(name: str, stages: Sequence[Stage], parts: DrafterParts, registry: Reg
     """Return the drafter that tries stages in order; see ``drafting.create``."""
     arms = []
     for place, stage in enumerate(stages, 1):
-        rivals = [other.name for other in stages[place:]]
+        rivals = [*(other.name for other in stages[place:]), *parts.rivals]
         own = {key: value for key, value in stage.keys.items() if key != MOST.name}
         arms.append(registry.create(stage.name, replace(parts, rivals=rivals, keys=own)))
     learners = (
