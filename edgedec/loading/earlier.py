@@ -33,7 +33,7 @@ def earlier_texts(drafter: str, tokenizer: Tokenizer, options: OpenOptions) -> E
         if options.corpus is not None:
             raise InputError(
                 f"corpus: the drafter {drafter} copies from no earlier texts: leave it out, or give"
-                " --drafter suffix"
+                " --spec suffix,lookup"
             )
         return None
     return EarlierTexts(None if options.corpus is None else _corpus(options.corpus, tokenizer))

@@ -151,7 +151,7 @@ def _without_model(drafter: str) -> list[str]:
     return [
         name
         for name, info in infos.items()
-        if name != PLAIN and not info.needs_weights and (info.shared_bytes or not info.parts)
+        if name != PLAIN and not info.needs_weights and not info.parts
     ]
 
 

@@ -75,7 +75,7 @@ generate demo x --spec lookup:z=1 -> lookup has no key 'z': it has k: most token
 generate demo x --spec lookup:n=1 -> lookup: n is '1': expected a whole number, 2 to 64
 generate demo x --spec n=8,lookup -> is before any stage: begin with its name
 generate demo x --spec lookup,lookup -> lookup is there twice: leave one out
-generate demo x --spec hybrid,lookup -> hybrid and lookup both try lookup: leave one out
+generate demo x --spec hybrid,lookup -> hybrid is made of suffix, lookup, model: give it alone
 generate demo x --spec model,head -> model and head each take a draft model or a head
 generate demo x --spec lookup --drafter recycle -> --spec and --drafter exclude each other
 generate demo x --drafter lookup:n -> lookup: expected KEY=NUMBER, such as k=4, got 'n'

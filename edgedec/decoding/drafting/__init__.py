@@ -16,6 +16,7 @@ import pkgutil
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol, cast
 
 from edgedec.errors import InputError, RuntimeUnavailable
@@ -189,11 +190,11 @@ def forget() -> None:
 
 def before_model(name: str, parts: DrafterParts) -> Drafter | None:
     """Return the drafter that an overlapped one asks before its draft model, or None."""
-    first, *others = info(name).parts or (name,)
-    if info(first).needs_model:
+    every = info(name).parts or (name,)
+    first = [*takewhile(lambda part: not info(part).needs_model, every)]
+    if not first:
         return None
-    others = [name for name in others if name not in info(first).parts]
-    return create(first, replace(parts, draft=None, rivals=others))
+    return create(",".join(first), replace(parts, draft=None, rivals=every[len(first) :]))
 
 
 def create(name: str, parts: DrafterParts) -> Drafter:

@@ -12,6 +12,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     Evictable,
     GoOn,
+    Meets,
     ReadsStates,
     RoundFeedback,
     states_of,
@@ -54,6 +55,9 @@ class CompositeDrafter:
         # An arm that ran its model without drafting, and what it computed, which stays cached.
         self._declined: tuple[Drafter, Draft] | None = None
         self._resting = False
+        for arm in self._arms:
+            if isinstance(arm, Meets):
+                arm.meet(self._arms)
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -278,18 +278,18 @@ class EarlierTexts:
             text: which will grow.
 
         """
-        for one, (holder, other, kept) in self._followed.items():
+        for one, (whose, other, kept) in self._followed.items():
             if len(other) > kept:
-                self._of(holder).learn(other, kept)
+                self._of(whose).learn(other, kept)
                 self._make_room()
-                self._followed[one] = holder, other, len(other)
+                self._followed[one] = whose, other, len(other)
         corpus = [] if self._corpus is None else [self._corpus]
         before = self._followed.pop(drafter, None)
         if owner is None or self._resting:
             return corpus
-        # What a conversation sends again has not followed again.
         known = 0
         if before is not None and before[0] == owner:
+            # What a conversation sends again has not followed again.
             known = shared_length(before[1], text)
         self._followed[drafter] = owner, text, known
         own = self._of(owner)

@@ -1,7 +1,7 @@
 """Several drafters in one text: stages with their keys, as ``lookup:n=8,head:k=4``.
 
 A comma separates stages, which are tried in this order, and further keys of a stage. Any drafter
-is a stage, those of packages as well, and none is tried twice.
+is a stage, those of packages as well; one that is made of others stands alone.
 """
 
 from __future__ import annotations
@@ -109,29 +109,16 @@ def _check(text: str, stages: Sequence[Stage], registry: Registry) -> None:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{where}: {twice} is there twice: leave one out")
     infos = {name: registry.info(name) for name in names}
-    for name in names if len(names) > 1 else ():
-        if name == registry.plain:
-            raise InputError(f"{where}: {name} drafts nothing: leave it or the others out")
-        if infos[name].parts and any(registry.info(one).learns for one in _leaves(name, registry)):
-            raise InputError(f"{where}: {name} learns from every pass: give it alone, or its parts")
-    tried: dict[str, str] = {}
-    for name in names:
-        for leaf in _leaves(name, registry):
-            if (other := tried.setdefault(leaf, name)) != name:
-                raise InputError(f"{where}: {other} and {name} both try {leaf}: leave one out")
+    for name, info in infos.items():
+        if len(names) > 1 and (info.parts or name == registry.plain):
+            what = f"is made of {', '.join(info.parts)}" if info.parts else "drafts nothing"
+            raise InputError(f"{where}: {name} {what}: give it alone, or other stages")
     weighty = [name for name, info in infos.items() if info.needs_weights]
     if len(weighty) > 1:
         raise InputError(
             f"{where}: {' and '.join(weighty)} each take a draft model or a head, and one is"
             " loaded: leave one out"
         )
-
-
-def _leaves(name: str, registry: Registry) -> list[str]:
-    """Return the drafters that one is made of in the end: itself, if it is made of no others."""
-    parts = registry.info(name).parts
-    found = [leaf for part in parts for leaf in _leaves(part, registry)] if parts else [name]
-    return list(dict.fromkeys(found))
 
 
 def written(stages: Sequence[Stage]) -> str:
@@ -159,7 +146,7 @@ def build(name: str, stages: Sequence[Stage], parts: DrafterParts, registry: Reg
     """Return the drafter that tries stages in order; see ``drafting.create``."""
     arms = []
     for place, stage in enumerate(stages, 1):
-        rivals = [leaf for other in stages[place:] for leaf in _leaves(other.name, registry)]
+        rivals = [*(other.name for other in stages[place:]), *parts.rivals]
         own = {key: value for key, value in stage.keys.items() if key != MOST.name}
         arms.append(registry.create(stage.name, replace(parts, rivals=rivals, keys=own)))
     learners = (

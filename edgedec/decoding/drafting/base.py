@@ -296,6 +296,15 @@ class ReadsStates(Protocol):
 
 
 @runtime_checkable
+class Meets(Protocol):
+    """A drafter that draws on others beside it."""
+
+    def meet(self, arms: Sequence[Drafter]) -> None:
+        """Take note of the drafters that are tried in the same rounds, itself included."""
+        ...
+
+
+@runtime_checkable
 class Evictable(Protocol):
     """A drafter that can release memory during a request."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting._earlier import (
     EARLIER_BYTES,
     LONGEST,
@@ -31,29 +30,33 @@ class SuffixDrafter(TokenDrafter):
     """Proposes what followed the longest copy of the text's tail in earlier texts of its owner.
 
     Args:
-        earlier: those texts, which this text joins when another begins.
-        lookup: proposes from the text itself, unless an earlier one has a longer copy.
-        rivals: the drafters that are tried next, ``lookup`` among them.
+        earlier: those texts, which this text joins when another begins; None where none are kept.
+        rivals: the drafters that are tried next, if any.
 
     """
 
     name = "suffix"
 
-    def __init__(
-        self, earlier: EarlierTexts, lookup: LookupDrafter, rivals: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, earlier: EarlierTexts | None, rivals: Sequence[str] = ()) -> None:
         super().__init__(rivals)
-        self._earlier, self._lookup = earlier, lookup
+        self._earlier = earlier
+        # Proposes from the text itself, unless an earlier one has a longer copy.
+        self._lookup: LookupDrafter | None = None
         self._texts: list[Texts] = []
+
+    def meet(self, arms: Sequence[Drafter]) -> None:
+        """Leave to prompt lookup, if it is one of these, what it knows as well."""
+        self._lookup = next((arm for arm in arms if isinstance(arm, LookupDrafter)), None)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         super().begin(prompt, sampler)
-        self._texts = self._earlier.begin(self, sampler.owner, sampler.history)
+        if self._earlier is not None:
+            self._texts = self._earlier.begin(self, sampler.owner, sampler.history)
 
     def tokens(self, draft: Draft, limits: DraftLimits, streams: Streams) -> Iterator[DraftToken]:
         if not self._texts:
             return
-        own = self._lookup.match()[1]
+        own = 0 if self._lookup is None else self._lookup.match()[1]
         if own == LOOKED_UP:
             return
         tail, leaf = self.sampler.history[-LONGEST:], 0
@@ -75,11 +78,11 @@ class SuffixDrafter(TokenDrafter):
 
     def evict(self, keep: Collection[str] = ()) -> None:
         """See ``Evictable``; nothing is kept until it is named in a later call."""
-        self._earlier.rest(resting=self.name not in keep)
+        if self._earlier is not None:
+            self._earlier.rest(resting=self.name not in keep)
 
 
 INFO = DrafterInfo(
-    parts=(LookupDrafter.name,),
     planned=False,  # how much it drafts depends on the texts that came before
     shared_bytes=EARLIER_BYTES,
 )
@@ -87,7 +90,7 @@ INFO = DrafterInfo(
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
-    return CompositeDrafter("suffix", copying(parts, parts.rivals))
+    return SuffixDrafter(parts.earlier, parts.rivals)
 
 
 def copying(parts: DrafterParts, rivals: Sequence[str] = ()) -> tuple[Drafter, ...]:
@@ -95,4 +98,4 @@ def copying(parts: DrafterParts, rivals: Sequence[str] = ()) -> tuple[Drafter, .
     lookup = LookupDrafter(parts.vocab_size, rivals=rivals)
     if parts.earlier is None:
         return (lookup,)
-    return SuffixDrafter(parts.earlier, lookup, (lookup.name, *rivals)), lookup
+    return SuffixDrafter(parts.earlier, (lookup.name, *rivals)), lookup

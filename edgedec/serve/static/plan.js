@@ -12,7 +12,7 @@ const DRAFTERS = {
   strings: "The draft model proposes text, in a vocabulary of its own",
   hybrid: "The draft model proposes tokens, or what followed the same words earlier in this text or another",
   adaptive: "The draft model and other ways to draft take turns, by what each gains",
-  suffix: "Tokens that followed the same words in earlier texts, or earlier in this one, are proposed again",
+  suffix: "Tokens that followed the same words in earlier texts are proposed again",
   lookup: "Tokens that followed the same words earlier in the text are proposed again",
   recycle: "Tokens that the target found likely before are proposed again",
   text: "Tokens that followed the same words earlier in this text or another, or that the target found likely before, are proposed again",

@@ -59,9 +59,7 @@ REFUSED = {
     "lookup:n=" + "9" * 300: "expected a whole number",
     "lookup:n=8,n=9": "n is given twice",
     "lookup,recycle,lookup": "lookup is there twice",
-    "hybrid,lookup": "hybrid and lookup both try lookup",
-    "suffix,lookup": "suffix and lookup both try lookup",
-    "text,suffix": "text learns from every pass",
+    "hybrid,lookup": "hybrid is made of suffix, lookup, model",
     "lookup,none": "none drafts nothing",
     "model,head": "each take a draft model or a head",
     "lookup:k=4;head": "expected a whole number",
@@ -128,20 +126,6 @@ def parts() -> DrafterParts:
     return DrafterParts(vocab_size=16)
 
 
-def test_a_stage_made_of_others_is_compared_with_what_comes_next(parts: DrafterParts) -> None:
-    made = drafting.create("suffix:k=3,recycle", parts)
-    assert isinstance(made, CompositeDrafter)
-    suffix, recycle = made._arms
-    assert (suffix.name, recycle.name) == ("suffix", "recycle")
-    assert isinstance(suffix, CompositeDrafter)
-    lookup = suffix._arms[-1]
-    assert isinstance(lookup, LookupDrafter)
-    assert list(lookup.rivals) == ["recycle"]
-    last = drafting.create("recycle,suffix", parts)
-    assert isinstance(last, CompositeDrafter)
-    assert list(last._arms[0].rivals) == ["lookup"]  # type: ignore[attr-defined]
-
-
 def test_keys_reach_the_drafter(parts: DrafterParts) -> None:
     made = drafting.create("lookup:n=5,recycle", parts)
     assert isinstance(made, CompositeDrafter)
@@ -179,15 +163,7 @@ def plain() -> str:
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [
-        "lookup:n=3",
-        "lookup:n=3,model:k=2",
-        "recycle:k=4,lookup",
-        "model",
-        "hybrid:k=2",
-        "suffix:k=3,recycle",
-    ],
+    "spec", ["lookup:n=3", "lookup:n=3,model:k=2", "recycle:k=4,lookup", "model", "hybrid:k=2"]
 )
 def test_the_text_is_that_of_plain_decoding(plain: str, spec: str) -> None:
     options = {"draft_length": 3, "plan": "none", "batch_invariant": True}

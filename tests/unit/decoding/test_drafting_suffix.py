@@ -230,7 +230,8 @@ def test_nothing_is_kept_while_it_rests() -> None:
 
 
 def suffix(earlier: EarlierTexts) -> Drafter:
-    return drafting.create("suffix", DrafterParts(VOCAB, earlier=earlier, rivals=("model",)))
+    parts = DrafterParts(VOCAB, earlier=earlier, rivals=("model",))
+    return drafting.create("suffix,lookup", parts)
 
 
 def from_earlier(step: DraftStep) -> bool:
@@ -292,3 +293,13 @@ def test_it_is_part_of_what_auto_stands_for_where_texts_are_kept() -> None:
     parts = DrafterParts(VOCAB, earlier=EarlierTexts())
     assert drafting.create("text", parts).arms == ("suffix", "lookup", "recycle")  # type: ignore[attr-defined]
     assert drafting.create("text", DrafterParts(VOCAB)).arms == ("lookup", "recycle")  # type: ignore[attr-defined]
+
+
+def test_alone_it_drafts_from_earlier_texts_alone_and_from_none_if_none_are_kept() -> None:
+    one = fresh(40, 22)
+    text = [*one, *one[:12]]
+    for earlier, drafts in ((EarlierTexts(corpus_of([text])), one[12:16]), (None, [])):
+        alone = drafting.create("suffix", DrafterParts(VOCAB, earlier=earlier))
+        assert proposal(alone, text, 4) == drafts
+        both = drafting.create("suffix,lookup", DrafterParts(VOCAB, earlier=earlier))
+        assert proposal(both, text, 4) == [], "the text itself has as long a copy"
