@@ -284,11 +284,11 @@ class EarlierTexts:
                 self._make_room()
                 self._followed[one] = whose, other, len(other)
         corpus = [] if self._corpus is None else [self._corpus]
-        whose, other, _ = self._followed.pop(drafter, (None, (), 0))
+        before, other, _ = self._followed.pop(drafter, (None, (), 0))
         if owner is None or self._resting:
             return corpus
         # What a conversation sends again has not followed again.
-        known = shared_length(other, text) if whose == owner else 0
+        known = shared_length(other, text) if before == owner else 0
         self._followed[drafter] = owner, text, known
         own = self._of(owner)
         self._make_room()

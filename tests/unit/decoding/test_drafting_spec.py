@@ -59,7 +59,7 @@ REFUSED = {
     "lookup:n=" + "9" * 300: "expected a whole number",
     "lookup:n=8,n=9": "n is given twice",
     "lookup,recycle,lookup": "lookup is there twice",
-    "hybrid,lookup": "hybrid is made of lookup, model",
+    "hybrid,lookup": "hybrid is made of suffix, lookup, model",
     "lookup,none": "none drafts nothing",
     "model,head": "each take a draft model or a head",
     "lookup:k=4;head": "expected a whole number",
