@@ -116,16 +116,12 @@ def assemble(models: Models, options: OpenOptions, loader: Loader | None = None)
             plan, opened.target, every[0], loader.clock, policy=loader.policy(plan), rule=rule
         )
         stack.callback(engine.drafter.close)
-        if not target.capabilities.phases:
-            engine.pool.limit = options.caches
+        engine.pool.limit = engine.pool.limit if target.capabilities.phases else options.caches
         others = _parallel_engines(engine, plan, every[1:], stack)
         stack.callback(engine.pool.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        unloadable = helper if isinstance(helper, UnloadableModel) else None
-        guard = opened.guard(options, [engine, *others], unloadable)
-        if guard is not None:
-            guard.say(left_out)
+        guard = opened.guard(options, [engine, *others], helper, left_out)
         return OpenPair(
             pair, target, engine, tokenizer, facts, stack.pop_all(),
             _bound(opened.caches, target), guard, others, in_use=in_use,

@@ -27,12 +27,13 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import MemoryBudgetError
 from edgedec.hardware.resident import release_free, resident_bytes, unread_bytes
 from edgedec.loading.options import OpenOptions
+from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
 from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.memory.grant import granting, spare, with_spare
 from edgedec.memory.guard import MemoryGuard
 from edgedec.memory.kept import KeptSessions
-from edgedec.memory.levels import FULL, Costs, Level, Unloadable, levels
+from edgedec.memory.levels import FULL, Costs, Level, levels
 from edgedec.records.plan import OVERLAPPED, Plan
 
 # Below the first, drafting is given up to keep the context; a context below the second is refused.
@@ -106,14 +107,16 @@ class Sessions:
         self,
         options: OpenOptions,
         engines: Sequence[Engine],
-        draft: Unloadable | None = None,
+        draft: Model | None = None,
+        note: str = "",
     ) -> MemoryGuard | None:
         """Return a guard over engines of these sessions; None if memory is not limited.
 
         Args:
             options: the options that the sessions were opened with.
             engines: all engines that use them.
-            draft: the draft model or the head; None if there is none, or it stays loaded.
+            draft: the draft model or the head; None if there is none.
+            note: what the user should know of memory.
 
         """
         engine = engines[0]
@@ -131,7 +134,7 @@ class Sessions:
             lambda: engine.pool.sessions,
             vocab_size,
             most=most,
-            draft=draft,
+            draft=draft if isinstance(draft, UnloadableModel) else None,
         )
         # An overlapped draft model may be computing.
         alone = options.schedule != OVERLAPPED and options.parallel == 1
@@ -144,6 +147,7 @@ class Sessions:
             self.draft if alone else None,
         )
         guard.join()
+        guard.say(note)
         return guard
 
 
@@ -175,25 +179,7 @@ def open_sessions(
     drafted = 0 if plan.plain else plan.draft_length
     drafted = AUTO_LENGTH if drafted is None else drafted
     granted = granting(options.memory)()
-    of_target = _costs(
-        meter, "target", target, found.target, drafted + 1, granted, several=options.caches > 1
-    )
-    of_draft = None
-    if draft is not None and found.draft is not None:
-        of_draft = _costs(
-            meter, "draft", draft, found.draft, drafted + 1, granted, several=options.parallel > 1
-        )
-        others = (options.parallel - 1) * of_draft.own
-        of_draft = replace(of_draft, held=of_draft.held + others + _waiting(draft, options))
-    costs = Costs(
-        of_target,
-        of_draft,
-        meter.process,
-        meter.taken("tokenizer"),
-        drafted,
-        options.parallel,
-        options.caches,
-    )
+    costs = _pair_costs(meter, (target, draft), found, options, drafted, granted)
     most = found.caches.capacity
     capacity = fitted(costs, plan.drafter, granted, most, options.max_context)
     if capacity < most or options.caches > 1:
@@ -203,6 +189,31 @@ def open_sessions(
         found = _opened(target, draft, options, capacity, stack)
         meter.skip()  # what sessions take is in the costs
     return replace(found, costs=costs, meter=meter)
+
+
+def _pair_costs(
+    meter: Meter,
+    models: tuple[Model, Model | None],
+    opened: Sessions,
+    options: OpenOptions,
+    drafted: int,
+    granted: int,
+) -> Costs:
+    """Return the memory of target and draft, of which the sessions hold a part already."""
+    (target, draft), rows = models, drafted + 1
+    of_target = _costs(
+        meter, "target", target, opened.target, rows, granted, several=options.caches > 1
+    )
+    of_draft = None
+    if draft is not None and opened.draft is not None:
+        of_draft = _costs(
+            meter, "draft", draft, opened.draft, rows, granted, several=options.parallel > 1
+        )
+        others = (options.parallel - 1) * of_draft.own
+        of_draft = replace(of_draft, held=of_draft.held + others + _waiting(draft, options))
+    tokenizer = meter.taken("tokenizer")
+    process, parallel, caches = meter.process, options.parallel, options.caches
+    return Costs(of_target, of_draft, process, tokenizer, drafted, parallel, caches)
 
 
 def _waiting(draft: Model, options: OpenOptions) -> int:

@@ -31,6 +31,8 @@ from edgedec.verify.results import GREEDY, Case, Verification, VerificationRow, 
 Prompts = Sequence[tuple[str, Prompt]]
 # Generations by case and index of the prompt.
 Texts = dict[tuple[str, int], Generation]
+# What is asked for by default, beside the greedy text.
+_ASKED = GenerateOptions(sampling=SamplingParams(temperature=0.8, seed=0), ignore_eos=True)
 # Where no draft was expected to pay, so that nothing was drafted, texts are drafted with this.
 _LENGTH = 3
 _IDLE = (
@@ -67,10 +69,7 @@ def verify(
         BundleError: the bundle is damaged.
 
     """
-    options = options or OpenOptions()
-    if asked is None:
-        sampling = SamplingParams(temperature=0.8, seed=0)
-        asked = GenerateOptions(sampling=sampling, ignore_eos=True)
+    options, asked = options or OpenOptions(), asked or _ASKED
     check(bundle, prompts, asked, options)
     cases = _cases(asked, len(prompts))
     plain = {} if plain is None else plain

@@ -40,6 +40,7 @@ class OnnxSession(OrtSession):
         self._padding = padding
         # A padded pass writes slots after the last node.
         self._cache = model.graph.new_cache(capacity + padding.slack)
+        self._pads = padding.slack > 0
         self._passes = self.passes(model.graph, self._cache)
         super().__init__(model, capacity, self._passes)
         self._mask: FloatArray = np.zeros((0, 0), np.float32)
@@ -106,11 +107,13 @@ class OnnxSession(OrtSession):
         mask: tuple[int, FloatArray] | None = None,
     ) -> None:
         """Run a padded pass; padding rows come last, at the last position."""
-        padded = self._padding.pad(tokens, past)
-        if positions is not None:
-            positions = [*positions, *[positions[-1]] * (len(padded) - len(tokens))]
-        rows = self._padding.rows(len(tokens), past)
-        self._passes.run(padded, past, head=head, positions=positions, mask=mask, rows=rows)
+        rows = 0
+        if self._pads:
+            rows, count = self._padding.rows(len(tokens), past), len(tokens)
+            tokens = self._padding.pad(tokens, past)
+            if positions is not None:
+                positions = [*positions, *[positions[-1]] * (len(tokens) - count)]
+        self._passes.run(tokens, past, head=head, positions=positions, mask=mask, rows=rows)
 
     def _ancestors(self, tree: TokenTree, start: int) -> FloatArray:
         """Return 0 for ancestors and the node itself, -inf elsewhere: ``[count - start, count]``.

@@ -6,10 +6,10 @@ the round's figures afterwards. Its choices may depend on time; the text never d
 ``base`` has the protocol and the simple policies. ``MeasuredCost`` combines these parts, and
 docs/how-it-decides.md gives their formulae:
 
-- ``cost``: seconds of a pass by its rows, of a round, and of prefilling what a draft model lacks.
+- ``cost``: seconds of a pass by its rows and the tokens that a second is worth; of prefilling what
+  a draft model lacks; and what the drafts of one text may lose, however wrong the estimates are.
 - ``drafter_estimate``: for one drafter, the chance that a token of some confidence is accepted,
   what a peek takes, and from these the chance at which a token is worth its row.
-- ``stake``: bounds what the drafts of one text may lose, however wrong the estimates are.
 """
 
 from edgedec.decoding.policy.base import (

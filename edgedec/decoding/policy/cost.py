@@ -1,4 +1,4 @@
-"""Costs of passes, rounds and prefill: measured at load, corrected while decoding."""
+"""Costs of passes, rounds and prefill, measured at load and corrected while decoding; the stake."""
 
 from __future__ import annotations
 
@@ -193,8 +193,11 @@ class LiveCost:
 
     def steps(self) -> list[float]:
         """Return the seconds that each further row of a draft adds to a round."""
-        seconds = [self.at(rows) for rows in range(1, len(self._base))]
-        steps = [after - before for before, after in itertools.pairwise(seconds)]
+        scale, before, steps = self._scale.value, self.at(1), []
+        for base, own in zip(self._base[2:], self._own[2:], strict=True):
+            seconds = base * own.value * scale
+            steps.append(seconds - before)
+            before = seconds
         steps[0] += max(0.0, self._outside[1].value - self._outside[0].value)
         return steps
 

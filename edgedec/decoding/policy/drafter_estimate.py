@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -187,32 +188,34 @@ class DrafterEstimate:
         steps[0] += _MARGIN
         self.peek_tokens = price * self.peek_s.value
         if self.branching:
-            self.prices = [_price(_worth(steps[k : k + _LOOKAHEAD])) for k in range(len(steps))]
+            self.prices = _prices(steps)
             return
-        met, right = (
-            sum(bin_.met for bin_ in self.bins),
-            [bin_.met * bin_.chance for bin_ in self.bins],
-        )
-        # A token after one that was accepted is mostly one of the likely ones, too.
-        usual = sum(a * b.chance for a, b in zip(right, self.bins, strict=True)) / sum(right)
-        peek = 0.0 if self.at_once else self.peek_tokens
-        self.prices = [
-            _price(_worth(steps[k : k + _LOOKAHEAD], usual, peek)) for k in range(len(steps))
-        ]
-        drawn = [bin_ for bin_ in self.bins if bin_.chance >= self.prices[0]]
-        share = sum(bin_.met for bin_ in drawn) / met
-        usual = sum(bin_.met * bin_.chance for bin_ in drawn) / met
-        self._worth = _worth(steps, usual, peek, share)
-        gains = sum(bin_.met * self.gain_from(bin_) for bin_ in self.bins)
-        self.gain = gains / met - self.peek_tokens
+        met = right = squares = 0.0
         for bin_ in self.bins:
+            met += bin_.met
+            right += bin_.met * bin_.chance
+            squares += bin_.met * bin_.chance * bin_.chance
+        peek = 0.0 if self.at_once else self.peek_tokens
+        # A token after one that was accepted is mostly one of the likely ones, too.
+        self.prices = _prices(steps, squares / right, peek)
+        drawn = right = 0.0
+        for bin_ in self.bins:
+            if bin_.chance >= self.prices[0]:
+                drawn += bin_.met
+                right += bin_.met * bin_.chance
+        self._worth = _worth(steps, right / met, peek, drawn / met)
+        gain = 0.0
+        for bin_ in self.bins:
+            gain += bin_.met * self.gain_from(bin_)
             bin_.met *= _MET_KEPT
+        self.gain = gain / met - self.peek_tokens
 
     def gain_from(self, bin_: Bin) -> float:
         """Return the tokens that a draft adds if its first token is of this bin."""
-        if self.branching:
-            return max(self.gain, 0.0)
-        return max(0.0, max(bin_.chance * reached - cost for reached, cost in self._worth))
+        best = max(self.gain, 0.0) if self.branching else 0.0
+        for reached, cost in self._worth:
+            best = max(best, bin_.chance * reached - cost)
+        return best
 
     def worth_a_peek(self, drafted: int, reach: float) -> bool:
         """Return whether to look at the next token of a chain, reached with this chance."""
@@ -224,7 +227,7 @@ class DrafterEstimate:
 
 
 def _worth(
-    steps: Sequence[float], usual: float = 1.0, peek: float = 0.0, share: float = 1.0
+    steps: Sequence[float], usual: float, peek: float, share: float
 ) -> list[tuple[float, float]]:
     """Return what 1, 2, ... further tokens are worth, and cost.
 
@@ -242,9 +245,16 @@ def _worth(
     return found
 
 
-def _price(worth: Sequence[tuple[float, float]]) -> float:
-    """Return the chance from which on some number of tokens is worth its cost."""
-    return min(cost / reached for reached, cost in worth)
+def _prices(steps: Sequence[float], usual: float = 1.0, peek: float = 0.0) -> list[float]:
+    """Return for each token the chance from which on it and some after it are worth their cost."""
+    prices = []
+    for k in range(len(steps)):
+        price, reach, reached, cost = math.inf, 1.0, 0.0, -peek
+        for step in steps[k : k + _LOOKAHEAD]:
+            reached, cost, reach = reached + reach, cost + peek + step, reach * usual
+            price = min(price, cost / reached)
+        prices.append(price)
+    return prices
 
 
 # Halvings of the interval in which the speed lies: to a thousandth of plain decoding's speed.

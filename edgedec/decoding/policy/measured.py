@@ -328,7 +328,7 @@ class MeasuredCost:
 
     def _plan(self) -> None:
         """Compute the prices of rows and drafters."""
-        costs, price = self._costs, self._costs.price
-        self._stake.prices([seconds / costs.plain_s for seconds in costs.steps()])
+        costs, price, plain_s = self._costs, self._costs.price, self._costs.plain_s
+        self._stake.prices([seconds / plain_s for seconds in costs.steps()])
         for drafter in self._drafters.values():
             drafter.plan(costs, price)
