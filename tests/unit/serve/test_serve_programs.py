@@ -128,57 +128,71 @@ def text_here(server: Server) -> str:
     return str(choice["message"]["content"])
 
 
-def test_langchain(server: Server) -> None:
-    for module in ("langchain_openai", "langchain_ollama"):
-        pytest.importorskip(module, reason=f"{module} is not installed, nor needed by edgedec")
-    from langchain_ollama import ChatOllama
-    from langchain_openai import ChatOpenAI
-
-    model: Any = ChatOpenAI(base_url=f"{server.url}/v1", api_key="none", model="tiny", **ASKED)  # type: ignore[arg-type,unused-ignore]
-    other: Any = ChatOllama(base_url=server.url, model="tiny", temperature=0, num_predict=20)
-    for one in (model, other):
-        assert one.invoke(HELLO).content == text_here(server)
-        assert "".join(part.content for part in one.stream(HELLO)) == text_here(server)
-
-
-def test_llamaindex(server: Server) -> None:
-    for module in ("llama_index.llms.openai_like", "llama_index.llms.ollama"):
-        pytest.importorskip(module, reason=f"{module} is not installed, nor needed by edgedec")
-    from llama_index.core.llms import ChatMessage
-    from llama_index.llms.ollama import Ollama
-    from llama_index.llms.openai_like import OpenAILike
-
-    talk = [ChatMessage(role="user", content=HELLO)]
-    like: Any = OpenAILike(
-        model="tiny", api_base=f"{server.url}/v1", api_key="none", is_chat_model=True,
-        context_window=512, **ASKED,
-    )  # fmt: skip
-    other: Any = Ollama(
-        model="tiny", base_url=server.url, temperature=0, context_window=512,
-        additional_kwargs={"num_predict": 20},
-    )  # fmt: skip
-    for one in (like, other):
-        assert one.chat(talk).message.content == text_here(server)
-        assert "".join(part.delta or "" for part in one.stream_chat(talk)) == text_here(server)
-
-
-_AIDER = """
-import litellm, sys
-parts = litellm.completion(
-    model="openai/tiny", api_base=sys.argv[1] + "/v1", api_key="none", stream=True, temperature=0,
-    max_tokens=20, messages=[{"role": "user", "content": "Hello there"}],
+# Each runs apart: they warn, keep sockets open, and litellm looks for a table of prices.
+CLIENTS = {
+    "langchain_openai": """
+from langchain_openai import ChatOpenAI
+model = ChatOpenAI(base_url=url + "/v1", api_key="none", model="tiny", temperature=0, max_tokens=20)
+print(json.dumps([model.invoke(hello).content, "".join(p.content for p in model.stream(hello))]))
+""",
+    "langchain_ollama": """
+from langchain_ollama import ChatOllama
+model = ChatOllama(base_url=url, model="tiny", temperature=0, num_predict=20)
+print(json.dumps([model.invoke(hello).content, "".join(p.content for p in model.stream(hello))]))
+""",
+    "llama_index.llms.openai_like": """
+from llama_index.core.llms import ChatMessage
+from llama_index.llms.openai_like import OpenAILike
+model = OpenAILike(
+    model="tiny", api_base=url + "/v1", api_key="none", is_chat_model=True, context_window=512,
+    temperature=0, max_tokens=20,
 )
-sys.stdout.write("".join(part.choices[0].delta.content or "" for part in parts))
-"""
+talk = [ChatMessage(role="user", content=hello)]
+stream = "".join(part.delta or "" for part in model.stream_chat(talk))
+print(json.dumps([model.chat(talk).message.content, stream]))
+""",
+    "llama_index.llms.ollama": """
+from llama_index.core.llms import ChatMessage
+from llama_index.llms.ollama import Ollama
+model = Ollama(
+    model="tiny", base_url=url, temperature=0, context_window=512,
+    additional_kwargs={"num_predict": 20},
+)
+talk = [ChatMessage(role="user", content=hello)]
+stream = "".join(part.delta or "" for part in model.stream_chat(talk))
+print(json.dumps([model.chat(talk).message.content, stream]))
+""",
+    "litellm": """
+import litellm
+asked = dict(
+    model="openai/tiny", api_base=url + "/v1", api_key="none", temperature=0, max_tokens=20,
+    messages=[{"role": "user", "content": hello}],
+)
+whole = litellm.completion(**asked).choices[0].message.content
+parts = litellm.completion(stream=True, **asked)
+print(json.dumps([whole, "".join(part.choices[0].delta.content or "" for part in parts)]))
+""",
+}
 
 
-def test_litellm_as_aider_calls_it(server: Server) -> None:
-    if importlib.util.find_spec("litellm") is None:
-        pytest.skip("litellm is not installed, nor needed by edgedec")
+def there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False
+
+
+@pytest.mark.parametrize("module", CLIENTS)
+def test_a_client_has_the_text_whole_and_as_a_stream(server: Server, module: str) -> None:
+    if not there(module):
+        pytest.skip(f"{module} is not installed, nor needed by edgedec")
+    code = f"import json, sys\nurl, hello = sys.argv[1:]\n{CLIENTS[module]}"
     offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(  # apart, since it warns and looks for a table of prices
-        [sys.executable, "-c", _AIDER, server.url], env={**os.environ, **offline},
+    done = subprocess.run(
+        [sys.executable, "-c", code, server.url, HELLO], env={**os.environ, **offline},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == text_here(server)
+    expected = text_here(server)
+    assert expected
+    assert json.loads(done.stdout.splitlines()[-1]) == [expected, expected]
