@@ -84,6 +84,7 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/serve/room.py", ("tests/published/test_served_models.py",)),
     ("tools/*", ("tests/unit/tools/*",)),
     (".github/*", ("tests/packaging/test_workflows.py", "tests/packaging/test_papers.py")),
+    ("docs/guides/programs.md", ("tests/unit/serve/test_serve_programs.py",)),
     ("integrations/*", ("tests/integrations/*",)),
     ("tools/workflow_steps.py", ("tests/packaging/test_workflows.py",)),
     (

@@ -69,8 +69,10 @@ class Runner:
         name = action.partition("@")[0]
         if name == "actions/checkout":
             copy(self._work)
-            subprocess.run(["git", "init", "--quiet"], cwd=self._work, check=True)
-            return "a copy of this clone"
+            who = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+            for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "A copy"]):
+                subprocess.run(["git", *words], cwd=self._work, check=True)
+            return "a copy of this clone, as one commit"
         if name == "actions/setup-python":
             venv.create(self._env, with_pip=True)
             self._path = f"{self._env / 'bin'}{os.pathsep}{self._path}"

@@ -278,11 +278,11 @@ class EarlierTexts:
             text: which will grow.
 
         """
-        for one, (whose, other, kept) in self._followed.items():
+        for one, (its, other, kept) in self._followed.items():
             if len(other) > kept:
-                self._of(whose).learn(other, kept)
+                self._of(its).learn(other, kept)
                 self._make_room()
-                self._followed[one] = whose, other, len(other)
+                self._followed[one] = its, other, len(other)
         corpus = [] if self._corpus is None else [self._corpus]
         before = self._followed.pop(drafter, None)
         if owner is None or self._resting:
