@@ -187,6 +187,8 @@ def sizes(format: str, path: Path) -> dict[str, int]:
     """
     read = getattr(adapter(of_format(format).name), "sizes", None)
     found: dict[str, int] = {} if read is None else read(path)
+    if "layers" in found:  # every layer has keys and values, unless the file says otherwise
+        found.setdefault("kv_layers", found["layers"])
     return found
 
 

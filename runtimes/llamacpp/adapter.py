@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
+
 from edgedec.errors import BundleError
 from edgedec.gguf import GgufHeader
 from edgedec.gguf.parts import decodable_parts
@@ -65,4 +67,9 @@ def sizes(path: Path) -> dict[str, int]:
     of_model = f"{header.architecture}."
     stated = {name: header.metadata.get(of_model + key) for name, key in _SIZE_KEYS.items()}
     stated |= {"vocab_size": header.vocab_size, "max_context": header.context_length}
+    by_layer = stated["kv_heads"]
+    if isinstance(by_layer, np.ndarray):  # 0 in layers without keys and values
+        heads = by_layer[by_layer > 0]
+        if len({*heads.tolist()}) == 1:
+            stated |= {"kv_heads": int(heads[0]), "kv_layers": len(heads)}
     return {name: size for name, size in stated.items() if type(size) is int}

@@ -34,8 +34,9 @@ _log = logging.getLogger("edgedec")
 
 # Widths of passes that are compared, up to a root and the longest drafts.
 WIDTHS = (2, 3, 4, 5, 6, 7, 8, 12, 17)
-# Fewer rows than this would cut most drafts in two.
-LEAST_ROWS = 4
+# Fewer rows than this would cut most drafts in two: only where they are asked for. Kernels for four
+# rows differ from the others on ARM and for repacked K-quants.
+_FEW_ROWS, LEAST_ROWS = 4, 2
 _COMPARED = 10  # rows, at least, of each width
 _TEXT = WIDTHS[-1]
 _PROMPT, _COPIES = 64, 5
@@ -61,7 +62,8 @@ class Way:
         values: type of values where it is not that of keys.
         paired: see ``Settings``.
         most_rows: found by the test; None is any number.
-        slower: found by it, too: it costs more than is given without being asked for.
+        slower: found by it, too: it costs more, or holds for fewer rows, than is given without
+            being asked for.
 
     """
 
@@ -144,14 +146,20 @@ def find(
         SessionError: llama.cpp cannot run this model.
 
     """
-    held: list[tuple[float, Way]] = []
+    held: list[tuple[tuple[bool, float], Way]] = []
     for way in tried:
         # In a function of its own, so that no weights are held while others are loaded.
         found = _tried(way, load, usual)
         if found is not None and not found[1].slower:
             return found[1]
-        held += [found] if found is not None else []
+        if found is not None:
+            loss, held_by = found
+            held.append(((_holds_few(held_by), loss), held_by))
     return min(held, key=lambda one: one[0])[1] if held else None
+
+
+def _holds_few(way: Way) -> bool:
+    return way.most_rows is not None and way.most_rows < _FEW_ROWS
 
 
 def _tried(
@@ -176,8 +184,9 @@ def _tried(
     both = (dataclasses.replace(one, most_rows=_TIMED[-1]) for one in (applied, settings))
     judged, plain = (Context(weights, one, few) for one in both)
     loss, of_few = losses(judged, plain, cap)
-    slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW
-    way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap, slower=slower)
+    way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap)
+    slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW or _holds_few(way)
+    way = dataclasses.replace(way, slower=slower)
     _log.debug("%s: one row takes %.2f, a few %.2f", way.name, loss, of_few)
     return loss, way
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import demo_head
 import pytest
 import tiny_bundles
+import tiny_lfm2
 from tiny_checkpoints import noisy_checkpoint
+from tiny_models import tiny_checkpoint
 
 from edgedec import Pipeline
 from edgedec.bundle import Bundle
@@ -64,6 +66,7 @@ def test_each_size_is_held_against_the_file(
 ) -> None:
     bundle = pair(tmp_path, formats)
     stated = dict(getattr(Bundle.open(bundle), role).dims)
+    stated.setdefault("kv_layers", stated["layers"])
     admit_all(bundle, role, formats)  # the control: as it was exported
     for name in SIZES:
         for wrong in (1, 10**7):
@@ -72,6 +75,22 @@ def test_each_size_is_held_against_the_file(
                 admit_all(bundle, role, formats)
             assert "\n" not in str(met.value)
         state(bundle, role, name, stated[name])
+
+
+@pytest.mark.parametrize("format", ["onnx", "gguf"])
+def test_layers_without_keys_and_values_are_too(tmp_path: Path, format: str) -> None:
+    pytest.importorskip(PACKAGES.get(format, "onnxruntime"))
+    target = tmp_path / "target"
+    own = {name: value for name, value in tiny_lfm2.CONFIG.items() if name != "vocab_size"}
+    tiny_checkpoint(target, **own)
+    options = ExportOptions(target, tmp_path / "bundle", formats=(format,), parity=False)
+    bundle = Path(tiny_bundles.kept(options))
+    admit(bundle, "target", format)
+    assert Bundle.open(bundle).target.dims["kv_layers"] == 1
+    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+    state(copy, "target", "kv_layers", 4)
+    with pytest.raises(BundleError, match=r"says kv_layers 4 of the target, its file .* says 1"):
+        admit(copy, "target", format)
 
 
 def test_a_heads_sizes_are_too(tmp_path: Path) -> None:

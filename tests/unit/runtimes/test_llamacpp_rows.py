@@ -179,8 +179,25 @@ def test_pairs_are_what_is_left(file: Path, judged: Callable[..., list[Any]]) ->
     assert (model._settings.paired, model._settings.flash_attention) == (True, False)
 
 
+def test_few_rows_are_taken_where_they_are_asked_for(
+    file: Path, judged: Callable[..., list[Any]]
+) -> None:
+    """As on ARM; settings that cost more and hold for more rows go before."""
+    tried = judged(lambda settings: 3)
+    assert not LlamaModel.load(file, LoadOptions(threads=1)).capabilities.batch_invariant
+    model = LlamaModel.load(file, LoadOptions(threads=1, batch_invariant=True))
+    assert model.capabilities.batch_invariant
+    assert (model._settings.most_rows, len(tried)) == (3, 4)
+
+
+def test_more_rows_go_before_few(file: Path, judged: Callable[..., list[Any]]) -> None:
+    judged(lambda settings: 7 if settings.values == "f16" else 3, loss=1.2)
+    model = LlamaModel.load(file, LoadOptions(threads=1, batch_invariant=True))
+    assert (model._settings.most_rows, model._settings.values) == (7, "f16")
+
+
 def test_where_nothing_holds(file: Path, judged: Callable[..., list[Any]]) -> None:
-    judged(lambda settings: 3)
+    judged(lambda settings: 1)
     assert not LlamaModel.load(file, LoadOptions(threads=1)).capabilities.batch_invariant
     with pytest.raises(RuntimeUnavailable, match="without batch_invariant"):
         LlamaModel.load(file, LoadOptions(threads=1, batch_invariant=True))
