@@ -150,7 +150,7 @@ def test_a_checkpoint_beside_it_comes_first(tiny: Path, tmp_path: Path, add: Ope
 
 
 def test_an_export_says_what_opens_it(folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"edgedec run .* opens it as it is"):
+    with pytest.raises(CheckpointError, match=r"edgedec run .*` opens it as it is"):
         export_bundle(ExportOptions(folders["optimum"], tmp_path / "out"))
 
 
@@ -164,7 +164,8 @@ def test_a_pair_of_both_kinds(
         pair = {"model": exported, "draft": ready}
     else:
         pair = {"model": add(folders["optimum"]).path, "draft": Path("demo")}
-    with Pipeline.open(pair["model"], threads=1, draft=pair["draft"]) as pipeline:
+    length = {"drafter": "model", "draft_length": 3}
+    with Pipeline.open(pair["model"], threads=1, draft=pair["draft"], **length) as pipeline:
         result = pipeline.generate(PROMPT, max_new_tokens=48, temperature=0)
     assert result.text == text(exported, drafter="none")
     assert result.metrics.accepted_tokens > 0
