@@ -150,7 +150,7 @@ def test_a_checkpoint_beside_it_comes_first(tiny: Path, tmp_path: Path, add: Ope
 
 
 def test_an_export_says_what_opens_it(folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"edgedec run .*` opens it as it is"):
+    with pytest.raises(CheckpointError, match=r"edgedec run .*` opens as it is"):
         export_bundle(ExportOptions(folders["optimum"], tmp_path / "out"))
 
 
