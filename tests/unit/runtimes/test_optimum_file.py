@@ -59,12 +59,12 @@ def edit_facts(folder: Path, **changes: Any) -> None:
 
 
 def test_found_by_its_name(written: Path) -> None:
-    adapter = registry.adapter("optimum")
+    adapter = registry.adapter("onnx-hub")
     model = adapter.load(written, LoadOptions(threads=1))
     assert model.info.vocab_size == VOCAB
     assert not model.capabilities.tree
     assert adapter.devices() == optimum.devices()
-    assert {device.runtime for device in adapter.devices()} == {"optimum"}
+    assert {device.runtime for device in adapter.devices()} == {"onnx-hub"}
 
 
 def test_what_it_states(written: Path) -> None:
