@@ -23,6 +23,7 @@ from edgedec._support.model_path import (
     is_hub_name,
     part_of_model,
 )
+from edgedec._support.ready_path import ready_graphs
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export import links
@@ -149,16 +150,7 @@ class Checkpoint:
 
         Those of generation_config.json come first, or of config.json where it names none.
         """
-        of_config, ids = ends.stated(self.config), ends.stated(self.generation)
-        first = ids or of_config
-        if not all(type(i) is int and 0 <= i < self.spec.vocab_used for i in first):
-            raise CheckpointError(f"{self.path}: eos_token_id {first!r} is not a token")
-        more = []
-        if (self.texts / TOKENIZER).exists():
-            files = [self.texts / name for name in (CONFIG, SPECIAL_MAP)]
-            naming = [read_json(file) for file in files if file.exists()]
-            more = ends.more_ends(Tokenizer.load(self.texts), naming, of_config)
-        return tuple(dict.fromkeys([*first, *(i for i in more if i < self.spec.vocab_used)]))
+        return eos_ids(self.path, self.texts, self.config, self.generation, self.spec.vocab_used)
 
     @property
     def mask_token(self) -> int | None:
@@ -174,17 +166,45 @@ class Checkpoint:
     @property
     def licence(self) -> str | None:
         """Return the licence stated in config.json or at the head of README.md."""
-        stated = self.config.get("license")
-        if isinstance(stated, str):
-            return stated
-        card = self.path / "README.md"
-        if card.is_file():
-            with card.open(encoding="utf-8", errors="replace") as stream:
-                head = stream.read(4096)
-            for line in head.splitlines():
-                if line.startswith("license:"):
-                    return line.partition(":")[2].strip() or None
-        return None
+        return stated_licence(self.path, self.config)
+
+
+def eos_ids(
+    path: Path,
+    texts: Path,
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    vocab_used: int,
+) -> tuple[int, ...]:
+    """Return the tokens that end a text; see ``Checkpoint.eos_ids``."""
+    of_config, ids = ends.stated(config), ends.stated(generation)
+    first = ids or of_config
+    if not all(type(i) is int and 0 <= i < vocab_used for i in first):
+        raise CheckpointError(f"{path}: eos_token_id {first!r} is not a token")
+    more = []
+    if (texts / TOKENIZER).exists():
+        files = [texts / name for name in (CONFIG, SPECIAL_MAP)]
+        naming = [read_json(file) for file in files if file.exists()]
+        more = ends.more_ends(Tokenizer.load(texts), naming, of_config)
+    return tuple(dict.fromkeys([*first, *(i for i in more if i < vocab_used)]))
+
+
+def stated_licence(path: Path, config: Mapping[str, Any]) -> str | None:
+    """Return the licence that a folder's config.json states, or the head of its README.md."""
+    stated = config.get("license")
+    return stated if isinstance(stated, str) else of_card(path, "license")
+
+
+def of_card(path: Path, name: str) -> str | None:
+    """Return what the head of a folder's README.md states under a name, or None."""
+    card = path / "README.md"
+    if card.is_file():
+        with card.open(encoding="utf-8", errors="replace") as stream:
+            head = stream.read(4096)
+        for line in head.splitlines():
+            if line.startswith(f"{name}:"):
+                return line.partition(":")[2].strip() or None
+    return None
 
 
 def _refuse_others(path: Path) -> None:
@@ -387,6 +407,11 @@ def locate(folder: Path) -> dict[str, SafetensorsFile]:
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
     if single.exists() or not index.exists():
+        if not single.exists() and ready_graphs(folder):
+            raise CheckpointError(
+                f"{folder} holds an ONNX model, which `edgedec run {folder}` opens as it is: export"
+                " its original checkpoint"
+            )
         if not single.exists():
             raise CheckpointError(
                 f"{folder} has no model.safetensors (nor an index of shards): convert it first"

@@ -53,11 +53,7 @@ def manifest(
         "schema_version": SCHEMA_VERSION,
         "created_by": f"edgedec {__version__}",
         "roles": {source.role: role for source, role in zip(sources, roles, strict=True)},
-        "generation": {
-            name: generation[name]
-            for name in _GENERATION
-            if isinstance(generation.get(name), int | float)
-        },
+        "generation": generation_of(generation),
         "provenance": {
             "sources": {source.role: _source(source) for source in sources},
             "options": {
@@ -69,6 +65,11 @@ def manifest(
             "versions": {name: _version(name) for name in dict.fromkeys(packages)},
         },
     }
+
+
+def generation_of(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults for generating that edgedec can apply, of those that files state."""
+    return {name: stated[name] for name in _GENERATION if isinstance(stated.get(name), int | float)}
 
 
 def role(

@@ -23,7 +23,7 @@ def check(folder: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be read: {error.strerror}") from None
     for name in names:
-        _check(folder, name)
+        own_file(folder, name)
 
 
 def open_own(folder: Path, name: str) -> BinaryIO:
@@ -37,7 +37,7 @@ def open_own(folder: Path, name: str) -> BinaryIO:
     stream = open_regular(folder / name)
     try:
         # The opened file is compared with the checked one, since a link may be changed in between.
-        if not os.path.samestat(os.fstat(stream.fileno()), os.lstat(_check(folder, name))):
+        if not os.path.samestat(os.fstat(stream.fileno()), os.lstat(own_file(folder, name))):
             raise _refused(folder, name)
     except BaseException:
         stream.close()
@@ -53,8 +53,13 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def _check(folder: Path, name: str) -> Path:
-    """Check that a file resolves into the folder or the hub's cache around it."""
+def own_file(folder: Path, name: str) -> Path:
+    """Return where a file of a checkpoint is, in its folder or in the hub's cache around it.
+
+    Raises:
+        CheckpointError: a link leads to a file elsewhere.
+
+    """
     try:
         root, file = folder.resolve(), (folder / name).resolve()
     except (OSError, RuntimeError):  # a loop of links
@@ -65,10 +70,14 @@ def _check(folder: Path, name: str) -> Path:
 
 
 def _own(root: Path) -> list[Path]:
-    """Return the folder and, for ``models--a--b/snapshots/<revision>``, its sibling ``blobs``."""
-    if root.parent.name != "snapshots":
-        return [root]
-    return [root, root.parent.parent / "blobs"]
+    """Return the folder and, for ``models--a--b/snapshots/<revision>``, its sibling ``blobs``.
+
+    The same holds for a folder right in a revision.
+    """
+    for above in (root.parent, root.parent.parent):
+        if above.name == "snapshots":
+            return [root, above.parent / "blobs"]
+    return [root]
 
 
 def _refused(folder: Path, name: str) -> CheckpointError:

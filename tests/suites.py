@@ -35,6 +35,8 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("*coreml*", ("tests/*coreml*",)),
     ("*onnx_static*", ("tests/*static*",)),
     ("*optimum*", ("tests/*optimum*", "tests/contract/test_traced.py")),
+    ("runtimes/onnx_hub/*", ("tests/*optimum*", "tests/unit/library/test_ready.py")),
+    ("*ready*", ("tests/unit/library/test_ready.py", "tests/contract/test_onnx_hub.py")),
     ("runtimes/_static/*", ("tests/*coreml*", "tests/*static*")),
     ("export/static_shapes.py", ("tests/*coreml*", "tests/*static*")),
     ("runtimes/onnx/openvino/*", ("tests/*openvino*",)),

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from edgedec._support.fields import one_line
+from edgedec._support.ready_path import ready_onnx
 from edgedec.errors import BundleError
 
 DEMO = "demo"
@@ -72,6 +73,8 @@ def names_model(word: str) -> bool:
     try:
         if is_gguf(word):  # one that is missing is a mistake; a sentence is not a model
             return path.exists() or not any(character.isspace() for character in word)
+        if ready_onnx(word) is not None:
+            return True
         if not word or not path.is_dir():
             return False
         return any((path / name).exists() for name in _HOLDS) or bool(gguf_files(path))
@@ -99,7 +102,7 @@ def ready(word: str | os.PathLike[str]) -> str | Path | None:
     if word == DEMO:
         return DEMO
     path = Path(word)
-    if not word or not exists(path):
+    if not word or not exists(path) or ready_onnx(path) is not None:
         return None
     if path.is_dir() and not (path / _MANIFEST).exists():
         if (path / _CHECKPOINT).is_file() and not _only_gguf(path):

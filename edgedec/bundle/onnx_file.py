@@ -76,6 +76,17 @@ def read_model_file(path: Path) -> ModelFile:
         BundleError: missing, damaged, or pointing out of its folder.
 
     """
+    found = read_graph(path)
+    ends: dict[str, int] = {}
+    for location, offset, length in found.stored:
+        ends[location] = max(ends.get(location, 0), offset + length)
+    for location, end in ends.items():
+        _check_external(path.parent, location, end)
+    return found
+
+
+def read_graph(path: Path) -> ModelFile:
+    """Walk over the file alone, which may name any other; BundleError if it is damaged."""
     try:
         with open_regular(path) as stream:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -83,7 +94,7 @@ def read_model_file(path: Path) -> ModelFile:
         reason = getattr(error, "strerror", None) or "the file is empty"
         raise BundleError(f"{path}: cannot be read: {reason}") from error
     try:
-        found = _facts(content)
+        return _facts(content)
     except _Loops as error:
         raise BundleError(
             f"{path}: its graph has a loop ({error}), which no export has: refused"
@@ -96,12 +107,6 @@ def read_model_file(path: Path) -> ModelFile:
     except (Damaged, ValueError):
         message = f"{path}: not an ONNX model, or damaged: export it again"
         raise BundleError(message) from None  # the cause would keep the file mapped
-    ends: dict[str, int] = {}
-    for location, offset, length in found.stored:
-        ends[location] = max(ends.get(location, 0), offset + length)
-    for location, end in ends.items():
-        _check_external(path.parent, location, end)
-    return found
 
 
 def check_listed(path: Path, files: Iterable[Path]) -> None:

@@ -16,6 +16,7 @@ import click
 from edgedec._support import user_folders
 from edgedec._support.amounts import in_bytes, meant
 from edgedec._support.model_path import DEMO, exists, is_gguf, is_hub_name, ollama_name
+from edgedec._support.ready_path import ready_onnx
 from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
 
@@ -159,7 +160,8 @@ def draft_model(value: str | Path) -> Path:
 
 def _model_here(text: str) -> bool:
     """Return whether a word names a file or folder here, or a model of the library."""
-    return text == DEMO or Path(text).exists() or in_library(text)
+    here = text == DEMO or Path(text).exists() or ready_onnx(text) is not None
+    return here or in_library(text)
 
 
 def in_library(word: str) -> bool:

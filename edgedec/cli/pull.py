@@ -19,13 +19,14 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     """Add MODEL to the library, to use it by its name.
 
     MODEL is a name on a hub, such as org/name, org/name@revision or, for one of a repository's GGUF
-    files, org/name:Q4_K_M; or a Hugging Face folder; or, with
-    --format onnx, a GGUF file. From a hub's repository only the necessary
-    files are downloaded (extra `hub`): configuration, tokenizer, and safetensors or one GGUF model,
-    nothing that could be executed. The revision's commit, the licence and each file's sha256 are
-    printed and recorded, and files that do not match the hub's hash are removed. An interrupted
-    download is resumed. For gated models use `hf auth login`; edgedec stores no token. Safetensors
-    are converted to a bundle as by `edgedec run`.
+    files or ONNX models, org/name:Q4_K_M or org/name:q4; or a Hugging Face folder, or one with an
+    ONNX model; or, with --format onnx, a GGUF file. From a hub's repository only the necessary
+    files are downloaded (extra `hub`): configuration, tokenizer, and safetensors, one GGUF or one
+    ONNX model, nothing that could be executed. The revision's commit, the licence and each file's
+    sha256 are printed and recorded, and files that do not match the hub's hash are removed. An
+    interrupted download is resumed. For gated models use `hf auth login`; edgedec stores no token.
+    Safetensors are converted to a bundle as by `edgedec run`; ONNX models are tried, and used as
+    they are.
 
     The library is in the user's data folder, or in $EDGEDEC_LIBRARY. A model that is there in this
     form is not made again, unless the hub has a newer revision. The same files under two names are
@@ -34,6 +35,7 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     \b
     edgedec pull Qwen/Qwen3-0.6B
     edgedec pull Qwen/Qwen3-0.6B-GGUF:Q8_0
+    edgedec pull onnx-community/Qwen3-0.6B-ONNX:q4
     edgedec pull ./Qwen3-0.6B --name small
     edgedec pull ./Qwen3-0.6B --calibrated
     edgedec pull ./Qwen3-0.6B --weights int8

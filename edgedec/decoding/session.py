@@ -94,6 +94,7 @@ class Capabilities:
             layers stands for the stream after the last one, before the final norm.
         phases: weights are streamed while a pass runs, and its sessions are
             ``StreamedSession``: they report when they load and when they compute.
+        verifies: several rows take one pass; else each has its own, and a model can only draft.
 
     """
 
@@ -106,6 +107,7 @@ class Capabilities:
     snapshot: bool = False
     taps: tuple[int, ...] = ()
     phases: bool = False
+    verifies: bool = True
 
     @property
     def tree(self) -> bool:

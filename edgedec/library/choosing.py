@@ -1,6 +1,6 @@
 """Chooses the files of a hub's repository that a model needs; none of them is code.
 
-Weights come from safetensors or GGUF alone: a pickle is never fetched.
+Weights come from safetensors, GGUF or ONNX alone: a pickle is never fetched.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedec._support.ready_path import GENAI, GENAI_LABEL, first_graph, graphs_of
 from edgedec.errors import InputError
 from edgedec.library.records import BUNDLE, GGUF, Origin
 from edgedec.library.reference import Reference
@@ -60,13 +61,16 @@ class Choice:
     Attributes:
         kind: ``bundle`` for a checkpoint that becomes one, or ``gguf``.
         names: of the files, the main one of a GGUF model first.
-        label: distinguishes a GGUF file from the others of its repository; empty for a checkpoint.
+        label: distinguishes a GGUF file or a decoder in ONNX from the others of its repository;
+            empty for a checkpoint.
+        graph: the decoder in ONNX, which names files that are needed as well; empty for others.
 
     """
 
     kind: str
     names: tuple[str, ...]
     label: str = ""
+    graph: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class Fetched:
 def choose(reference: Reference, files: Mapping[str, RemoteFile], *, head: bool = False) -> Choice:
     """Return the files that a model needs, or a head, which has no tokenizer of its own.
 
-    A checkpoint is preferred to GGUF files unless one of these was asked for.
+    A checkpoint is preferred to GGUF files, and these to decoders in ONNX, unless one of these was
+    asked for.
 
     Raises:
         InputError: no weights can be read, or the choice between several is ambiguous.
@@ -105,12 +110,13 @@ def choose(reference: Reference, files: Mapping[str, RemoteFile], *, head: bool 
             f"{reference.repo} has no model.safetensors: other weights of a head are not read"
         )
     models = _gguf_models(name for name in files if _PLAIN_PATH.fullmatch(name))
+    graphs = _graphs(files)
+    if graphs and (not models or reference.which in graphs):
+        return _ready(reference, files, graphs)
     if not models:
         asked = "" if reference.which is None else f" for :{reference.which}"
-        raise InputError(
-            f"{reference.repo} has no {'GGUF files' if weights else 'model.safetensors or GGUF'}"
-            f"{asked}: other weights are not read"
-        )
+        kinds = "GGUF or ONNX files" if weights else "model.safetensors, GGUF or ONNX files"
+        raise InputError(f"{reference.repo} has no {kinds}{asked}: other weights are not read")
     label = _label(reference, models)
     return Choice(GGUF, models[label], label)
 
@@ -125,14 +131,51 @@ def _checkpoint(
     if missing:
         raise InputError(f"{reference.repo} has no {missing[0]}, which a checkpoint needs")
     beside = [name for name in _BESIDE if name in files]
-    for name in beside:
+    _check_small(reference, files, beside)
+    single = ["model.safetensors"] if "model.safetensors" in weights else sorted(weights)
+    return Choice(BUNDLE, (*beside, *single))
+
+
+def _graphs(files: Mapping[str, RemoteFile]) -> dict[str, str]:
+    """Return the decoders in ONNX by label: those of transformers.js and optimum, or of genai.
+
+    The last have a folder each, whose graph its configuration names, so that the folder stands for
+    it.
+    """
+    genai = [name for name in files if name.rpartition("/")[2] == GENAI]
+    if genai:
+        return {name.split("/")[-2] if "/" in name else GENAI_LABEL: name for name in sorted(genai)}
+    return graphs_of(files) if "config.json" in files else {}
+
+
+def _ready(
+    reference: Reference, files: Mapping[str, RemoteFile], graphs: Mapping[str, str]
+) -> Choice:
+    label = reference.which or first_graph(graphs)
+    if label is None or label not in graphs:
+        few = _listed(graphs)
+        raise InputError(f"{reference.repo} has {few}: name one, {reference.repo}:NAME")
+    graph = graphs[label]
+    folder = graph.rpartition("/")[0]
+    if graph.endswith(GENAI):
+        beside = [name for name in files if name.rpartition("/")[0] == folder]
+        names = [name for name in beside if not name.endswith((".md", ".py", ".bin"))]
+        return Choice(BUNDLE, tuple(sorted(names)), label, graph)
+    texts = [name for name in _BESIDE if name in files]
+    _check_small(reference, files, texts)
+    data = [name for name in files if name.startswith((f"{graph}_data", f"{graph}.data"))]
+    return Choice(BUNDLE, (*texts, graph, *sorted(data)), label, graph)
+
+
+def _check_small(
+    reference: Reference, files: Mapping[str, RemoteFile], names: Iterable[str]
+) -> None:
+    for name in names:
         if files[name].size_bytes > _MAX_BESIDE_BYTES:
             raise InputError(
                 f"{reference.repo}: {name} has {files[name].size_bytes} bytes, expected"
                 f" {_MAX_BESIDE_BYTES >> 20} MiB at most"
             )
-    single = ["model.safetensors"] if "model.safetensors" in weights else sorted(weights)
-    return Choice(BUNDLE, (*beside, *single))
 
 
 def _gguf_models(names: Iterable[str]) -> dict[str, tuple[str, ...]]:

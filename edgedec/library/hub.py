@@ -10,6 +10,7 @@ import errno
 import hashlib
 import inspect
 import os
+import posixpath
 import re
 import shutil
 import sys
@@ -25,6 +26,8 @@ from typing import Any
 from edgedec._support import amounts, installation
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
+from edgedec._support.ready_path import GENAI, ONNX
+from edgedec.bundle.onnx_file import read_graph
 from edgedec.errors import BundleError, ExtraMissing, InputError
 from edgedec.export import Progress
 from edgedec.library.choosing import Choice, Fetched, RemoteFile, choose
@@ -150,7 +153,8 @@ def _fetch(
 ) -> Fetched:
     digests, folder, done = {}, library.hub, 0
     size = sum(found.files[name].size_bytes for name in choice.names)
-    for name in choice.names:
+    names = list(choice.names)
+    for name in names:  # which grows by what a graph names
         bar = {}
         if listener.fetching is not None:
             on_bytes = partial(_on_bytes, listener.fetching, f"fetching {name}", done, size)
@@ -160,11 +164,21 @@ def _fetch(
         digests[name] = _checked(path, name, found.files[name])
         listener.say(f"{name}  sha256 {digests[name]}")
         folder = path.parents[name.count("/")]
+        if name.endswith(ONNX):
+            names += [one for one in named_by(path, name) if one in found.files.keys() - {*names}]
         done += found.files[name].size_bytes
     if listener.fetching is not None:
         listener.fetching(f"fetched {reference.repo}", done, size)
     origin = Origin(reference.where, found.commit, digests, size, found.licence)
+    if choice.graph.endswith(GENAI):  # a model's folder in the repository
+        folder = folder / choice.graph.rpartition("/")[0]
     return Fetched(folder, choice, origin)
+
+
+def named_by(path: Path, name: str) -> list[str]:
+    """Return the files of weights that a graph names, as their repository names them."""
+    found = sorted({location for location, _, _ in read_graph(path).stored})
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(name), one)) for one in found]
 
 
 def _download(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedec._support.model_path import exists, hub_name, is_gguf, nearest, ollama_name, ready
+from edgedec._support.ready_path import ready_onnx
 from edgedec.errors import InputError
 from edgedec.library.records import GGUF, Form, Model
 from edgedec.library.reference import Reference, parse
@@ -84,7 +85,7 @@ def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) ->
         plain = replace(wish, form=None, name=None)
         found = _find(hub_name(word), library, listener, plain)
         if is_gguf(found.path):
-            return _converted(Path(found.path), library, listener, wish)
+            return _converted(Path(found.path), library=library, listener=listener, wish=wish)
     found = _find(hub_name(word), library, listener, wish)
     if wish.form is not None and is_gguf(found.path):
         raise InputError(
@@ -101,8 +102,10 @@ def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) ->
 def _find(word: str, library: Library, listener: Listener, wish: Wish) -> Located:
     if (there := ready(word)) is not None:
         return Located(there)
+    if (ready_there := ready_onnx(word)) is not None:
+        return _converted(*ready_there, library=library, listener=listener, wish=wish)
     if word and exists(word):
-        return _converted(Path(word), library, listener, wish)
+        return _converted(Path(word), library=library, listener=listener, wish=wish)
     reference = parse(word)
     if reference is not None and reference.which is None and is_gguf(word):
         reference = None  # a file that is missing
@@ -142,10 +145,16 @@ def path_of(
     return locate(os.fspath(word), Library(), listener, Wish(download=download, format=format)).path
 
 
-def _converted(folder: Path, library: Library, listener: Listener, wish: Wish) -> Located:
+def _converted(
+    folder: Path, which: str | None = None, *, library: Library, listener: Listener, wish: Wish
+) -> Located:
     from edgedec.library import making
 
     head = _head(library, listener, wish)
+    if which is not None or ready_onnx(folder) is not None:
+        ready = making.find_ready(folder, which, wish.form, head)
+        made = making.of_ready(library, ready, listener, name=wish.name)
+        return Located(made.path, made)
     made = making.of_checkpoint(library, folder, wish.form, listener, name=wish.name, head=head)
     return Located(made.path, made)
 
@@ -174,7 +183,7 @@ def _again(found: Model, library: Library, listener: Listener, wish: Wish) -> Lo
             f"{found.name} is in the library as {found.record.form}, and its source {where} is"
             f" not there to make it {wish.form} from"
         )
-    return _converted(source, library, listener, wish)
+    return _converted(source, library=library, listener=listener, wish=wish)
 
 
 def _fetched(reference: Reference, library: Library, listener: Listener, wish: Wish) -> Located:

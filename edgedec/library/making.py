@@ -7,7 +7,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -21,7 +22,9 @@ from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError, InputError, ParityError
 from edgedec.export import ExportOptions, ModelReport, Progress, export_bundle, source_files
+from edgedec.export import ready as ready_export
 from edgedec.export.options import MAX_KL, rounding
+from edgedec.export.ready import Ready
 from edgedec.gguf import GgufHeader
 from edgedec.library import drafts, records
 from edgedec.library.choosing import Fetched
@@ -85,7 +88,7 @@ def of_checkpoint(
         InputError: so does it, or another model has the name that was given.
 
     """
-    origin = origin or _origin(folder)
+    origin = origin or _origin(folder, source_files(folder))
     called = _usual_name(origin) if name is None else name
     new = _New(library, folder, origin, called, listener, head)
     if new.name != _usual_name(origin):
@@ -107,6 +110,38 @@ def of_checkpoint(
     return _made(new, _MADE[-1])
 
 
+def of_ready(
+    library: Library,
+    ready: Ready,
+    listener: Listener,
+    origin: Origin | None = None,
+    name: str | None = None,
+) -> Model:
+    """Return the model of a decoder in ONNX, whose bundle has its files as they are; made once.
+
+    Args:
+        library, listener, origin, name: as those of ``of_checkpoint``.
+        ready: the decoder.
+
+    Raises:
+        BundleError, CheckpointError: it computes something else, or is damaged.
+        InputError: another model has the name that was given.
+
+    """
+    origin = origin or _origin(ready.folder, ready.files)
+    usual = _usual_name(origin)
+    if ready.chosen or origin.revision:
+        usual = f"{usual}:{ready.label}"
+    if name not in (None, usual):
+        _check_free(library, name, origin)
+    new = _New(library, ready.folder, origin, name or usual, listener, ready=ready)
+    form = Form(ready.label)
+    if found := _made_before(new, form):
+        return found
+    twin = _twin(new, form)
+    return _made(new, form) if twin is None else _renamed(new, twin)
+
+
 def of_fetched(
     library: Library,
     fetched: Fetched,
@@ -125,7 +160,29 @@ def of_fetched(
         else:
             _check_free(library, name, origin)
         return of_gguf(library, fetched.folder / choice.names[0], name, origin)
+    if choice.graph:
+        found = find_ready(fetched.folder, choice.label, form, head)
+        return of_ready(library, found, listener, origin, name)
     return of_checkpoint(library, fetched.folder, form, listener, origin, name, head)
+
+
+def find_ready(folder: Path, which: str | None, form: Form | None, head: Fetched | None) -> Ready:
+    """Return the decoder in ONNX of a folder that has one.
+
+    Raises:
+        CheckpointError: there is none of this name, or the folder is damaged.
+        InputError: a form or a head is wanted of it.
+
+    """
+    if form is not None or head is not None:
+        raise InputError(
+            f"{folder} holds a decoder in ONNX, which is used as it is: leave --weights,"
+            " --calibrated and heads out, or give its original checkpoint"
+        )
+    found = ready_export.find(folder, which)
+    if found is None:
+        raise InputError(f"{folder} has no decoder in ONNX")
+    return found
 
 
 def of_model(library: Library, model: Model, name: str, listener: Listener) -> Model:
@@ -141,7 +198,10 @@ def of_model(library: Library, model: Model, name: str, listener: Listener) -> M
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """A model to make: its source, its name, who listens and the head that goes into it."""
+    """A model to make: its source, its name, who listens, and the head that goes into it.
+
+    ``ready`` is the decoder in ONNX that it is, or None.
+    """
 
     library: Library
     folder: Path
@@ -149,6 +209,7 @@ class _New:
     name: str
     listener: Listener
     head: Fetched | None = None
+    ready: Ready | None = None
 
     def id(self, form: Form) -> str:
         """Return the id that it gets in a form."""
@@ -229,34 +290,51 @@ def _locked(new: _New, id: str) -> AbstractContextManager[None]:
 
 
 def _made(new: _New, form: Form) -> Model:
-    library, listener, origin, head = new.library, new.listener, new.origin, new.head
+    library, listener, start = new.library, new.listener, time.perf_counter()
     id = new.id(form)
     with _locked(new, id):
         if found := library.get(id):
             return found
         with library.adding(id) as staging:
-            listener.say(_what(origin.where if origin.revision else str(new.folder), form))
-            report = export_bundle(
-                ExportOptions(
-                    target=new.folder,
-                    out=staging / records.BUNDLE,
-                    weights=form.weights,
-                    calibration=form.calibration,
-                    max_kl=MAX_KL if form.max_kl is None else form.max_kl,
-                    licence=origin.licence,
-                    head=head.folder if head else None,
-                ),
-                listener.progress,
-            )
-            if head is not None:
-                _check_head(head.origin, report.models[-1])
-            notes = report.models[0].notes
-            if not is_gguf(new.folder):
-                notes = notes[:1] if form.weights == records.AUTO else ()
-            for note in notes:
-                listener.say(note)
-            listener.say(f"made in {report.seconds:.1f} s: {library.folder / 'models' / id}")
+            if new.ready is None:
+                _exported(new, form, staging / records.BUNDLE)
+            else:
+                _taken(new, new.ready, staging / records.BUNDLE)
+            where = library.folder / "models" / id
+            listener.say(f"made in {time.perf_counter() - start:.1f} s: {where}")
             return library.publish(staging, id, _record(staging, id, form, new, new.head_origin))
+
+
+def _exported(new: _New, form: Form, out: Path) -> None:
+    """Convert a checkpoint."""
+    listener, origin, head = new.listener, new.origin, new.head
+    listener.say(_what(origin.where if origin.revision else str(new.folder), form))
+    report = export_bundle(
+        ExportOptions(
+            target=new.folder,
+            out=out,
+            weights=form.weights,
+            calibration=form.calibration,
+            max_kl=MAX_KL if form.max_kl is None else form.max_kl,
+            licence=origin.licence,
+            head=head.folder if head else None,
+        ),
+        listener.progress,
+    )
+    if head is not None:
+        _check_head(head.origin, report.models[-1])
+    notes = report.models[0].notes
+    if not is_gguf(new.folder):
+        notes = notes[:1] if form.weights == records.AUTO else ()
+    for note in notes:
+        listener.say(note)
+
+
+def _taken(new: _New, model: Ready, out: Path) -> None:
+    """Take a decoder in ONNX as it is."""
+    new.listener.say(f"trying {model.described}, which needs no conversion")
+    found = ready_export.write(model, out, new.name, new.origin.licence)
+    new.listener.say(f"{found}; {model.better}")
 
 
 def _check_head(origin: Origin, report: ModelReport) -> None:
@@ -277,9 +355,8 @@ def _what(source: str, form: Form) -> str:
     return f"{about}: {rounding(form.calibration)}" if form.rounds else about
 
 
-def _origin(folder: Path) -> Origin:
-    """Describe a checkpoint's folder; files that were hashed before are not read again."""
-    files = source_files(folder)
+def _origin(folder: Path, files: Sequence[Path]) -> Origin:
+    """Describe a model's folder; files that were hashed before are not read again."""
     known = OpenedBefore(_VETTED, __version__)
     try:
         digests = {file.name: known.digest([file]) for file in files}

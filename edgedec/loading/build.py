@@ -173,6 +173,12 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
 
 
 def _check_turns(target: Model, options: OpenOptions) -> None:
+    if not target.capabilities.verifies:
+        raise BundleError(
+            f"{target.info.name}: its graph computes rows of one pass otherwise than single ones,"
+            " so it cannot verify drafts: use it as --draft, choose another of its files, or"
+            " export the model from its original checkpoint"
+        )
     if target.capabilities.phases and options.parallel > 1:
         raise InputError("parallel: a target with streamed weights decodes one request at a time")
 

@@ -21,8 +21,8 @@ def probe_tokens(vocab_size: int, most: int) -> list[int]:
     return [(7 * n + 3) % vocab_size for n in range(min(_TOKENS, most))]
 
 
-def agree(together: FloatArray, apart: FloatArray) -> bool:
+def agree(together: FloatArray, apart: FloatArray, tolerance: float = _TOLERANCE) -> bool:
     """Return whether logits of the same tokens, ``[rows, vocab]``, agree up to rounding."""
     spread = together - together.mean(axis=1, keepdims=True)
     wrong = np.linalg.norm(apart - together, axis=1)
-    return bool(np.all(wrong <= _TOLERANCE * np.linalg.norm(spread, axis=1)))
+    return bool(np.all(wrong <= tolerance * np.linalg.norm(spread, axis=1)))

@@ -67,7 +67,7 @@ UNUSED = (
     "edgedec.library", "edgedec.overlap.engine", "edgedec.planning.decisions",
     "edgedec.profiling.run", "edgedec.records.profile",
     "edgedec.runtimes.llamacpp.adapter", "edgedec.runtimes.onnx.streaming",
-    "edgedec.runtimes.optimum.adapter", "edgedec.serve",
+    "edgedec.runtimes.onnx_hub.adapter", "edgedec.serve",
     "importlib.metadata", "jinja2", "onnx", "rich", "safetensors",
 )  # fmt: skip
 

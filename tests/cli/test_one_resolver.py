@@ -11,7 +11,9 @@ from typing import Any, NoReturn
 
 import hub_server
 import pytest
+import ready_models
 import tiny_gguf
+from ready_models import Layout
 
 import edgedec
 from edgedec.bundle import Bundle
@@ -42,7 +44,7 @@ DRAFTED = ("run", "generate", "serve", "plan", "bench", "profile")
 LOOKING = ("run", "chat", "serve")
 KINDS = (
     "checkpoint", "new checkpoint", "bundle", "gguf", "folder of a gguf", "name", "id", "hub",
-    "address", "demo",
+    "address", "demo", "onnx", "file of onnx",
 )  # fmt: skip
 Word, Opens = str, str
 Call = Callable[[str], Any]
@@ -72,6 +74,9 @@ def table(
     origin = Origin(REPO, hub_server.COMMIT, made.record.origin.files, 1)
     fetched = Fetched(draft, Choice(BUNDLE, ()), origin)
     pulled = making.of_fetched(library, fetched, None, making.Listener(lambda text: None))
+    ready = ready_models.transformers_js(draft, folder / "ready", fp32=Layout())
+    chosen = making.find_ready(ready, "fp32", None, None)
+    taken = making.of_ready(library, chosen, making.Listener(lambda text: None))
     (folder / "new").symlink_to(draft)
     new = folder / "library" / "models" / making._id(made.record.origin, made.record.form, "new")
     gguf = str(folder / "downloads" / "tiny.gguf")
@@ -88,6 +93,8 @@ def table(
             "hub": (REPO, str(pulled.path)),
             "address": (f"https://huggingface.co/{REPO}", str(pulled.path)),
             "demo": ("demo", "demo"),
+            "onnx": (f"{ready}:fp32", str(taken.path)),
+            "file of onnx": (str(ready / "onnx" / "model.onnx"), str(taken.path)),
         }
 
 

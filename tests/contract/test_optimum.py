@@ -12,7 +12,7 @@ from tiny_optimum import write_tiny_graph
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.runtimes._ort.saved import Rows
-from edgedec.runtimes.optimum.model import OptimumModel, OptimumSession
+from edgedec.runtimes.onnx_hub.model import HubModel, HubSession
 from edgedec.testing import SessionContract
 
 VARIANTS = {
@@ -29,14 +29,14 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 class TestOptimum(SessionContract):
     @pytest.fixture
-    def model(self, written: Path) -> OptimumModel:
-        return OptimumModel.load(written, threads=1)
+    def model(self, written: Path) -> HubModel:
+        return HubModel.load(written, threads=1)
 
 
 # -- broken twins -------------------------------------------------------------------------------
 
 
-class KeepsWhatWasDropped(OptimumSession):
+class KeepsWhatWasDropped(HubSession):
     """The rows of rejected tokens stay between those that were kept."""
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
@@ -48,7 +48,7 @@ class KeepsWhatWasDropped(OptimumSession):
             self._length = length
 
 
-class CutsTheArrayAnywhere(OptimumSession):
+class CutsTheArrayAnywhere(HubSession):
     """Takes the beginning of the memory for the beginning of each head."""
 
     def _prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
@@ -58,19 +58,19 @@ class CutsTheArrayAnywhere(OptimumSession):
             self._passes.run(chunk, self._length, head=False)
 
 
-class ForksAnEmptyCache(OptimumSession):
-    def _copy(self, length: int) -> OptimumSession:
+class ForksAnEmptyCache(HubSession):
+    def _copy(self, length: int) -> HubSession:
         other = super()._copy(length)
         other._load_rows([0 * rows[:, :, :length] for rows in self._cache.rows], length)
         return other
 
 
-class LoadsNothing(OptimumSession):
+class LoadsNothing(HubSession):
     def _load_rows(self, rows: Sequence[Rows], length: int) -> None:
         super()._load_rows([0 * each for each in rows], length)
 
 
-class LosesPendingRows(OptimumSession):
+class LosesPendingRows(HubSession):
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         result = super().forward(tree, start, want)
         self._cache.keep(self._length)
@@ -88,8 +88,8 @@ TWINS = [
 
 
 @pytest.mark.parametrize(("twin", "test"), TWINS)
-def test_the_contract_catches(written: Path, twin: type[OptimumSession], test: str) -> None:
-    model = OptimumModel.load(written, threads=1)
+def test_the_contract_catches(written: Path, twin: type[HubSession], test: str) -> None:
+    model = HubModel.load(written, threads=1)
     contract = SessionContract()
     getattr(contract, test)(model)  # the model itself passes: what fails is the twin
     model.session = twin

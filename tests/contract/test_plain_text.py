@@ -58,7 +58,7 @@ BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
         "coreml.model.BlendSession._gather",
         lambda s, path: s._pending_slots[: len(path)],
     ),
-    "optimum": ("recycle", "optimum.cache.PastCache.keep", lambda *_: None),
+    "optimum": ("recycle", "onnx_hub.cache.PastCache.keep", lambda *_: None),
     "llama": ("tree", "llamacpp.session.Branches.keep", lambda s, *_: s.forget()),
     "gemma2": ("tree", "llamacpp.session.Branches.keep", lambda s, *_: s.forget()),
 }

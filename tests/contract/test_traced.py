@@ -8,7 +8,7 @@ import pytest
 from tiny_torch import torch_checkpoint
 
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.runtimes.optimum.model import OptimumModel
+from edgedec.runtimes.onnx_hub.model import HubModel
 from edgedec.testing import SessionContract
 
 pytestmark = [pytest.mark.torch, pytest.mark.optimum]
@@ -29,5 +29,5 @@ def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 class TestTraced(SessionContract):
     @pytest.fixture
-    def model(self, traced: Path) -> OptimumModel:
-        return OptimumModel.load(traced, threads=1)
+    def model(self, traced: Path) -> HubModel:
+        return HubModel.load(traced, threads=1)

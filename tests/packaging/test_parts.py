@@ -25,7 +25,7 @@ PARTS: dict[str, tuple[list[str], list[str]]] = {
         ["generate", "demo", "a", "--format", "onnx-static"],
     ),
     "optimum": (
-        ["export/formats/optimum.py", "export/optimum.py", "export/traced.py", "runtimes/optimum"],
+        ["export/formats/optimum.py", "export/optimum.py", "export/traced.py", "runtimes/onnx_hub"],
         ["generate", "demo", "a", "--format", "optimum"],
     ),
     "rpc": (

@@ -16,8 +16,8 @@ from edgedec.runtimes.coreml.model import CoremlModel
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
+from edgedec.runtimes.onnx_hub.model import HubModel
 from edgedec.runtimes.onnx_static.model import StaticModel
-from edgedec.runtimes.optimum.model import OptimumModel
 
 Pair = tuple[Any, Any]
 
@@ -48,7 +48,7 @@ def coreml(form: str, folder: Path) -> Pair:
 
 
 def optimum(folder: Path) -> Pair:
-    model = OptimumModel.load(write_tiny_graph(folder), threads=1)
+    model = HubModel.load(write_tiny_graph(folder), threads=1)
     return model, model
 
 

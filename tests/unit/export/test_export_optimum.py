@@ -27,7 +27,7 @@ from edgedec.errors import (
 )
 from edgedec.export import ExportOptions, export_bundle, optimum, traced
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.runtimes.optimum.model import OptimumModel
+from edgedec.runtimes.onnx_hub.model import HubModel
 from edgedec.text.tokenizer import Tokenizer
 
 # The tiny tokenizer's ids; the checkpoints have a few rows more.
@@ -110,7 +110,7 @@ def test_a_pair_with_vocabularies_of_different_height(bloom: Path, tmp_path: Pat
     bundle = Bundle.open(out)
     used = bundle.target.dims["vocab_used"]
     for role in ("target", "draft"):
-        model = OptimumModel.load(out / role, threads=1)
+        model = HubModel.load(out / role, threads=1)
         assert model.info.vocab_size == CHECKPOINT_VOCAB + 32
         session = model.open(8)
         logits = session.forward(TokenTree.chain([1, 2, 3])).logits
@@ -162,7 +162,7 @@ def test_a_graph_that_strays_is_noticed(
 @pytest.mark.optimum
 def test_a_context_of_ones_own(bloom: Path, tmp_path: Path) -> None:
     export_bundle(options(bloom, tmp_path / "out", parity=False, max_context=48))
-    assert OptimumModel.load(tmp_path / "out" / "target").info.max_context == 48
+    assert HubModel.load(tmp_path / "out" / "target").info.max_context == 48
     with pytest.raises(InputError, match="1 to 256"):
         export_bundle(options(bloom, tmp_path / "other", max_context=257))
 
@@ -257,7 +257,7 @@ def test_columns_that_are_no_token_never_win(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     cache = traced.finish(graph, tmp_path / "made" / "optimum.onnx", FACTS)
     assert (cache.layers, cache.kv_heads, cache.head_dim, cache.token_bytes) == (2, 4, 8, 512)
-    before, after = OptimumModel.load(tmp_path), OptimumModel.load(tmp_path / "made")
+    before, after = HubModel.load(tmp_path), HubModel.load(tmp_path / "made")
     assert after.info.vocab_size == 104
     assert after.info.max_context == 64
     one, two = (model.open(8).forward(TokenTree.chain([3, 4])).logits for model in (before, after))

@@ -15,10 +15,13 @@ pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
 
 import hub_server
 import huggingface_hub
+import ready_models
 import tiny_gguf
 from hub_server import Hub
+from ready_models import Layout
+from tiny_checkpoints import noisy_checkpoint
 
-from edgedec.errors import BundleError, EdgedecError, InputError
+from edgedec.errors import BundleError, CheckpointError, EdgedecError, InputError
 from edgedec.library import Form, Library, Model
 from edgedec.library.locate import Wish, locate
 from edgedec.library.making import Listener
@@ -220,7 +223,8 @@ def test_more_than_fits_is_refused_before_it_is_fetched(
 
 def test_a_pickle_alone_is_not_read(pull: Pull, hub: Hub) -> None:
     hub.files = {"config.json": b"{}", "pytorch_model.bin": b"\x80\x04"}
-    assert "has no model.safetensors or GGUF: other weights are not read" in refused(pull)
+    expected = "has no model.safetensors, GGUF or ONNX files: other weights are not read"
+    assert expected in refused(pull)
     assert not hub.fetched("config.json")
 
 
@@ -289,3 +293,59 @@ class TestGguf:
 
     def test_one_that_is_not_there(self, pull: Pull) -> None:
         assert refused(pull, f"{REPO}:Q2_K") == f"{REPO} has no Q2_K: it has Q4_K_M, Q8_0"
+
+
+# -- decoders in ONNX ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ready(hub: Hub, tmp_path: Path) -> Hub:
+    """A repository of transformers.js, whose graphs name their weights."""
+    source = noisy_checkpoint(tmp_path / "tiny", entries={})
+    layouts = {"fp32": Layout(), "q4": Layout(bits=4)}
+    folder = ready_models.transformers_js(source, tmp_path / "js", **layouts)
+    own = ready_models.write_graph
+    own(source, folder / "onnx" / "model_int8.onnx", Layout(), "shared.bin")
+    hub.files = contents(folder) | {"README.md": b"base_model: some-org/Tiny\n"}
+    return hub
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_a_decoder_in_onnx(pull: Pull, ready: Hub, said: list[str]) -> None:
+    model = pull(form=None)
+    assert (model.name, model.record.form.weights) == (f"{REPO}:q4", "q4")
+    assert model.record.origin.files.keys() == {
+        "config.json", "tokenizer.json", "tokenizer_config.json",
+        "onnx/model_q4.onnx", "onnx/model_q4.onnx_data",
+    }  # fmt: skip
+    assert ready.fetched("model.onnx_data") == 0
+    assert any(line.startswith("target or draft: ") for line in said)
+    assert pull(form=None, refresh=False) == model
+    assert pull(f"{REPO}:fp32", form=None).name == f"{REPO}:fp32"
+
+
+def test_weights_under_another_name(pull: Pull, ready: Hub) -> None:
+    """Names stand in the graph, which is read before they are fetched; others are left."""
+    model = pull(f"{REPO}:int8", form=None)
+    assert "onnx/shared.bin" in model.record.origin.files
+    del ready.files["onnx/shared.bin"]
+    ready.commit = "c" * 40
+    with pytest.raises(CheckpointError, match="weights are missing"):
+        pull(f"{REPO}:int8", form=None)
+
+
+def test_one_of_several_for_onnxruntime_genai(pull: Pull, hub: Hub, tmp_path: Path) -> None:
+    source = noisy_checkpoint(tmp_path / "tiny", entries={})
+    for name in ("cpu-int4", "cuda-fp16"):
+        ready_models.genai(source, tmp_path / "repo" / name, Layout())
+    hub.files = contents(tmp_path / "repo")
+    assert pull(form=None).name == f"{REPO}:cpu-int4"
+    assert hub.fetched("cuda-fp16/model.onnx.data") == 0
+    assert pull(f"{REPO}:cuda-fp16", form=None).name == f"{REPO}:cuda-fp16"
+    hub.files = {f"x{name}": data for name, data in hub.files.items() if "cpu" not in name}
+    hub.files |= {name.replace("cuda", "npu"): data for name, data in hub.files.items()}
+    assert "has xcuda-fp16, xnpu-fp16: name one" in refused(pull)

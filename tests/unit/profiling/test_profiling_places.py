@@ -90,7 +90,7 @@ def test_devices_are_places_and_a_runtime_that_is_not_there_is_said(here) -> Non
     found, left_out = places.sites({"target": formats}, Wanted())
     assert Place("gguf", "Vulkan0") in [site.place for site in found]
     assert Place("onnx", "NPU", provider="OpenVINOExecutionProvider") in [s.place for s in found]
-    assert left_out[0] == "target as optimum: the runtime 'optimum' needs a package"
+    assert left_out[0] == "target as optimum: the runtime 'onnx-hub' needs a package"
 
 
 def test_a_provider_on_the_processor_is_no_device_of_its_own(here) -> None:

@@ -62,7 +62,7 @@ def onnx_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> M
 
 def optimum_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> Model:
     tiny_optimum = pytest.importorskip("tiny_optimum")
-    from edgedec.runtimes.optimum.model import OptimumModel
+    from edgedec.runtimes.onnx_hub.model import HubModel
 
     honest = tiny_optimum._Builder.weight
 
@@ -72,7 +72,7 @@ def optimum_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -
         return found
 
     monkeypatch.setattr(tiny_optimum._Builder, "weight", weight)
-    return OptimumModel.load(tiny_optimum.write_tiny_graph(folder), threads=1)
+    return HubModel.load(tiny_optimum.write_tiny_graph(folder), threads=1)
 
 
 def streamed_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> Model:

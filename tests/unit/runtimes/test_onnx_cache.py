@@ -7,7 +7,7 @@ import pytest
 
 from edgedec.runtimes._ort import memory
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.optimum.cache import Group, PastCache
+from edgedec.runtimes.onnx_hub.cache import Group, PastCache
 
 SHAPE = (4, 2, 8, 4)
 

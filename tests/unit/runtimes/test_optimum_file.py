@@ -19,8 +19,8 @@ from edgedec.errors import BundleError, InputError, RuntimeUnavailable, SessionE
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.runtimes.onnx.model import OnnxModel
-from edgedec.runtimes.optimum import adapter as optimum
-from edgedec.runtimes.optimum.model import OptimumModel
+from edgedec.runtimes.onnx_hub import adapter as optimum
+from edgedec.runtimes.onnx_hub.model import HubModel
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def folder(written: Path, tmp_path: Path) -> Path:
 
 def refused(folder: Path, *words: str) -> None:
     with pytest.raises(BundleError) as caught:
-        OptimumModel.load(folder)
+        HubModel.load(folder)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -59,16 +59,16 @@ def edit_facts(folder: Path, **changes: Any) -> None:
 
 
 def test_found_by_its_name(written: Path) -> None:
-    adapter = registry.adapter("optimum")
+    adapter = registry.adapter("onnx-hub")
     model = adapter.load(written, LoadOptions(threads=1))
     assert model.info.vocab_size == VOCAB
     assert not model.capabilities.tree
     assert adapter.devices() == optimum.devices()
-    assert {device.runtime for device in adapter.devices()} == {"optimum"}
+    assert {device.runtime for device in adapter.devices()} == {"onnx-hub"}
 
 
 def test_what_it_states(written: Path) -> None:
-    model = OptimumModel.load(written)
+    model = HubModel.load(written)
     assert (model.info.name, model.info.eos_ids) == ("tiny", (0,))
     # 2 layers, keys and values, 4 heads of 8 float32; held twice.
     assert model.info.kv_bytes_per_token == 2 * 2 * 2 * 4 * 8 * 4
@@ -160,7 +160,7 @@ def test_a_cache_that_does_not_grow_by_what_was_read(
         model.graph.node.append(last)
 
     edit(folder, change)
-    session = OptimumModel.load(folder).open(16)
+    session = HubModel.load(folder).open(16)
     for _ in range(2):
         with pytest.raises(SessionError, match="could not run a pass"):
             session.forward(TokenTree.chain([1, 2, 3]))
@@ -170,15 +170,15 @@ def test_a_cache_that_does_not_grow_by_what_was_read(
 def test_the_two_styles_know_each_other_apart(folder: Path, tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "native")
     with pytest.raises(BundleError, match="format optimum"):
-        OptimumModel.load(tmp_path / "native" / "model.onnx")
+        HubModel.load(tmp_path / "native" / "model.onnx")
     with pytest.raises(BundleError):
         OnnxModel.load(folder / "optimum.onnx")
 
 
 def test_what_it_cannot_do_is_refused(written: Path) -> None:
     with pytest.raises(RuntimeUnavailable, match="batch_invariant"):
-        OptimumModel.load(written, batch_invariant=True)
+        HubModel.load(written, batch_invariant=True)
     with pytest.raises(RuntimeUnavailable, match="NoSuchProvider"):
-        OptimumModel.load(written, providers=["NoSuchProvider"])
+        HubModel.load(written, providers=["NoSuchProvider"])
     with pytest.raises(InputError, match="kv"):
         registry.load("optimum", written, LoadOptions(kv="q8_0"))

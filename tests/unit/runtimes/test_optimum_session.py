@@ -7,12 +7,12 @@ import pytest
 from tiny_optimum import VOCAB, write_tiny_graph
 
 from edgedec.decoding.tree import TokenTree
-from edgedec.runtimes.optimum.model import OptimumModel
+from edgedec.runtimes.onnx_hub.model import HubModel
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> OptimumModel:
-    return OptimumModel.load(write_tiny_graph(tmp_path_factory.mktemp("written")), threads=1)
+def model(tmp_path_factory: pytest.TempPathFactory) -> HubModel:
+    return HubModel.load(write_tiny_graph(tmp_path_factory.mktemp("written")), threads=1)
 
 
 def text(count: int, seed: int = 0) -> list[int]:
@@ -20,7 +20,7 @@ def text(count: int, seed: int = 0) -> list[int]:
 
 
 def test_nothing_is_moved_while_everything_is_kept(
-    model: OptimumModel, monkeypatch: pytest.MonkeyPatch
+    model: HubModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pass after one that was kept costs the graph's own copy only."""
     session, moved = model.open(64), list[int]()
@@ -38,7 +38,7 @@ def test_nothing_is_moved_while_everything_is_kept(
     assert moved == [0, 0, 0, 2]
 
 
-def test_a_session_closed_gives_its_memory_back(model: OptimumModel) -> None:
+def test_a_session_closed_gives_its_memory_back(model: HubModel) -> None:
     session = model.open(64)
     session.prefill(text(32))
     cache = session._cache
@@ -47,7 +47,7 @@ def test_a_session_closed_gives_its_memory_back(model: OptimumModel) -> None:
     assert not cache._maps
 
 
-def test_a_wide_pass_and_a_long_prompt(model: OptimumModel) -> None:
+def test_a_wide_pass_and_a_long_prompt(model: HubModel) -> None:
     words = text(200)
     whole, parts = model.open(200), model.open(200)
     scored = whole.forward(TokenTree.chain(words)).logits

@@ -60,7 +60,7 @@ def test_every_device_once() -> None:
         ("tensorrt", "gpu", "TensorrtExecutionProvider"),
         ("coreml", "npu", "CoreMLExecutionProvider"),
     ]
-    assert {d.runtime for d in find_devices("optimum")} == {"optimum"}
+    assert {d.runtime for d in find_devices("onnx-hub")} == {"onnx-hub"}
     texts = {d.name: d.description for d in find_devices("onnx")}
     assert texts["openvino:gpu0"].startswith("Iris (openvino plugin, onnxruntime ")
     assert texts["webgpu:gpu0"].startswith("by Maker (")

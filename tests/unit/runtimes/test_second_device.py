@@ -110,7 +110,7 @@ def optimum(tmp_path: Path) -> Load:
         if not folder.exists():
             folder.mkdir()
             write_tiny_graph(folder, seed=seed)
-        return registry.adapter("optimum").load(folder, LoadOptions(threads=1, **options))
+        return registry.adapter("onnx-hub").load(folder, LoadOptions(threads=1, **options))
 
     return load
 
@@ -119,7 +119,7 @@ def optimum(tmp_path: Path) -> Load:
 def plugin(optimum: Load) -> Device:
     """A device of a provider that loads a model here."""
     reasons = []
-    for device in registry.adapter("optimum").devices():
+    for device in registry.adapter("onnx-hub").devices():
         if device.provider == "CPUExecutionProvider":
             continue
         try:

@@ -1,9 +1,12 @@
-"""Keys and values between two passes, in two alternating buffers.
+"""Keys and values between two passes: in two alternating buffers, or in place.
 
-A pass reads the whole cache and writes it again followed by its own rows, so past and present
+Most graphs read the whole cache and write it again followed by their own rows, so past and present
 cannot share memory. Dropping rows at the end moves the remaining ones (a head's rows are one
 contiguous block, followed by the next head's): that is deferred until a pass needs it, and done
 once.
+
+An attention that is told how many tokens there are takes one buffer of full capacity as past and as
+present, and writes its own rows into it. Rows that are dropped are written over.
 """
 
 from __future__ import annotations
@@ -42,6 +45,14 @@ class Group:
     def shape(self, length: int) -> tuple[int, int, int, int]:
         """Return the shape of all of them as one array."""
         return len(self.names), self.heads, length, self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where the caches begin, group by group, and how many tokens each has room for."""
+
+    addresses: list[int]
+    slots: int
 
 
 class PastCache:
@@ -101,6 +112,10 @@ class PastCache:
         base, itemsize = self._addresses[turn], self._dtype.itemsize
         return [base + at * itemsize for at in found]
 
+    def sides(self, past: int, total: int) -> tuple[Side, Side]:
+        """Return what a pass reads and what it writes."""
+        return Side(self.addresses(0, past), past), Side(self.addresses(1, total), total)
+
     def written(self, length: int) -> None:
         """Switch to the other buffer, which has been filled with ``length`` tokens."""
         self._turn(length)
@@ -125,3 +140,50 @@ class PastCache:
             buffer[start : start + group.numbers * length].reshape(group.shape(length))
             for group, start in zip(self._groups, self._starts, strict=False)
         ]
+
+
+class SharedCache:
+    """The rows a sequence holds in place, one array ``[entries, kv_heads, slots, width]`` a group.
+
+    Args, attributes: as those of ``PastCache``.
+
+    """
+
+    def __init__(self, groups: Sequence[Group], slots: int, dtype: np.dtype[Any]) -> None:
+        sizes = [group.numbers * slots * dtype.itemsize for group in groups]
+        self._maps = [reserve(size) for size in sizes]
+        self.rows: list[Rows] = [
+            np.frombuffer(np.zeros(size, np.uint8) if map_ is None else map_, dtype).reshape(
+                group.shape(slots)
+            )
+            for map_, size, group in zip(self._maps, sizes, groups, strict=True)
+        ]
+        starts = [entry.ctypes.data for rows in self.rows for entry in rows]
+        self._side = Side(starts, slots)
+        self.held = 0
+
+    def keep(self, length: int) -> None:
+        """Drop all but the first ``length`` tokens."""
+        self.held = min(self.held, length)
+
+    def take(self, rows: Sequence[Rows], length: int) -> None:
+        """Replace the contents by these, shaped as ``rows`` but with ``length`` tokens."""
+        for own, given in zip(self.rows, rows, strict=True):
+            own[:, :, :length] = given
+        self.held = length
+
+    def sides(self, past: int, total: int) -> tuple[Side, Side]:
+        """Return what a pass reads and what it writes: the same."""
+        return self._side, self._side
+
+    def written(self, length: int) -> None:
+        """A pass has left ``length`` tokens."""
+        self.held = length
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.rows = []
+        for map_ in self._maps:
+            if map_ is not None:
+                release(map_)
+        self._maps = []
