@@ -97,6 +97,30 @@ def full_measurements(short_measurements: Measurements, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, name, value)
 
 
+@pytest.fixture(scope="session")
+def longer_messages() -> Iterator[list[str]]:
+    """The messages of errors, wherever they were made, that are not one line."""
+    from edgedec.errors import EdgedecError
+
+    found: list[str] = []
+
+    def made(error: EdgedecError, *arguments: object) -> None:
+        found.extend(str(one) for one in arguments if "\n" in str(one))
+        Exception.__init__(error, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EdgedecError, "__init__", made)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def every_message_is_one_line(longer_messages: list[str]) -> Iterator[None]:
+    """No error of a test, caught or not, has a message of several lines."""
+    longer_messages.clear()
+    yield
+    assert longer_messages == []
+
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("EDGEDEC_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 

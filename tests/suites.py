@@ -15,6 +15,7 @@ LEFT_OUT = (
     "tests/unit/export/test_export_ranges.py",
     "tests/*optimum*",
     "tests/contract/test_traced.py",
+    "tests/*rpc*",
     "tests/android/built/*",
 )
 # What the kernels of one class of processors may do otherwise: `make avx2` runs these.

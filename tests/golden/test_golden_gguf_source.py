@@ -239,9 +239,8 @@ def test_query_key_and_value_may_be_one_tensor(tmp_path):
     ],
 )
 def test_what_a_file_says_otherwise_is_refused(keys, wrong, tmp_path):
-    with pytest.raises(Exception, match=wrong) as error:
+    with pytest.raises(Exception, match=wrong):
         read_back(written(Case("llama"), tmp_path, keys))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -257,9 +256,8 @@ def test_what_a_file_says_otherwise_is_refused(keys, wrong, tmp_path):
     ],
 )
 def test_what_a_hybrid_says_otherwise_is_refused(keys, wrong, tmp_path):
-    with pytest.raises(Exception, match=wrong) as error:
+    with pytest.raises(Exception, match=wrong):
         read_back(written(Case("lfm2"), tmp_path, keys))
-    assert "\n" not in str(error.value)
 
 
 def test_a_hybrid_that_another_program_wrote(tmp_path):

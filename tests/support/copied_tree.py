@@ -34,6 +34,11 @@ def run(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def files_of(page: Path) -> dict[str, str]:
+    """Return the files that a page shows, by the titles of its blocks."""
+    return dict(_TITLED.findall(page.read_text("utf-8")))
+
+
 def rules(copy: Path) -> subprocess.CompletedProcess[str]:
     """Check a copy's import rules."""
     return run(copy, "-c", "from importlinter.cli import lint_imports_command as f; f()")
@@ -46,7 +51,7 @@ def run_tests(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def extended(copy: Path, page: Path) -> list[str]:
     """Add a page's files to a copy, where none of them may be; return their paths."""
-    files = dict(_TITLED.findall(page.read_text("utf-8")))
+    files = files_of(page)
     for name, code in files.items():
         assert not (copy / name).exists()
         (copy / name).write_text(code, "utf-8")

@@ -54,9 +54,8 @@ def make(root, change=lambda manifest: None):
 
 
 def refused(root, words, **how):
-    with pytest.raises(BundleError, match=words) as caught:
+    with pytest.raises(BundleError, match=words):
         Bundle.open(root, **how)
-    assert "\n" not in str(caught.value)
 
 
 def test_what_a_bundle_tells(tmp_path):

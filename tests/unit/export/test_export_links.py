@@ -36,9 +36,8 @@ def test_a_link_out_of_the_checkpoint_is_refused_by_name(
     target = tiny_checkpoint(tmp_path / "model")
     linked(target, name, secret)
     out = tmp_path / "made" / "bundle"
-    with pytest.raises(CheckpointError, match=f"{name} is a link that leads out") as refused:
+    with pytest.raises(CheckpointError, match=f"{name} is a link that leads out"):
         export_bundle(ExportOptions(target, out, weights="int8", parity=False))
-    assert "\n" not in str(refused.value)
     assert not out.exists()
     assert not leftovers(out)
 

@@ -164,9 +164,8 @@ def test_left_out(random: Path, tmp_path: Path) -> None:
 def test_tensors_that_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tensors = weights(config())
     del tensors[f"{MTP}.input_proj.weight"]
-    with pytest.raises(CheckpointError, match=r"no tensor .*input_proj.weight; --no-mtp") as caught:
+    with pytest.raises(CheckpointError, match=r"no tensor .*input_proj.weight; --no-mtp"):
         exported(checkpoint(tmp_path / "some", tensors), tmp_path / "b")
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "b").exists()
     none = {name: values for name, values in tensors.items() if "mtp_layers" not in name}
     with caplog.at_level(logging.WARNING, "edgedec"):
@@ -206,9 +205,8 @@ def test_of_several_layers_the_first_drafts(random: Path, tmp_path: Path) -> Non
 )
 def test_wrong_wiring_is_named(stated: dict[str, bool], remedy: str, tmp_path: Path) -> None:
     target, text = agreeing(tmp_path / "mimo", **stated)
-    with pytest.raises(CheckpointError, match=remedy) as caught:
+    with pytest.raises(CheckpointError, match=remedy):
         exported(target, tmp_path / "b", parity_text=text)
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "b").exists()
 
 

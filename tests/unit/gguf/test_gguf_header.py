@@ -46,7 +46,6 @@ def refusal(folder: Path, data: bytes) -> str:
         read(folder, data)
     message = str(refused.value)
     assert message.startswith(str(folder / "model.gguf"))
-    assert "\n" not in message
     assert len(message) < 600
     return message
 

@@ -71,9 +71,8 @@ def test_each_size_is_held_against_the_file(
     for name in SIZES:
         for wrong in (1, 10**7):
             state(bundle, role, name, wrong)
-            with pytest.raises(BundleError, match=f"says {name} {wrong} of the {role}, ") as met:
+            with pytest.raises(BundleError, match=f"says {name} {wrong} of the {role}, "):
                 admit_all(bundle, role, formats)
-            assert "\n" not in str(met.value)
         state(bundle, role, name, stated[name])
 
 

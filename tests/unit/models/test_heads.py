@@ -92,9 +92,8 @@ def test_what_the_layer_is() -> None:
     ],
 )
 def test_what_is_refused(change: dict[str, Any], kind: type[Exception], words: str) -> None:
-    with pytest.raises(kind, match=words) as caught:
+    with pytest.raises(kind, match=words):
         head_for({**AUTHORS, **change}, TARGET)
-    assert "\n" not in str(caught.value)
 
 
 MIMO = tiny_config(model_type="mimo", num_nextn_predict_layers=1, num_hidden_layers=3)

@@ -221,9 +221,8 @@ def test_ropes_as_transformers_5_writes_them():
     ],
 )
 def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
-    with pytest.raises(UnsupportedArchitecture, match=words) as caught:
+    with pytest.raises(UnsupportedArchitecture, match=words):
         spec_for(tiny_config(**changes))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -244,9 +243,8 @@ def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
     ],
 )
 def test_fields_that_make_no_sense(changes, words):
-    with pytest.raises(CheckpointError, match=words) as caught:
+    with pytest.raises(CheckpointError, match=words):
         spec_for(tiny_config(**changes))
-    assert "\n" not in str(caught.value)
 
 
 # -- tensors --------------------------------------------------------------------------------------

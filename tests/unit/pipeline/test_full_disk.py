@@ -65,9 +65,8 @@ LEFT = [0, 4096, 65536, 300_000, 700_000, 1_200_000]
 def test_weights_are_packed_whole_or_not_at_all(disk: Path, folder: Path, leave: int) -> None:
     expected = logits(folder)
     filling = fill(disk, leave)
-    with pytest.raises(RuntimeUnavailable, match="as before") as refused:
+    with pytest.raises(RuntimeUnavailable, match="as before"):
         prepare(folder)
-    assert "\n" not in str(refused.value)
     cache = disk / "cache" / "packed"
     assert not cache.exists() or not [*cache.iterdir()]
     assert np.array_equal(logits(folder), expected)

@@ -131,9 +131,8 @@ def test_the_head_drafts_what_it_drafts_for_the_target_in_onnx(
 
 
 def refused(kind: type[Exception], words: str, bundle: Path, **options: Any) -> None:
-    with pytest.raises(kind, match=words) as caught:
+    with pytest.raises(kind, match=words):
         opened(bundle, "head", **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_target_that_shows_nothing(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,5 +79,6 @@ def test_of_openvino() -> None:
     assert not too_much(grown("demo", 300, device="openvino"))
 
 
+@pytest.mark.full
 def test_a_twin_that_leaks_is_seen(tmp_path: Path) -> None:
     assert too_much(grown("demo", 40, "leaks")) == set(LEEWAY)

@@ -74,9 +74,8 @@ def with_rope(**changed: object) -> Change:
 )
 def test_facts_that_are_not_the_programs(folder: Path, change: Change, words: str) -> None:
     with_facts(folder, change)
-    with pytest.raises(BundleError, match=words) as found:
+    with pytest.raises(BundleError, match=words):
         CoremlModel.load(folder, device="reference")
-    assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,8 @@ def test_a_name_is_judged_by_its_address(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )  # fmt: skip
 def test_malformed(text: str) -> None:
-    with pytest.raises(InputError, match=r"expected HOST:PORT") as caught:
+    with pytest.raises(InputError, match=r"expected HOST:PORT"):
         endpoints(text)
-    assert "\n" not in str(caught.value)
 
 
 def test_other_refusals() -> None:

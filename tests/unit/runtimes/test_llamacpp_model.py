@@ -198,9 +198,8 @@ def test_flash_attention_is_a_choice(file: Path) -> None:
 def test_choices_that_are_refused(
     file: Path, options: dict[str, object], error: type[EdgedecError], words: str
 ) -> None:
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error, match=words):
         registry.load("gguf", file, LoadOptions(**options))  # type: ignore[arg-type]
-    assert "\n" not in str(caught.value)
 
 
 def test_layers_need_a_device(file: Path) -> None:
@@ -255,7 +254,6 @@ def refused(path: Path) -> str:
     with pytest.raises(BundleError) as caught:
         LlamaModel.load(path, LoadOptions(threads=1))
     message = str(caught.value)
-    assert "\n" not in message
     return message
 
 

@@ -53,9 +53,8 @@ def test_one_that_lies_in_a_pass(file: Path, forger: CountingRelay, kind: str) -
     model = load(file, forger)
     expected = texts(model)[0]  # the control: it passes on what the server says
     forger.forge = FORGED[kind]
-    with pytest.raises(PassFailed, match=forger.name) as met:
+    with pytest.raises(PassFailed, match=forger.name):
         texts(model)
-    assert "\n" not in str(met.value)
     model.close()
     forger.forge = lambda answer: answer
     assert texts(load(file, forger))[0] == expected
@@ -64,9 +63,8 @@ def test_one_that_lies_in_a_pass(file: Path, forger: CountingRelay, kind: str) -
 @pytest.mark.parametrize("kind", ["rubbish", "an end"])
 def test_one_that_lies_from_the_start(file: Path, forger: CountingRelay, kind: str) -> None:
     forger.forge = FORGED[kind]
-    with pytest.raises(RuntimeUnavailable, match="but cannot be used") as met:
+    with pytest.raises(RuntimeUnavailable, match="but cannot be used"):
         load(file, forger)
-    assert "\n" not in str(met.value)
 
 
 LOADS = """

@@ -98,10 +98,7 @@ def test_only_other_providers_are_tried(folder: Path, monkeypatch: pytest.Monkey
     assert asked == []
     real = model.open_inference
     monkeypatch.setattr(model, "open_inference", lambda *given: Foreign(real(*given)))
-    with pytest.raises(
-        RuntimeUnavailable, match="OtherExecutionProvider does not handle"
-    ) as caught:
+    with pytest.raises(RuntimeUnavailable, match="OtherExecutionProvider does not handle"):
         adapter.load(folder, options)
-    assert "\n" not in str(caught.value)
     monkeypatch.setattr(model, "cache_holds", lambda _: True)
     adapter.load(folder, options)

@@ -37,7 +37,6 @@ def refused(folder: Path, *words: str) -> None:
     with pytest.raises(BundleError) as caught:
         HubModel.load(folder)
     message = str(caught.value)
-    assert "\n" not in message
     for word in words:
         assert word in message
 

@@ -95,9 +95,8 @@ def test_choice() -> None:
     ],
 )
 def test_a_device_that_is_gone(device: str | None, providers: tuple[str, ...], words: str) -> None:
-    with pytest.raises(RuntimeUnavailable, match=words) as caught:
+    with pytest.raises(RuntimeUnavailable, match=words):
         choose(device, providers)
-    assert "\n" not in str(caught.value)
 
 
 class Options:

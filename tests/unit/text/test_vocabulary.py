@@ -120,9 +120,8 @@ def test_text_that_reads_like_a_special_token_stays_text() -> None:
 
 
 def test_vocabularies_without_a_common_token() -> None:
-    with pytest.raises(InputError, match="shares no token") as error:
+    with pytest.raises(InputError, match="shares no token"):
         translate(words({"a": 0, "b": 1}), words({"c": 0, "d": 1}))
-    assert "\n" not in str(error.value)
 
 
 def test_a_tokenizer_that_cannot_write_a_character_goes_on() -> None:
