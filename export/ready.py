@@ -87,7 +87,7 @@ class Ready:
         """What to do for a faster and closer model."""
         base = of_card(self.folder, "base_model") or ""
         original = base if is_hub_name(base) else "its original checkpoint"
-        return f"`edgedec run` of {original} exports it, which decodes faster and rounds less"
+        return f"`edgedec run` of {original} exports it, which may decode faster and rounds less"
 
 
 def find(folder: Path, which: str | None = None) -> Ready | None:

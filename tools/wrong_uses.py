@@ -152,6 +152,9 @@ edgedec inspect cut
 edgedec inspect downloads/model.gguf
 edgedec inspect downloads/model.gguf --for android
 edgedec inspect demo --for toaster
+edgedec card notes.txt
+edgedec card downloads/model.gguf
+edgedec card demo --certificate notes.txt
 edgedec verify nothing
 edgedec verify demo --matrix
 edgedec verify demo --certificate DIR

@@ -109,6 +109,7 @@ def test_every_command_with_a_model_takes_it_first() -> None:
     assert {name for name, pieces in usages.items() if "MODEL" in str(pieces[1:2])} == {
         *(
             "bench",
+            "card",
             "chat",
             "demo",
             "devices",
