@@ -68,6 +68,7 @@ def _run(model: Path, provider: str, drafter: str, setting: str) -> Row:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise EdgedecError(f"huge pages {setting}: {done.stderr.strip()}")
+        last = "".join(done.stderr.strip().splitlines()[-1:])
+        raise EdgedecError(f"huge pages {setting}: {last}")
     found: Row = json.loads(done.stdout.splitlines()[-1])
     return found

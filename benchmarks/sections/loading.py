@@ -57,7 +57,8 @@ def _caches(folder: Path, bundle: Path, recorder: Recorder) -> Iterator[dict[str
             env=_environment(caches[PACKED]), capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
-            raise EdgedecError(f"edgedec prepare: {done.stderr.strip()}")
+            last = "".join(done.stderr.strip().splitlines()[-1:])
+            raise EdgedecError(f"edgedec prepare: {last}")
         seconds = time.perf_counter() - begin
         recorder.add(kind="prepare", command_s=seconds, **json.loads(done.stdout))
         for way in (KNOWN, PACKED):
@@ -119,7 +120,8 @@ def _load(bundle: Path, cache: Path, count: int) -> list[Row]:
 def _line(process: subprocess.Popen[str]) -> Row:
     line = _of(process.stdout).readline()
     if not line:
-        raise EdgedecError(f"a load failed: {_of(process.stderr).read().strip()[-200:]}")
+        last = "".join(_of(process.stderr).read().strip().splitlines()[-1:])
+        raise EdgedecError(f"a load failed: {last}")
     facts: Row = json.loads(line)
     return facts
 

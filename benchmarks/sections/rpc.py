@@ -172,7 +172,8 @@ def _inside(name: str) -> tuple[str, ...]:
 def _quiet(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise EdgedecError(f"{' '.join(command)}: {done.stderr.strip()}")
+        last = "".join(done.stderr.strip().splitlines()[-1:])
+        raise EdgedecError(f"{' '.join(command)}: {last}")
 
 
 @contextmanager

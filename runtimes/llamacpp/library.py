@@ -99,7 +99,7 @@ def warned(word: str) -> bool:
 def reason() -> str:
     """Return why the last call failed, in llama.cpp's own words, in one line."""
     # The first line states the cause, the following ones its consequences.
-    line = next(iter(_log.errors), "it gives no reason")
+    line = " ".join(next(iter(_log.errors), "it gives no reason").split())
     place, _, words = line.partition(": ")
     return words if words and " " not in place else line
 

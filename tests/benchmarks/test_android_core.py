@@ -82,7 +82,7 @@ def test_the_section_records_both_versions(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(android_core, "BUILT", tmp_path)
     for name in ("TURNS", "PASSES", "OPENED"):
         monkeypatch.setattr(android_core, f"_{name}", 1)
-    monkeypatch.setattr(android_core, "_TOKENS", 4)
+    monkeypatch.setattr(android_core, "_TOKENS", 24)  # more than one round drafts
     suite = Suite(Bundles(tmp_path, tmp_path), tmp_path / "out", 2, 1)
     with recording(suite.out, "android_core") as recorder:
         rows = {row["what"]: row for row in android_core.android_core(suite, recorder)}

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from broken_rules import accepts_one_more
 
-from benchmarks.certificate import distribution, facts
+from benchmarks.certificate import distribution
 from benchmarks.certificate import run as certificate
 from benchmarks.certificate.controls import AcceptsOneMore
 from benchmarks.certificate.job import SAMPLED, Job
 from benchmarks.certificate.texts import TURN, ways
+from edgedec.compare import evidence
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.stopping import StopRule
@@ -224,7 +225,7 @@ def test_it_names_the_processors_that_it_holds_for(ask, tmp_path: Path, monkeypa
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "cpuinfo").write_text(features, "ascii")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(facts, "cpu_class", lambda: machine.cpu_class(tmp_path))
+    monkeypatch.setattr(evidence, "cpu_class", lambda: machine.cpu_class(tmp_path))
     result = ask()
     assert result.exit_code == 0, result.output
     assert re.search(r"processors +ARM with dot products", result.stdout)

@@ -245,13 +245,13 @@ def drafts_past_the_limit(patch: Patch) -> None:
 
 
 def logprobs_of_another_row(patch: Patch) -> None:
-    real = engine.emissions_of
+    real = engine._emissions
 
     def emissions(kept: Any, texts: Any, verdict: Verdict, rows: Rows, logprobs: Any) -> Any:
         path = [verdict.path[0], *verdict.path[:-1]]
         return real(kept, texts, Verdict(path, verdict.next_token), rows, logprobs)
 
-    patch.setattr(engine, "emissions_of", emissions)
+    patch.setattr(engine, "_emissions", emissions)
 
 
 def likeliest_of_another_row(patch: Patch) -> None:

@@ -30,7 +30,8 @@ def test_a_table_fits_the_terminal(capsys, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_only_a_terminal_has_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: SimpleNamespace(columns=77))
+    sized = SimpleNamespace(columns=77, lines=24)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: sized)
     assert width(SimpleNamespace(isatty=lambda: True)) == 77
     assert width(SimpleNamespace(isatty=lambda: False)) > 10**6
 

@@ -225,8 +225,9 @@ class LiveCost:
         return seconds
 
 
-# Prefills that a median covers; a text's expected tokens, before it has lasted longer.
-_PREFILLS, _EXPECTED = 9, 64
+# Prefills that a median covers; a text's expected tokens at first, and the rate at which they are
+# learned: about the last four texts.
+_PREFILLS, _EXPECTED, _LENGTH_RATE = 9, 64.0, 0.25
 # Tokens per round that may be spent on a prefill that the estimates do not justify, as on probes.
 _ALLOWANCE = 0.002
 
@@ -240,11 +241,13 @@ class CatchUp:
 
     def __init__(self, draft_s: float) -> None:
         self._token_s = RunningMedian(_PREFILLS, [FURTHER_ROW * draft_s])
-        self._credit = 0.0
+        self._credit, self._expected, self._done = 0.0, _EXPECTED, 0
         self.begin(1 << 30)
 
     def begin(self, remaining: int) -> None:
         """Begin another text of at most ``remaining`` tokens."""
+        if self._done:
+            self._expected += _LENGTH_RATE * (self._done - self._expected)
         self._remaining, self._done, self.tokens = remaining, 0, 0
 
     def round(self, emitted: int) -> None:
@@ -264,7 +267,7 @@ class CatchUp:
         cost = rate * behind * self._token_s.value
         # A text is expected to go on for as long as it has lasted, but not to end right after it
         # begins.
-        rounds = min(self._remaining - self._done, max(_EXPECTED - self._done, self._done, 8))
+        rounds = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
         if gain * rounds < cost * (1 + gain):
             if self._credit < cost:
                 return False
