@@ -208,7 +208,9 @@ def test_a_text_goes_on_when_its_draft_cannot_be_loaded_again(
         assert pipeline._parts is parts, "the target's cache is kept"
         assert len(pipeline.notes) == 1
         events = result.metrics.memory.events
-        assert {event.after for event in events if event.kind == "return"} <= {"draft model unloaded"}
+        assert {event.after for event in events if event.kind == "return"} <= {
+            "draft model unloaded"
+        }
     monkeypatch.undo()
     # Broken twin: the guard returns without loading, and the pass finds the model unloaded.
     with open_pair(pair, drafter) as pipeline:
