@@ -43,6 +43,7 @@ MADE = re.compile(r"\./([\w.-]+-(?:bundle|pair))\b")
 CHECKPOINT = re.compile(r"(?<![\w/])(?:\./|[\w-]+/)((?:Qwen|Llama|MiMo)[\w.-]+)")
 GGUF = re.compile(r"\b(?:large|small|SmolLM2[\w.-]+)\.gguf\b")
 FILES = {
+    "notes.txt": "def read(file):\n    return file.read()\n",
     "mine.jsonl": '{"id": "one", "prompt": "def read(file):"}\n',
     "person.json": '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"],'
     ' "additionalProperties": false}',
