@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgedec._support.fields import printable
 from edgedec._support.model_path import exists, hub_name, is_gguf, nearest, ollama_name, ready
 from edgedec._support.ready_path import ready_onnx
 from edgedec.errors import InputError
@@ -213,7 +214,7 @@ def _head(library: Library, listener: Listener, wish: Wish) -> Fetched | None:
 def unknown(word: str, library: Library) -> str:
     """Return the error line for a word that names no model."""
     near = nearest(Path(word), [model.name for model in library.models()])
-    meant = f": did you mean {near}?" if near else ""
+    word, meant = printable(word), f": did you mean {near}?" if near else ""
     if is_gguf(word):
         return f"{word}: no such file{meant}"
     if word.startswith(("./", "../", "/", "~")):
