@@ -13,6 +13,7 @@ import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
 
 from benchmarks.sections.memory import PLENTY, Pair, run
+from edgedec.decoding import drafting
 from edgedec.errors import EdgedecError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.memory.grant import with_spare
@@ -75,7 +76,10 @@ def test_the_account_is_the_peak_to_three_percent_or_five(
         pytest.skip("the peak of so small a model is that of loading it")
     found = run(replace(models, prompt=prompt, new=new), 2, PLENTY)
     memory, peak = found["memory"], found["peak_bytes"]
-    ratio = memory["expected_bytes"] / peak
+    # Earlier texts may fill their share; this process has decoded one short text.
+    parts = drafting.with_parts([models.drafter])
+    counted = memory["expected_bytes"] - sum(drafting.info(one).shared_bytes for one in parts)
+    ratio = counted / peak
     print(f"{prompt} + {new}: peak {peak / 1e6:.1f} MB, {ratio:.3f} of it counted")
     # 3% is asked. Of llama.cpp's memory, the account was 0.985 to 1.031 when nothing else ran, with
     # a head, whose states rarely all wait at once, 1.01 to 1.04.
@@ -84,7 +88,7 @@ def test_the_account_is_the_peak_to_three_percent_or_five(
     # A twin of the formula that forgets one part must be caught.
     large = max(("target_kv", "workspace"), key=lambda name: memory["parts"][name])
     if prompt > 1000 and memory["parts"][large] > 0.1 * peak:
-        assert (memory["expected_bytes"] - memory["parts"][large]) / peak < 0.97
+        assert (counted - memory["parts"][large]) / peak < 0.97
 
 
 @pytest.mark.slow
