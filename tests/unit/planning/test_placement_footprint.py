@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from simulated import OTHER, PLACE, measured
 
+from edgedec.decoding import drafting
 from edgedec.decoding.drafting._earlier import EARLIER_BYTES
 from edgedec.memory.account import AUTO_LENGTH, Account
 from edgedec.planning.memory_fit import footprint
@@ -197,7 +198,8 @@ def test_the_demo_pair_takes_about_what_the_formula_says(context):
             )
         )
     whole = footprint(profile(*found), Plan(PLACE, OTHER, "hybrid", 8), context)
-    expected = whole.total - whole.process
+    # Earlier texts may fill their share; there are none in this process.
+    expected = whole.total - whole.process - drafting.info("suffix").shared_bytes
     (took,) = grown("pair", context)
     # The formula is above what is taken: by 16% here, and by a few more where pages are scarce.
     assert took == pytest.approx(expected, rel=0.25)
