@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edgedec._support.files import open_regular
+from edgedec._support.files import read_regular
 from edgedec._support.model_path import (
     how_to_fetch,
     is_gguf,
@@ -93,12 +93,7 @@ class Checkpoint:
 
         """
         path = Path(path)
-        if is_hub_name(str(path)):
-            raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
-        if part := part_of_model(path):
-            raise CheckpointError(part)
-        if not path.is_dir():
-            raise CheckpointError(f"{path} is not a folder: give a Hugging Face checkpoint folder")
+        _check_folder(path)
         links.check(path)
         _refuse_others(path)
         config = read_json(path / "config.json")
@@ -282,7 +277,7 @@ def _read(path: Path, spec: DecoderSpec) -> tuple[DecoderSpec, CheckpointTensors
 
 
 def check_finite(name: str, values: FloatArray) -> None:
-    """Raise CheckpointError for weights that are no numbers."""
+    """Raise CheckpointError for weights that are not finite."""
     # A sum is finite only if all its terms are, and needs no array of booleans. It may overflow
     # although every term is finite; only then is each term checked.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -382,16 +377,24 @@ class _Stored:
         return name
 
 
+def _check_folder(path: Path) -> None:
+    if is_hub_name(str(path)):
+        raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
+    if part := part_of_model(path):
+        raise CheckpointError(part)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a folder: give a Hugging Face checkpoint folder")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Return a JSON object from a file of bounded size."""
     try:
-        with open_regular(file) as stream:
-            data = stream.read(MAX_JSON_BYTES + 1)
+        data = read_regular(file, MAX_JSON_BYTES)
     except OSError as error:
         raise CheckpointError(
             f"{file} cannot be read: {error.strerror}; give a complete Hugging Face folder"
         ) from None
-    if len(data) > MAX_JSON_BYTES:
+    if data is None:
         raise CheckpointError(f"{file} is larger than {MAX_JSON_BYTES >> 20} MiB")
     try:
         parsed = json.loads(data)

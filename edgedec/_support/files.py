@@ -29,6 +29,13 @@ def open_regular(path: Path) -> BinaryIO:
     return _checked(os.open(path, _READ | _NO_WAIT), path)
 
 
+def read_regular(path: Path, most: int) -> bytes | None:
+    """Return a regular file's bytes; None if there are more than ``most``; else OSError."""
+    with open_regular(path) as stream:
+        data = stream.read(most + 1)
+    return data if len(data) <= most else None
+
+
 def check_regular(paths: Sequence[Path]) -> None:
     """Raise OSError unless all of these are regular files that can be read."""
     for path in paths:

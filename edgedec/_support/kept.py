@@ -25,7 +25,7 @@ from typing import Any
 from edgedec._support import amounts, user_folders
 from edgedec._support.atomic import PARTIAL, STALE_S, remove_folder, sync, write_json
 from edgedec._support.fields import json_object, printable
-from edgedec._support.files import open_regular, sampled
+from edgedec._support.files import open_regular, read_regular, sampled
 
 FOLDER = "EDGEDEC_CACHE"
 # All folders together; beyond it the one that was not used for the longest time is removed.
@@ -139,13 +139,12 @@ def read_object(file: Path) -> dict[str, Any]:
 
     """
     try:
-        with open_regular(file) as stream:
-            data = stream.read(MAX_RECORD_BYTES + 1)
+        data = read_regular(file, MAX_RECORD_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         raise Unusable(f"cannot be read ({error.strerror or error})") from None
-    if len(data) > MAX_RECORD_BYTES:
+    if data is None:
         raise Unusable(f"is larger than {MAX_RECORD_BYTES >> 20} MiB")
     try:
         raw = json.loads(data)

@@ -85,14 +85,19 @@ def read_model_file(path: Path) -> ModelFile:
     return found
 
 
-def read_graph(path: Path) -> ModelFile:
-    """Walk over the file alone, which may name any other; BundleError if it is damaged."""
+def mapped(path: Path) -> mmap.mmap:
+    """Map a file; BundleError if it is missing or empty."""
     try:
         with open_regular(path) as stream:
-            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
         reason = getattr(error, "strerror", None) or "the file is empty"
         raise BundleError(f"{path}: cannot be read: {reason}") from error
+
+
+def read_graph(path: Path) -> ModelFile:
+    """Walk over the file alone, which may name any other; BundleError if it is damaged."""
+    content = mapped(path)
     try:
         return _facts(content)
     except _Loops as error:

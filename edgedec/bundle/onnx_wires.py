@@ -5,12 +5,11 @@ Source of the field numbers: onnx.proto3.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedec._support.files import open_regular
+from edgedec.bundle.onnx_file import mapped
 from edgedec.bundle.protobuf import Damaged, fields, marks
 from edgedec.errors import BundleError
 
@@ -100,12 +99,7 @@ class Wires:
 
 def read_wires(path: Path) -> Wires:
     """Read a graph's nodes; BundleError if the file is missing or damaged."""
-    try:
-        with open_regular(path) as stream:
-            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # an empty file cannot be mapped
-        reason = getattr(error, "strerror", None) or "the file is empty"
-        raise BundleError(f"{path}: cannot be read: {reason}") from error
+    content = mapped(path)
     try:
         return _wires(memoryview(content))
     except (Damaged, ValueError):

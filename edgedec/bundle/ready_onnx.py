@@ -19,7 +19,7 @@ _MAX_BYTES = 1 << 20
 _VERSION = 1
 # Heads, or numbers of one; a cache of more would not fit into any memory.
 _MOST = 1 << 16
-# What an input that is no cache holds; the first name is that of most exporters.
+# Inputs other than caches; the first name is the one most exporters use.
 IDS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
 PAST_LENGTH, TOTAL_LENGTH = "past_sequence_length", "total_sequence_length"
 KEEP, LOGITS = "num_logits_to_keep", "logits"

@@ -128,18 +128,17 @@ def _typed(name: str, value: str, parsed: Callable[[str, str], Any]) -> Any:
 
 def _data() -> bytes:
     """Return the file's bytes; none without a file."""
-    from edgedec._support.files import open_regular
+    from edgedec._support.files import read_regular
     from edgedec.errors import InputError
 
     file = file_name()
     try:
-        with open_regular(Path(file)) as stream:
-            data = stream.read(_MAX_BYTES + 1)
+        data = read_regular(Path(file), _MAX_BYTES)
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
-    if len(data) > _MAX_BYTES:
+    if data is None:
         raise InputError(f"{file}: expected at most {_MAX_BYTES >> 10} KiB")
     return data
 

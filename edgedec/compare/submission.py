@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from edgedec._support.fields import Fields, json_object, one_line
-from edgedec._support.files import open_regular
+from edgedec._support.files import read_regular
 from edgedec.compare import evidence
 from edgedec.compare.drafters import PLAIN, DrafterTask, about, entrants_of
 from edgedec.compare.interleaved import Candidate, OnProgress, Progress
@@ -184,11 +184,10 @@ def read(file: Path) -> dict[str, Any]:
 
     """
     try:
-        with open_regular(file) as stream:
-            data = stream.read(_MAX_BYTES + 1)
+        data = read_regular(file, _MAX_BYTES)
     except OSError as error:
         raise InputError(f"{file.name} cannot be read: {error.strerror or error}") from None
-    raw = json_object(data) if len(data) <= _MAX_BYTES else None
+    raw = None if data is None else json_object(data)
     if raw is None:
         raise InputError(f"{file.name}: expected a JSON object of at most {_MAX_BYTES >> 20} MiB")
     fields = _Submission(raw, file.name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.fields import Fields, json_object, one_line
-from edgedec._support.files import open_regular
+from edgedec._support.files import open_regular, read_regular
 from edgedec.coreml.blob import BlobFile
 from edgedec.coreml.messages import Damaged, Decoder, Message
 from edgedec.coreml.program import Function
@@ -160,11 +160,10 @@ def check_listed(path: Path, files: Collection[Path]) -> None:
 def _check_manifest(path: Path) -> None:
     """Check that a package's manifest names the files that are read, and no others."""
     try:
-        with open_regular(path) as stream:
-            data = stream.read(_MAX_MANIFEST_BYTES + 1)
+        data = read_regular(path, _MAX_MANIFEST_BYTES)
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}: export it again") from None
-    found = json_object(data) if len(data) <= _MAX_MANIFEST_BYTES else None
+    found = None if data is None else json_object(data)
     if found is None:
         raise BundleError(f"{path}: not the manifest of a CoreML package: export it again")
     manifest = Fields(found, str(path))

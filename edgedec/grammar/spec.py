@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.files import open_regular
+from edgedec._support.files import read_regular
 from edgedec.errors import InputError
 from edgedec.grammar.closing import closed
 
@@ -133,9 +133,8 @@ def grammar(source: str) -> Grammar:
 def read(path: Path) -> str:
     """Return a file's text; InputError if it is too large for any grammar, or not UTF-8."""
     most = max(MAX_BYTES.values())
-    with open_regular(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+    data = read_regular(path, most)
+    if data is None:
         raise InputError(f"{path}: expected at most {most >> 10} KiB")
     try:
         return data.decode("utf-8-sig")

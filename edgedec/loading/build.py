@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from edgedec._support.fields import one_line
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
+from edgedec.decoding.drafting._earlier import EarlierTexts
 from edgedec.decoding.drafting.base import PREFILL_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
@@ -80,8 +81,7 @@ def assemble(models: Models, options: OpenOptions, loader: Loader | None = None)
     Raises:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
     """
-    loader = loader or Loader()
-    rule = acceptance.rule(options.accept or "coupling")
+    loader, rule = loader or Loader(), acceptance.rule(options.accept or "coupling")
     pair = pair_of(models, options)
     _prepare(pair, options)
     drafter = drafter_name(pair, options)
@@ -106,8 +106,7 @@ def assemble(models: Models, options: OpenOptions, loader: Loader | None = None)
         plan = _plan(pair, drafter, options)
         opened = open_sessions(target, helper, plan, options, meter, stack)
         earlier = earlier_texts(drafter, tokenizer, options)
-        parts = _drafter_parts(pair, target, draft, translation, options)
-        parts = dataclasses.replace(parts, earlier=earlier)
+        parts = _drafter_parts(pair, target, draft, translation, earlier, options)
         meter.mark("engine")
         more = [_another(helper, opened.draft, stack) for _ in range(1, options.parallel)]
         meter.skip()  # counted with the draft's costs
@@ -124,8 +123,7 @@ def assemble(models: Models, options: OpenOptions, loader: Loader | None = None)
         guard = opened.guard(options, [engine, *others], helper, left_out)
         return OpenPair(
             pair, target, engine, tokenizer, facts, stack.pop_all(),
-            _bound(opened.caches, target), guard, others, in_use=in_use,
-            earlier=earlier,
+            _bound(opened.caches, target), guard, others, in_use=in_use, earlier=earlier,
         )  # fmt: skip
 
 
@@ -188,6 +186,7 @@ def _drafter_parts(
     target: Model,
     draft: Model | None,
     translation: Translation | None,
+    earlier: EarlierTexts | None,
     options: OpenOptions,
 ) -> DrafterParts:
     return DrafterParts(
@@ -195,6 +194,7 @@ def _drafter_parts(
         branches=target.capabilities.drafted_branches,
         rejected=target.capabilities.rejected,
         translation=translation,
+        earlier=earlier,
         draft_branches=draft.capabilities.branches if draft else None,
         mask=pair.draft.mask if pair.draft else None,
         # With parallel requests, others wait while a draft model prefills.

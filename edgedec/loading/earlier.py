@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.files import open_regular
+from edgedec._support.files import read_regular
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting._earlier import MOST, EarlierTexts, Texts
 from edgedec.errors import InputError
@@ -64,12 +64,11 @@ def _texts(file: Path) -> Iterator[str]:
 
     """
     try:
-        with open_regular(file) as stream:
-            data = stream.read((_MOST_MB << 20) + 1)
-        text = data.decode("utf-8")
+        data = read_regular(file, _MOST_MB << 20)
+        text = "" if data is None else data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"corpus {file} cannot be read as UTF-8 text: {error}") from None
-    if len(data) > _MOST_MB << 20:
+    if data is None:
         raise InputError(
             f"corpus {file} is larger than {_MOST_MB} MB, and about one is kept: give a part of it"
         )

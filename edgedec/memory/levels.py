@@ -90,13 +90,11 @@ def levels(
 
     """
     drafter, info = drafters[0], drafting.info(drafters[0].name)
-    trim = partial(_trim, targets)
     full = Level(FULL, (drafter.name,), restore=_nothing if draft is None else draft.load)
     parts = map(drafting.info, drafting.with_parts([drafter.name]))
-    if any(one.needs_head or one.shared_bytes for one in parts):
-        # It was told to keep nothing, and is told that it may again.
-        trim = partial(_release, targets, drafters, drafting.names(), None)
-        full = replace(full, release=trim)
+    again = any(one.needs_head or one.shared_bytes for one in parts)
+    every = partial(_release, targets, drafters, drafting.names(), None)  # they may keep again
+    full, trim = (replace(full, release=every), every) if again else (full, partial(_trim, targets))
     if drafter.name == PLAIN:
         return [full]
     less = [replace(full, release=trim, name=n, limits=at) for n, at in _LIMITED if at.nodes < most]

@@ -288,7 +288,7 @@ class Decoder(Shown):
                 self._release()
 
     def _note_no_chat(self, request: Request, metrics: Metrics) -> None:
-        """Warn, once, where a chat model ended a text at once since its prompt is no chat."""
+        """Warn once if a chat model ended a text at once because its prompt is not a chat."""
         at_once = request.stop.reason == "eos" and metrics.emitted <= 1
         where = self.pair.where  # the demo was trained on code, and answers nothing
         if self._said_no_chat or not at_once or where == DEMO:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from edgedec._support.files import open_regular
+from edgedec._support.files import read_regular
 from edgedec.errors import BundleError, InputError
 from edgedec.text import tokenizer_check, tokenizer_files
 from edgedec.text.detokenize import Scheme, TextStream, byte_spelled
@@ -332,11 +332,10 @@ class _Written(dict[int, str]):
 
 def _read(file: Path, limit: int) -> bytes:
     try:
-        with open_regular(file) as stream:
-            data = stream.read(limit + 1)
+        data = read_regular(file, limit)
     except OSError as error:
         raise BundleError(f"{file}: cannot be read: {error.strerror}") from None
-    if len(data) > limit:
+    if data is None:
         raise BundleError(f"{file}: expected at most {limit >> 20} MiB")
     return data
 

@@ -31,7 +31,7 @@ from edgedec.verify.results import GREEDY, Case, Verification, VerificationRow, 
 Prompts = Sequence[tuple[str, Prompt]]
 # Generations by case and index of the prompt.
 Texts = dict[tuple[str, int], Generation]
-# What is asked for by default, beside the greedy text.
+# The sampling that is compared by default, in addition to greedy decoding.
 _ASKED = GenerateOptions(sampling=SamplingParams(temperature=0.8, seed=0), ignore_eos=True)
 # Where no draft was expected to pay, so that nothing was drafted, texts are drafted with this.
 _LENGTH = 3

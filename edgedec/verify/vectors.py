@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgedec._support.fields import Fields, json_object
-from edgedec._support.files import open_regular
+from edgedec._support.files import read_regular
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
@@ -96,11 +96,10 @@ def read_vectors(file: Path) -> list[RecordedText]:
 
     """
     try:
-        with open_regular(file) as stream:
-            data = stream.read(_MAX_BYTES + 1)
+        data = read_regular(file, _MAX_BYTES)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}") from None
-    if len(data) > _MAX_BYTES:
+    if data is None:
         raise InputError(f"{file}: expected at most {_MAX_BYTES >> 20} MiB: split it")
     return [_npz(file)] if file.suffix == ".npz" else list(_json(data, file))
 

@@ -90,8 +90,9 @@ class CompositeDrafter:
         if self._resting:
             return Draft(TokenTree(root), source=self.name)
         for arm in self._arms:
-            most = self._most.get(arm.name, limits.nodes)
-            own = DraftLimits(min(limits.nodes, most), min(limits.depth, most))
+            most, own = self._most.get(arm.name), limits
+            if most is not None:
+                own = DraftLimits(min(limits.nodes, most), min(limits.depth, most))
             draft = arm.propose(root, own, go_on, streams)
             if draft.drafted:
                 self._maker = arm
