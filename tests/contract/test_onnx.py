@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kinds import first
+from session_kinds import loader
 from tiny_models import write_tiny_model
 
 from edgedec.decoding.session import Pass, Want
@@ -37,15 +38,7 @@ BRANCHING = {
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     """Loads a tiny model of some format, written once."""
-    written: dict[str, Path] = {}
-
-    def load(weights: str, batch_invariant: bool) -> OnnxModel:
-        if weights not in written:
-            written[weights] = tmp_path_factory.mktemp(weights)
-            write_tiny_model(written[weights], weights)
-        return OnnxModel.load(written[weights], threads=1, batch_invariant=batch_invariant)
-
-    return load
+    return loader(tmp_path_factory)
 
 
 @pytest.mark.parametrize("weights", first(["fp32", "int4", "int8"]))

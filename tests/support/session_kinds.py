@@ -75,3 +75,16 @@ KINDS: dict[str, Callable[[Path], Pair]] = {
     "blend": functools.partial(coreml, "blend"),
     "optimum": optimum,
 }
+
+
+def loader(folders: pytest.TempPathFactory, **config: Any) -> Callable[..., OnnxModel]:
+    """Return what loads a tiny model of some weights, batch-invariant or not, written once."""
+    written: dict[str, Path] = {}
+
+    def load(weights: str, batch_invariant: bool) -> OnnxModel:
+        if weights not in written:
+            written[weights] = folders.mktemp(weights)
+            write_tiny_model(written[weights], weights, **config)
+        return OnnxModel.load(written[weights], threads=1, batch_invariant=batch_invariant)
+
+    return load
