@@ -322,7 +322,7 @@ def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
         # What came before the cut is there, and then the reason.
         found = whole(sock).decode()
     events = [line[6:] for line in found.splitlines() if line.startswith("data: ")]
-    assert len(events) > 100
+    assert len(events) > 10  # how many fit depends on buffers, and on how many share an event
     assert json.loads(events[-2])["error"]["code"] == "slow_reader"
     assert events[-1] == "[DONE]"
 
