@@ -192,8 +192,9 @@ def lang_chain(kind: str, server: Server) -> Any:
     if kind == "openai":
         found = pytest.importorskip("langchain_openai", reason="langchain-openai not installed")
         return found.ChatOpenAI(
-            model="tiny", base_url=f"{server.url}/v1", api_key="none", temperature=0
-        )
+            model="tiny", base_url=f"{server.url}/v1", api_key="none", temperature=0,
+            http_client=httpx.Client(),  # or one for all models of an address, which may not close
+        )  # fmt: skip
     found = pytest.importorskip("langchain_ollama", reason="langchain-ollama not installed")
     return found.ChatOllama(model="tiny", base_url=server.url, temperature=0)
 
