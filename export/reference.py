@@ -12,7 +12,7 @@ import numpy as np
 
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import Activation, Experts, ShortConv
+from edgedec.models.traits import Activation, Experts, Mamba2, ShortConv
 
 
 def silu(x: FloatArray) -> FloatArray:
@@ -153,6 +153,8 @@ class Reference:
         mixer = self.spec.mixer(layer)
         if mixer is None:
             mixed = yield from self._attention(layer, normed)
+        elif isinstance(mixer, Mamba2):
+            mixed = yield from self._mamba2(layer, normed, mixer)
         else:
             mixed = yield from self._short_conv(layer, normed, mixer)
         attended = self._added("attention_post_norm", layer, mixed)
@@ -210,12 +212,47 @@ class Reference:
     def _short_conv(self, layer: int, x: FloatArray, kind: ShortConv) -> Steps:
         (rows,) = yield from self._linears(("mix_in",), layer, x, False)
         before, after, x = np.split(rows, 3, axis=1)
-        weight = self._weight("conv", layer)
-        inputs = np.pad(before * x, ((kind.kept, 0), (0, 0)))
-        taps = (inputs[at : at + len(x)] * weight[:, 0, at] for at in range(kind.taps))
-        mixed = after * sum(taps, start=np.float32(0))
-        del rows, before, after, x, inputs
+        mixed = after * self._convolved(layer, before * x)
+        del rows, before, after, x
         (product,) = yield from self._linears(("mix_out",), layer, mixed, False)
+        return product
+
+    def _convolved(self, layer: int, x: FloatArray) -> FloatArray:
+        """Return each channel of ``[n, channels]`` convolved with its own taps."""
+        weight = self._weight("conv", layer)
+        taps = weight.shape[2]
+        padded = np.pad(x, ((taps - 1, 0), (0, 0)))
+        total = np.zeros_like(x)
+        for at in range(taps):
+            total += padded[at : at + len(x)] * weight[:, 0, at]
+        return total
+
+    def _mamba2(self, layer: int, x: FloatArray, kind: Mamba2) -> Steps:
+        rows, step = yield from self._linears(("mix_in", "step"), layer, x, False)
+        del x
+        gate, inputs = np.split(rows, [kind.inner], axis=1)
+        inputs = silu(self._convolved(layer, inputs) + self._weight("conv_bias", layer))
+        states = kind.groups * kind.state
+        fed, key, query = np.split(inputs, [kind.inner, kind.inner + states], axis=1)
+        fed = fed.reshape(-1, kind.heads, kind.head_dim)
+        key, query = (
+            part.reshape(-1, kind.groups, kind.state).repeat(kind.heads // kind.groups, axis=1)
+            for part in (key, query)
+        )
+        step = np.logaddexp(step + self._weight("step_bias", layer), np.float32(0))
+        decay = np.exp(step * self._weight("decay", layer))
+        state = np.zeros((kind.heads, kind.state, kind.head_dim), np.float32)
+        mixed = np.empty_like(fed)
+        for at in range(len(fed)):
+            new = key[at, :, :, None] * (step[at, :, None] * fed[at])[:, None]
+            state = decay[at, :, None, None] * state + new
+            mixed[at] = (query[at, :, None] @ state)[:, 0]
+        mixed += self._weight("skip", layer)[:, None] * fed
+        gated = self._normed(
+            mixed.reshape(len(gate), -1) * silu(gate), self._weight("mix_norm", layer)
+        )
+        del rows, step, gate, inputs, fed, key, query, mixed
+        (product,) = yield from self._linears(("mix_out",), layer, gated, False)
         return product
 
     def _heads(self, role: str, layer: int, rows: FloatArray) -> FloatArray:

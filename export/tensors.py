@@ -73,6 +73,8 @@ class CanonicalTensors:
         if not parts:
             return np.empty((0, *shape[1:]), np.float32)
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if source.log:
+            whole = -np.exp(whole)
         return whole + np.float32(source.plus) if source.plus else whole
 
     def _read(self, source: TensorSource, name: str, first: int, last: int) -> FloatArray:

@@ -13,6 +13,8 @@ from edgedec.models.sources import CANONICAL, TensorSource
 from edgedec.models.traits import (
     Activation,
     Experts,
+    Mamba2,
+    Mixer,
     Norm,
     QkNorm,
     Residual,
@@ -67,7 +69,7 @@ class DecoderSpec:
     windows: tuple[int, ...]
     ropes: tuple[Rope | None, ...]
     rotary_dim: int
-    mixers: tuple[ShortConv | None, ...] = ()
+    mixers: tuple[Mixer | None, ...] = ()
     position_rows: int = 0
     residual: Residual = "sequential"
     experts: Experts | None = None
@@ -99,7 +101,7 @@ class DecoderSpec:
         """Return the layers with attention, which have keys and values."""
         return tuple(layer for layer in range(self.layers) if self.mixer(layer) is None)
 
-    def mixer(self, layer: int) -> ShortConv | None:
+    def mixer(self, layer: int) -> Mixer | None:
         """Return what stands in a layer's attention's place; None for attention."""
         return self.mixers[layer] if self.mixers else None
 
@@ -107,8 +109,8 @@ class DecoderSpec:
         """Raise UnsupportedArchitecture for a format that computes attention only."""
         if self.mixers:
             raise UnsupportedArchitecture(
-                f"the format {format} computes attention only, and {self.architecture} has short"
-                " convolutions in its place: export it to onnx or gguf"
+                f"the format {format} computes attention only, and {self.architecture} has other"
+                " layers in its place: export it to onnx or gguf"
             )
 
     @property
@@ -195,8 +197,13 @@ class DecoderSpec:
             yield role, (rows, columns)
             if bias:
                 yield f"{role}_bias", (rows,)
-        if mixer is not None:
+        if isinstance(mixer, ShortConv):
             yield "conv", (self.hidden, 1, mixer.taps)
+        if isinstance(mixer, Mamba2):
+            yield "conv", (mixer.convolved, 1, mixer.taps)
+            yield "conv_bias", (mixer.convolved,)
+            yield from ((role, (mixer.heads,)) for role in ("step_bias", "decay", "skip"))
+            yield "mix_norm", (mixer.inner,)
         for role in self.layer_norms:
             yield from self._norm_shapes(role)
         if self.qk_norm and mixer is None:
@@ -208,8 +215,14 @@ class DecoderSpec:
         """Return the roles of the matrices of a layer's attention, or of what is in its place."""
         return tuple(self._mixer_shapes(self.mixer(layer)))
 
-    def _mixer_shapes(self, mixer: ShortConv | None) -> dict[str, tuple[int, int, bool]]:
+    def _mixer_shapes(self, mixer: Mixer | None) -> dict[str, tuple[int, int, bool]]:
         """Return as ``_mlp_shapes`` does, of attention or what stands in its place."""
+        if isinstance(mixer, Mamba2):
+            return {
+                "mix_in": (mixer.inner + mixer.convolved, self.hidden, False),
+                "step": (mixer.heads, self.hidden, False),
+                "mix_out": (self.hidden, mixer.inner, False),
+            }
         if mixer is not None:
             return {
                 "mix_in": (3 * self.hidden, self.hidden, False),

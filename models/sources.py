@@ -37,9 +37,15 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "gate": "model.layers.{layer}.mlp.gate_proj.weight",
         "up": "model.layers.{layer}.mlp.up_proj.weight",
         "down": "model.layers.{layer}.mlp.down_proj.weight",
-        # Of a short convolution.
+        # Of what may stand in attention's place.
         "mix_in": "model.layers.{layer}.conv.in_proj.weight",
         "conv": "model.layers.{layer}.conv.conv.weight",
+        "conv_bias": "model.layers.{layer}.conv.conv.bias",
+        "step": "model.layers.{layer}.mixer.step.weight",
+        "step_bias": "model.layers.{layer}.mixer.step.bias",
+        "decay": "model.layers.{layer}.mixer.decay",
+        "skip": "model.layers.{layer}.mixer.skip",
+        "mix_norm": "model.layers.{layer}.mixer.norm.weight",
         "mix_out": "model.layers.{layer}.conv.out_proj.weight",
         # Of a sparse mixture; the matrices of its experts are stacked.
         "router": "model.layers.{layer}.mlp.gate.weight",
@@ -69,6 +75,7 @@ class TensorSource:
             the first of all pairs, then the second; 0 if they are stored so.
         transposed: stored as ``[in, out]``.
         plus: what is added to each number (Gemma stores norm weights less 1).
+        log: stored as the logarithm of its negative (the decay of a state space).
 
     """
 
@@ -81,6 +88,7 @@ class TensorSource:
     pairs: int = 0
     transposed: bool = False
     plus: float = 0.0
+    log: bool = False
 
     def at(self, layer: int) -> TensorSource:
         """Return the source of one layer's tensor."""

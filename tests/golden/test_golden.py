@@ -157,6 +157,9 @@ def test_every_architecture_has_a_case_and_every_case_its_logits():
         ("lfm2", {"full_attn_idxs": [2], "layer_types": None, "rope_theta": 10000.0}),
         ("lfm2-named", {"theta": 11000.0}),
         ("lfm2", {"norm_eps": 1e-2}),
+        ("granitemoehybrid-mamba", {"rms_norm_eps": 1e-2}),
+        ("granitemoehybrid-mamba", {"position_embedding_type": "rope"}),
+        ("granitemoehybrid-groups", {"position_embedding_type": "nope"}),
         ("olmoe", {"num_experts_per_tok": 2}),
         ("olmoe", {"norm_topk_prob": True}),
     ],
@@ -231,6 +234,10 @@ def test_a_dropped_trait_is_seen(name, wrong):
         ("gpt2", ["o"], {"transposed": False}),
         ("phi3", ["gate"], {"start": 128}),
         ("stablelm-norms", ["q_norm"], {"name": NORM_OF_HEAD_0}),
+        ("granitemoehybrid-mamba", ["decay"], {"log": False}),
+        ("granitemoehybrid-mamba", ["skip"], {"name": "model.layers.{layer}.mamba.dt_bias"}),
+        ("granitemoehybrid-mamba", ["mix_in"], {"start": 4}),
+        ("granitemoehybrid-groups", ["step"], {"start": 128}),
     ],
 )
 def test_a_tensor_read_otherwise_is_seen(name, roles, wrong):
