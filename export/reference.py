@@ -228,7 +228,7 @@ class Reference:
         return total
 
     def _mamba2(self, layer: int, x: FloatArray, kind: Mamba2) -> Steps:
-        rows, step = yield from self._linears(("mix_in", "step"), layer, x, False)
+        rows, step = yield from self._linears(("mix_in", "mix_step"), layer, x, False)
         del x
         gate, inputs = np.split(rows, [kind.inner], axis=1)
         inputs = silu(self._convolved(layer, inputs) + self._weight("conv_bias", layer))

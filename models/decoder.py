@@ -220,7 +220,7 @@ class DecoderSpec:
         if isinstance(mixer, Mamba2):
             return {
                 "mix_in": (mixer.inner + mixer.convolved, self.hidden, False),
-                "step": (mixer.heads, self.hidden, False),
+                "mix_step": (mixer.heads, self.hidden, False),
                 "mix_out": (self.hidden, mixer.inner, False),
             }
         if mixer is not None:

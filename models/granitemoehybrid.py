@@ -41,7 +41,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         kind = _mamba(c)
         sources |= {role: TensorSource(name) for role, name in _NAMES.items()}
         sources["decay"] = TensorSource(_MIXER + "A_log", log=True)
-        fused = {"mix_in": kind.inner + kind.convolved, "step": kind.heads}
+        fused = {"mix_in": kind.inner + kind.convolved, "mix_step": kind.heads}
         sources |= slices(_MIXER + "in_proj.weight", fused)
     turns = config.get("position_embedding_type") == "rope"
     return dataclasses.replace(
@@ -73,16 +73,14 @@ def _mamba(c: Config) -> Mamba2:
         raise UnsupportedArchitecture(
             "config.json: mamba_conv_bias is false, and edgedec reads Granite 4 H with that bias"
         )
-    inner, heads = (
-        c.positive("mamba_expand", 2) * c.positive("hidden_size"),
-        c.positive("mamba_n_heads", 128),
-    )
+    inner = c.positive("mamba_expand", 2) * c.positive("hidden_size")
+    heads, taps = c.positive("mamba_n_heads", 128), c.positive("mamba_d_conv", 4)
     kind = Mamba2(
         heads=heads,
         head_dim=inner // heads,
         groups=c.positive("mamba_n_groups", 1),
         state=c.positive("mamba_d_state", 256),
-        taps=c.positive("mamba_d_conv", 4),
+        taps=taps,
     )
     stated = c.raw.get("mamba_d_head", "auto")
     if kind.inner != inner or heads % kind.groups or stated not in ("auto", kind.head_dim):
@@ -90,8 +88,6 @@ def _mamba(c: Config) -> Mamba2:
             f"config.json: {inner} channels cannot be shared by {heads} heads of Mamba in"
             f" {kind.groups} groups"
         )
-    if not 2 <= kind.taps <= MOST_TAPS:
-        raise CheckpointError(
-            f"config.json: mamba_d_conv is {kind.taps}, expected 2 to {MOST_TAPS}"
-        )
+    if not 2 <= taps <= MOST_TAPS:
+        raise CheckpointError(f"config.json: mamba_d_conv is {taps}, expected 2 to {MOST_TAPS}")
     return kind

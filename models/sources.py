@@ -41,7 +41,7 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "mix_in": "model.layers.{layer}.conv.in_proj.weight",
         "conv": "model.layers.{layer}.conv.conv.weight",
         "conv_bias": "model.layers.{layer}.conv.conv.bias",
-        "step": "model.layers.{layer}.mixer.step.weight",
+        "mix_step": "model.layers.{layer}.mixer.step.weight",
         "step_bias": "model.layers.{layer}.mixer.step.bias",
         "decay": "model.layers.{layer}.mixer.decay",
         "skip": "model.layers.{layer}.mixer.skip",

@@ -119,7 +119,7 @@ def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Tr
 def _has(file: ModelFile, role: str, architecture: Architecture | None = None) -> bool:
     """Return whether a file has a role's tensor, in some layer or outside the layers."""
     layout = architecture.layout if architecture else LLAMA_LAYOUT
-    layers = file.count("block_count", 1) if architecture and architecture.convs else 1
+    layers = file.count("block_count", 1) if architecture and architecture.mixer else 1
     return any(layout.stored(role, layer) in file.tensors for layer in range(layers))
 
 

@@ -237,7 +237,7 @@ def test_a_dropped_trait_is_seen(name, wrong):
         ("granitemoehybrid-mamba", ["decay"], {"log": False}),
         ("granitemoehybrid-mamba", ["skip"], {"name": "model.layers.{layer}.mamba.dt_bias"}),
         ("granitemoehybrid-mamba", ["mix_in"], {"start": 4}),
-        ("granitemoehybrid-groups", ["step"], {"start": 128}),
+        ("granitemoehybrid-groups", ["mix_step"], {"start": 128}),
     ],
 )
 def test_a_tensor_read_otherwise_is_seen(name, roles, wrong):
