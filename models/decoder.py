@@ -8,18 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from edgedec.errors import UnsupportedArchitecture
+from edgedec.models.mixers import Mixer
 from edgedec.models.rope import FloatArray, Rope
 from edgedec.models.sources import CANONICAL, TensorSource
 from edgedec.models.traits import (
     Activation,
     Experts,
-    Mamba2,
-    Mixer,
     Norm,
     QkNorm,
     Residual,
     Scales,
-    ShortConv,
 )
 
 Shape = tuple[int, ...]
@@ -46,6 +44,7 @@ class DecoderSpec:
         experts: the mixture in the MLP's place, where ``ffn`` is the size of one expert.
         activation, gated: ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))``.
         qkv_bias, out_bias, mlp_bias: which projections have a bias.
+        gated_attention: what attention returns is multiplied by ``sigmoid(attention_gate(x))``.
         qk_norm: norms of query and key; empty for none.
         scales: constant factors, and caps.
         tied: the head is the embedding's transpose.
@@ -78,6 +77,7 @@ class DecoderSpec:
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
+    gated_attention: bool = False
     qk_norm: QkNorm = ""
     scales: Scales = field(default_factory=Scales)
     tied: bool = False
@@ -197,13 +197,8 @@ class DecoderSpec:
             yield role, (rows, columns)
             if bias:
                 yield f"{role}_bias", (rows,)
-        if isinstance(mixer, ShortConv):
-            yield "conv", (self.hidden, 1, mixer.taps)
-        if isinstance(mixer, Mamba2):
-            yield "conv", (mixer.convolved, 1, mixer.taps)
-            yield "conv_bias", (mixer.convolved,)
-            yield from ((role, (mixer.heads,)) for role in ("step_bias", "decay", "skip"))
-            yield "mix_norm", (mixer.inner,)
+        if mixer is not None:
+            yield from mixer.others(self.hidden).items()
         for role in self.layer_norms:
             yield from self._norm_shapes(role)
         if self.qk_norm and mixer is None:
@@ -217,21 +212,14 @@ class DecoderSpec:
 
     def _mixer_shapes(self, mixer: Mixer | None) -> dict[str, tuple[int, int, bool]]:
         """Return as ``_mlp_shapes`` does, of attention or what stands in its place."""
-        if isinstance(mixer, Mamba2):
-            return {
-                "mix_in": (mixer.inner + mixer.convolved, self.hidden, False),
-                "mix_step": (mixer.heads, self.hidden, False),
-                "mix_out": (self.hidden, mixer.inner, False),
-            }
         if mixer is not None:
-            return {
-                "mix_in": (3 * self.hidden, self.hidden, False),
-                "mix_out": (self.hidden, self.hidden, False),
-            }
+            return {role: (*shape, False) for role, shape in mixer.matrices(self.hidden).items()}
+        gate = {"attention_gate": (self.q_size, self.hidden, self.qkv_bias)}
         return {
             "q": (self.q_size, self.hidden, self.qkv_bias),
             "k": (self.kv_size, self.hidden, self.qkv_bias),
             "v": (self.kv_size, self.hidden, self.qkv_bias),
+            **(gate if self.gated_attention else {}),
             "o": (self.hidden, self.q_size, self.out_bias),
         }
 

@@ -10,8 +10,8 @@ from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models import granite
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import MOST_TAPS, Mamba2, mixers
 from edgedec.models.sources import TensorSource, slices
-from edgedec.models.traits import MOST_TAPS, Mamba2, mixers
 
 GGUF = ("granite", "granitehybrid")
 
@@ -79,7 +79,7 @@ def _mamba(c: Config) -> Mamba2:
         heads=heads,
         head_dim=inner // heads,
         groups=c.positive("mamba_n_groups", 1),
-        state=c.positive("mamba_d_state", 256),
+        channels=c.positive("mamba_d_state", 256),
         taps=taps,
     )
     stated = c.raw.get("mamba_d_head", "auto")

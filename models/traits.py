@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,79 +59,6 @@ class Experts:
     count: int
     used: int
     renormalised: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ShortConv:
-    """A gated convolution over the last tokens in attention's place (LFM2).
-
-    ``before, after, x = split(in(n)); u = before * x; out(after * conv(u))``, where each channel of
-    ``u`` is convolved by itself, without a bias. What it keeps of a text are the inputs ``u`` of
-    its last ``taps - 1`` tokens.
-
-    Attributes:
-        taps: tokens that it reads, the current one included.
-
-    """
-
-    taps: int
-
-    @property
-    def kept(self) -> int:
-        """Return how many tokens before the current one it reads."""
-        return self.taps - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Mamba2:
-    """A state space in attention's place (Mamba 2, 2405.21060).
-
-    ``gate, c, dt = split(in(n)); x, B, C = split(silu(conv(c) + bias))``, a convolution of each
-    channel by itself. With ``dt = softplus(dt + dt_bias)``, each head's state is ``S = exp(dt * A)
-    S + outer(B, dt * x)`` and its output ``C S + D x``; ``out(norm(output * silu(gate)))``. What it
-    keeps of a text is ``S``, and the inputs of the convolution of the last ``taps - 1`` tokens.
-
-    Attributes:
-        heads, head_dim: of ``x``.
-        groups: of heads that share ``B`` and ``C``.
-        state: channels of ``B`` and ``C``, rows of a head's state.
-        taps: tokens that the convolution reads, the current one included.
-
-    """
-
-    heads: int
-    head_dim: int
-    groups: int
-    state: int
-    taps: int
-
-    @property
-    def kept(self) -> int:
-        """Return how many tokens before the current one the convolution reads."""
-        return self.taps - 1
-
-    @property
-    def inner(self) -> int:
-        """Return the channels of ``x``, as many as of the gate and of the output."""
-        return self.heads * self.head_dim
-
-    @property
-    def convolved(self) -> int:
-        """Return the channels of the convolution: ``x``, ``B`` and ``C``."""
-        return self.inner + 2 * self.groups * self.state
-
-
-# What may stand in attention's place.
-Mixer = ShortConv | Mamba2
-
-# Beyond any known decoder.
-MOST_TAPS = 64
-
-
-def mixers(kinds: Iterable[Mixer | None]) -> tuple[Mixer | None, ...]:
-    """Return what ``DecoderSpec.mixers`` is for these layers: nothing if all of them attend."""
-    found = tuple(kinds)
-    return found if any(found) else ()
 
 
 @dataclass(frozen=True, slots=True)

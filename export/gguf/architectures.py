@@ -16,16 +16,8 @@ from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout, turning
 from edgedec.export.gguf.sections import Section
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import (
-    Activation,
-    Mamba2,
-    Mixer,
-    NormKind,
-    Placement,
-    QkNorm,
-    Residual,
-    Scales,
-)
+from edgedec.models.mixers import Mamba2, Mixer
+from edgedec.models.traits import Activation, NormKind, Placement, QkNorm, Residual, Scales
 
 ALL_BIASES = frozenset({"q", "k", "v", "o", "gate", "up", "down"})
 QKV = frozenset({"q", "k", "v"})

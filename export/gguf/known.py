@@ -30,8 +30,8 @@ from edgedec.export.gguf.sections import (
 )
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import Mamba2, ShortConv
 from edgedec.models.registry import architectures, llamacpp_names
-from edgedec.models.traits import Mamba2, ShortConv
 
 
 def architecture_for(spec: DecoderSpec) -> Architecture:

@@ -12,8 +12,9 @@ import numpy as np
 from edgedec._support.fields import one_line
 from edgedec.export.gguf.file import ModelFile
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import MOST_TAPS, Mamba2, Mixer, ShortConv, mixers
 from edgedec.models.rope import Rope
-from edgedec.models.traits import MOST_TAPS, Mamba2, Mixer, Norm, Scales, ShortConv, mixers
+from edgedec.models.traits import Norm, Scales
 
 Value = str | int | float | bool | list[int]
 Keys = Mapping[str, Value]
@@ -148,7 +149,7 @@ def _mamba_keys(spec: DecoderSpec) -> Keys:
         **_attending_keys(spec),
         _SSM + "conv_kernel": kind.taps,
         _SSM + "inner_size": kind.inner,
-        _SSM + "state_size": kind.state,
+        _SSM + "state_size": kind.channels,
         _SSM + "time_step_rank": kind.heads,
         _SSM + "group_count": kind.groups,
     }

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import read
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import ShortConv
+from edgedec.models.mixers import ShortConv
 
 # Past the end of any slice.
 _END = np.iinfo(np.int64).max
