@@ -15,6 +15,7 @@ from edgedec.export.flow import Flow
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention, attention_feeds
 from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits, with_rows
+from edgedec.export.onnx.mamba2 import Mambas, mamba_feeds
 from edgedec.export.onnx.options import GraphOptions, context, metadata, tap_name
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.onnx.short_conv import ShortConvs, conv_feeds
@@ -22,6 +23,7 @@ from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import Mamba2, Mixer
 
 
 def write_model(
@@ -66,6 +68,8 @@ def layer_feeds(spec: DecoderSpec, layer: int, count: int, kv: str) -> dict[str,
     kind = spec.mixer(layer)
     if kind is None:
         return attention_feeds(spec, layer, count, kv)
+    if isinstance(kind, Mamba2):
+        return mamba_feeds(layer, kind) | {"rows": np.arange(count)}
     return conv_feeds(spec, layer, kind) | {"rows": np.arange(count)}
 
 
@@ -75,6 +79,7 @@ class Emitter:
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
         self._attention, self._convs = Attention(parts), ShortConvs(parts)
+        self._mambas = Mambas(parts)
         self._flow = Flow[str](parts, self._mixed)
         self._last = Flow[str](parts, self._mixed_where_wanted, self._wanted)
 
@@ -116,14 +121,19 @@ class Emitter:
         kind = self._spec.mixer(layer)
         if kind is None:
             return self._attention.layer(layer, x, out)
-        return self._convs.layer(layer, kind, x, out)
+        return self._mixer(layer, kind, x, out)
 
     def _mixed_where_wanted(self, layer: int, x: str, out: str) -> str:
         """Emit as ``_mixed`` does, but only the rows whose logits are wanted."""
         kind = self._spec.mixer(layer)
         if kind is None:
             return self._attention.wanted(layer, x, out)
-        return self._convs.layer(layer, kind, x, out, "rows")
+        return self._mixer(layer, kind, x, out, "rows")
+
+    def _mixer(self, layer: int, kind: Mixer, x: str, out: str, rows: str = "") -> str:
+        if isinstance(kind, Mamba2):
+            return self._mambas.layer(layer, kind, x, out, rows)
+        return self._convs.layer(layer, kind, x, out, rows)
 
     def _wanted(self, x: str, out: str) -> str:
         return self._graph.node("Gather", [x, "rows"], out, axis=1)

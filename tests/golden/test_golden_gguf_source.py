@@ -256,7 +256,7 @@ def test_what_a_file_says_otherwise_is_refused(keys, wrong, tmp_path):
         ({"ssm.conv_kernel": 65}, "conv_kernel is 65, expected 2 to 64"),
         (
             {"attention.head_count_kv": [2, 2, 2, 2]},
-            "a granitehybrid with decoder of attention alone",
+            "with decoder of attention alone",
         ),
         ({"attention.head_count_kv": [0, 0, 0, 2]}, "no tensor blk.3.attn_q"),
     ],
