@@ -58,7 +58,8 @@ def unit(x: FloatArray) -> FloatArray:
 
 def softplus(x: FloatArray) -> FloatArray:
     """Return ``log(1 + exp(x))``."""
-    return np.logaddexp(x, np.float32(0))
+    found: FloatArray = np.logaddexp(x, np.float32(0))
+    return found
 
 
 def sigmoid(x: FloatArray) -> FloatArray:

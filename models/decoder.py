@@ -105,6 +105,11 @@ class DecoderSpec:
         """Return what stands in a layer's attention's place; None for attention."""
         return self.mixers[layer] if self.mixers else None
 
+    @property
+    def recurs(self) -> bool:
+        """Whether a layer has a state."""
+        return any(kind is not None and kind.state for kind in self.mixers)
+
     def check_attends(self, format: str) -> None:
         """Raise UnsupportedArchitecture for a format that computes attention only."""
         if self.mixers:

@@ -68,10 +68,11 @@ class GraphParts:
         )
         return out, total
 
-    def bare_norm(self, out: str, x: str, weight: FloatArray) -> str:
+    def bare_norm(self, out: str, x: str, weight: FloatArray, epsilon: float | None = None) -> str:
         """Emit the norm over the last axis of ``x``, ``[.., weight.size]``, without a bias."""
         scale = self.graph.constant(f"{out}.weight", weight)
-        return self.graph.node(self._norm_op, [x, scale], out, **self._norm_form)
+        form = self._norm_form | ({} if epsilon is None else {"epsilon": epsilon})
+        return self.graph.node(self._norm_op, [x, scale], out, **form)
 
     def add(self, out: str, x: str, y: str) -> str:
         """Emit a sum."""

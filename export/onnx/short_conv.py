@@ -7,14 +7,11 @@ is one that it does not keep.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from edgedec.export.onnx.parts import GraphParts
+from edgedec.export.onnx.recurrence import RETURNED, MixerWriter
 from edgedec.export.tensors import read
-from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import ShortConv
 
 # Past the end of any slice.
@@ -26,7 +23,7 @@ class Convolution:
 
     Products and sums of whole rows, so that a row's bits do not depend on how many are computed
     with it, whatever the kernels are. All rows of a pass are returned, since later tokens read
-    them.
+    them; of a recurrence, whose rows are long, those that an input lists.
 
     Args:
         parts: of the graph.
@@ -43,7 +40,8 @@ class Convolution:
     def __init__(self, parts: GraphParts, layer: int, taps: int, width: int, more: int = 0) -> None:
         self._parts, self._graph, self._layer = parts, parts.graph, layer
         self._taps, self._width, self._more = taps, width, more
-        self.own, self._count = f"present_inputs_{layer}", f"layers.{layer}.pending"
+        self._shown, self._count = f"present_inputs_{layer}", f"layers.{layer}.pending"
+        self.own = f"layers.{layer}.row" if more else self._shown
 
     def emit(self, rows: str = "") -> str:
         """Emit it over the pass's rows; with ``rows``, only those that an input lists."""
@@ -75,7 +73,9 @@ class Convolution:
     def _rows(self, count: int | str) -> str:
         g, width = self._graph, self._width + self._more
         past = g.input(f"past_inputs_{self._layer}", np.float32, (1, count, width))
-        g.output(self.own, np.float32, (1, "n", width))
+        if self._more:
+            g.node("Gather", [self.own, RETURNED], self._shown, axis=1)
+        g.output(self._shown, np.float32, (1, "k" if self._more else "n", width))
         return g.node("Concat", [past, self.own], f"layers.{self._layer}.inputs", axis=1)
 
     def _convolved(self, inputs: str, rows: str) -> str:
@@ -97,16 +97,8 @@ class Convolution:
         return self._graph.constant(f"axis.{number}", np.array([number], np.int64))
 
 
-def conv_feeds(spec: DecoderSpec, layer: int, kind: ShortConv) -> dict[str, npt.NDArray[Any]]:
-    """Return a layer's inputs other than the residual stream, at the start of a text."""
-    return {f"past_inputs_{layer}": np.zeros((1, kind.kept, spec.hidden), np.float32)}
-
-
-class ShortConvs:
+class ShortConvs(MixerWriter):
     """Writes the short convolution of each layer that has one into a graph."""
-
-    def __init__(self, parts: GraphParts) -> None:
-        self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
 
     def layer(self, layer: int, kind: ShortConv, x: str, out: str, rows: str = "") -> str:
         """Emit it over ``x``, with its projections; with ``rows``, only those that are listed."""
@@ -117,7 +109,6 @@ class ShortConvs:
         conv = Convolution(self._parts, layer, kind.taps, self._spec.hidden)
         g.node("Mul", [before, x], conv.own)
         mixed = conv.emit(rows)
-        if rows:
-            after = g.node("Gather", [after, rows], f"{after}.kept", axis=1)
+        (after,) = self._where_wanted(rows, after)
         gated = g.node("Mul", [after, mixed], f"{at}.mixed")
         return self._parts.linear(out, gated, layer, ("mix_out",), False)

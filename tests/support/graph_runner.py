@@ -52,6 +52,9 @@ def passes(folder, spec, parts, last=None):
             "total_sequence_length": np.array(total, np.int32),
             "rows": np.arange(count),
         }
+        if any(name.startswith("past_state") for name in cache):
+            feed |= {"real_rows": np.ones((1, count, 1), np.float32),
+                     "returned_rows": np.arange(count)}  # fmt: skip
         if last and total == sum(map(len, parts)):
             feed["position_ids"] = last["position_ids"]
             feed["attention_bias"][0, 0, :, done:] = last["attention_bias"]
