@@ -183,7 +183,8 @@ def _roles(spec: DecoderSpec, layer: int) -> tuple[str, ...]:
     """Return the roles of a layer's matrices that are calibrated."""
     fed = ("up", "down", *(("gate",) if spec.gated else ()))
     if spec.experts is not None:
-        fed = tuple(f"experts_{role}" for role in fed)
+        beside = tuple(f"shared_{role}" for role in fed if spec.experts.shared)
+        fed = (*(f"experts_{role}" for role in fed), *beside)
     return (*spec.mixer_matrices(layer), *fed)
 
 

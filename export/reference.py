@@ -284,14 +284,21 @@ class Reference:
         return rows
 
     def _mlp(self, layer: int, x: FloatArray) -> Steps:
-        spec = self.spec
-        if spec.experts is not None:
-            return (yield from self._mixture(layer, x, spec.experts))
-        roles = ("up", "gate") if spec.gated else ("up",)
-        fed = yield from self._linears(roles, layer, x, spec.mlp_bias)
+        experts = self.spec.experts
+        if experts is None:
+            return (yield from self._dense(layer, x))
+        mixed = yield from self._mixture(layer, x, experts)
+        if experts.shared:
+            mixed += yield from self._dense(layer, x, "shared_")
+        return mixed
+
+    def _dense(self, layer: int, x: FloatArray, of: str = "") -> Steps:
+        spec, biased = self.spec, self.spec.mlp_bias and not of
+        roles = (f"{of}up", f"{of}gate") if spec.gated else (f"{of}up",)
+        fed = yield from self._linears(roles, layer, x, biased)
         inner = self._activated(fed[-1], fed[0])
         del fed, x
-        (product,) = yield from self._linears(("down",), layer, inner, spec.mlp_bias)
+        (product,) = yield from self._linears((f"{of}down",), layer, inner, biased)
         return product
 
     def _activated(self, gate: FloatArray, up: FloatArray) -> FloatArray:

@@ -63,6 +63,8 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
         roles += [fed, ("down",)]
     else:
         roles.append(tuple(f"experts_{role}" for role in (*fed, "down")))
+        if spec.experts.shared:
+            roles += [tuple(f"shared_{role}" for role in fed), ("shared_down",)]
     return [tuple(spec.name(role, layer) for role in each) for each in roles]
 
 

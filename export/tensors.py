@@ -78,6 +78,8 @@ class CanonicalTensors:
         return whole + np.float32(source.plus) if source.plus else whole
 
     def _read(self, source: TensorSource, name: str, first: int, last: int) -> FloatArray:
+        if source.stack:
+            return self._of_stack(name, first, last)
         if not source.transposed:
             return self._stored.rows(name, first, last)
         rows, columns = self._stored.shape(name)
@@ -87,6 +89,17 @@ class CanonicalTensors:
             stop = min(start + step, rows)
             found[:, start:stop] = self._stored.rows(name, start, stop)[:, first:last].T
         return found
+
+    def _of_stack(self, name: str, first: int, last: int) -> FloatArray:
+        """Return rows of matrices that lie one under the other, reading one at a time."""
+        size = self._stored.shape(name)[1]
+        found = []
+        while first < last:
+            matrix, row = divmod(first, size)
+            count = min(last - first, size - row)
+            found.append(self._stored.rows(name, matrix, matrix + 1)[0, row : row + count])
+            first += count
+        return np.concatenate(found)
 
 
 class InterleavedTensors:

@@ -1,4 +1,4 @@
-"""Granite 4: Granite 3's layers with a fused MLP, of which many may be Mamba 2's (Granite 4 H)."""
+"""Granite 4: Granite 3's layers with a fused MLP; many may be Mamba 2's, or have experts (H)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import MOST_TAPS, Mamba2, mixers
 from edgedec.models.sources import TensorSource, slices
+from edgedec.models.traits import Experts
 
 GGUF = ("granite", "granitehybrid")
 
 _MLP = "model.layers.{layer}.shared_mlp."
+_EXPERTS = "model.layers.{layer}.block_sparse_moe."
 _MIXER = "model.layers.{layer}.mamba."
 _NAMES = {
     "conv": _MIXER + "conv1d.weight",
@@ -30,11 +32,14 @@ _NAMES = {
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""
     c = Config(config)
-    c.refuse("num_local_experts", "edgedec reads Granite 4 without experts: take a dense one")
-    found = granite.spec({**config, "intermediate_size": c.positive("shared_intermediate_size")})
+    shared = c.positive("shared_intermediate_size")
+    experts = _experts(c, shared)
+    found = granite.spec(config if experts else {**config, "intermediate_size": shared})
+    of = "shared_" if experts else ""
     sources = {
-        **slices(_MLP + "input_linear.weight", {"gate": found.ffn, "up": found.ffn}),
-        "down": TensorSource(_MLP + "output_linear.weight"),
+        **slices(_MLP + "input_linear.weight", {f"{of}gate": shared, f"{of}up": shared}),
+        f"{of}down": TensorSource(_MLP + "output_linear.weight"),
+        **(_stacked(experts.count, found.ffn) if experts else {}),
     }
     attends, kind = _attends(c), None
     if not all(attends):
@@ -46,10 +51,39 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     turns = config.get("position_embedding_type") == "rope"
     return dataclasses.replace(
         found,
+        experts=experts,
         sources=sources,
         ropes=tuple(found.rope if turns and attention else None for attention in attends),
         mixers=mixers(None if attention else kind for attention in attends),
     )
+
+
+def _experts(c: Config, shared: int) -> Experts | None:
+    """Return the mixture beside the MLP that every token goes through."""
+    count = c.count("num_local_experts", 0)
+    if not count:
+        return None
+    used = c.positive("num_experts_per_tok", 2)
+    if used > count:
+        raise CheckpointError(f"config.json: a token uses {used} experts of {count}")
+    return Experts(count, used, True, shared)
+
+
+def _stacked(count: int, size: int) -> dict[str, TensorSource]:
+    """Return sources of experts whose gate and up are halves of one tensor."""
+    both = TensorSource(
+        _EXPERTS + "input_linear.weight",
+        stack=count,
+        rows=2 * count * size,
+        group=size,
+        step=2 * size,
+    )
+    return {
+        "router": TensorSource(_EXPERTS + "router.layer.weight"),
+        "experts_gate": both,
+        "experts_up": dataclasses.replace(both, start=size),
+        "experts_down": TensorSource(_EXPERTS + "output_linear.weight", stack=count),
+    }
 
 
 def _attends(c: Config) -> list[bool]:

@@ -55,6 +55,9 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "experts_gate": "model.layers.{layer}.mlp.experts.gate_proj.weight",
         "experts_up": "model.layers.{layer}.mlp.experts.up_proj.weight",
         "experts_down": "model.layers.{layer}.mlp.experts.down_proj.weight",
+        "shared_gate": "model.layers.{layer}.mlp.shared.gate_proj.weight",
+        "shared_up": "model.layers.{layer}.mlp.shared.up_proj.weight",
+        "shared_down": "model.layers.{layer}.mlp.shared.down_proj.weight",
         "gate_bias": "model.layers.{layer}.mlp.gate_proj.bias",
         "up_bias": "model.layers.{layer}.mlp.up_proj.bias",
         "down_bias": "model.layers.{layer}.mlp.down_proj.bias",
@@ -70,6 +73,7 @@ class TensorSource:
         name: of the stored tensor, with ``{layer}``; with ``{part}`` there are several of
             equal size, one under the other.
         parts: how many.
+        stack: matrices of a stored tensor of three axes, which lie one under the other here.
         rows: of the stored tensor as a whole where others share it; 0 where it is alone.
         start: the first of its rows (columns where ``transposed``) that are this tensor's.
         group: rows that lie together; 0 is all of them.
@@ -84,6 +88,7 @@ class TensorSource:
 
     name: str
     parts: int = 1
+    stack: int = 0
     rows: int = 0
     start: int = 0
     group: int = 0
@@ -102,6 +107,8 @@ class TensorSource:
         rows = self.rows or shape[0] // self.parts
         extents = (rows, *shape[1:])
         extents = extents[::-1] if self.transposed else extents
+        if self.stack:
+            extents = (self.stack, rows // self.stack, *shape[1:])
         return {self._part(part): extents for part in range(self.parts)}
 
     def runs(self, start: int, stop: int, length: int) -> Iterator[tuple[str, int, int]]:

@@ -53,12 +53,14 @@ class Experts:
         used: how many a token goes through, those the router gives the largest shares.
         renormalised: the shares of those add up to 1; else they are what the softmax over
             all gave them.
+        shared: channels of an MLP beside them that every token goes through; 0 for none.
 
     """
 
     count: int
     used: int
     renormalised: bool
+    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

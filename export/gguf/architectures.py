@@ -44,6 +44,7 @@ class Architecture:
         learned: it adds learned position embeddings instead of rotating.
         skips: every so many layers, one does not rotate; 0 if all do, None if the keys say which.
         experts: None for none; else whether the used experts' shares are renormalised.
+        shared: experts, of which it need not have any, have an MLP beside them.
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
         nope: a key may say that no layer rotates.
@@ -73,6 +74,7 @@ class Architecture:
     learned: bool = False
     skips: int | None = 0
     experts: bool | None = None
+    shared: bool = False
     even: bool = False
     tied: bool = False
     nope: bool = False
@@ -131,8 +133,12 @@ class Architecture:
     def _lacks_mlp(self, spec: DecoderSpec) -> Iterator[str]:
         if spec.activation not in self.activations or spec.gated != self.gated:
             yield f"{'gated ' * spec.gated}activation {spec.activation}"
-        if (spec.experts and spec.experts.renormalised) != self.experts:
-            yield "such a mixture of experts" if spec.experts else "MLP without experts"
+        experts = spec.experts
+        if experts is None and (self.experts is None or self.shared):
+            return
+        same = experts is not None and experts.renormalised == self.experts
+        if experts is None or not same or bool(experts.shared) != self.shared:
+            yield "such a mixture of experts" if experts else "MLP without experts"
 
     def _lacks_mamba(self, spec: DecoderSpec) -> Iterator[str]:
         for kind in spec.mixers:

@@ -40,6 +40,9 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "experts_gate": "blk.{layer}.ffn_gate_exps",
         "experts_up": "blk.{layer}.ffn_up_exps",
         "experts_down": "blk.{layer}.ffn_down_exps",
+        "shared_gate": "blk.{layer}.ffn_gate_shexp",
+        "shared_up": "blk.{layer}.ffn_up_shexp",
+        "shared_down": "blk.{layer}.ffn_down_shexp",
     }
 )
 

@@ -109,9 +109,11 @@ def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Tr
     }
     if "shared" in architecture.residuals and not _has(file, "mlp_norm"):
         found["residual"] = "shared"
-    if architecture.experts is not None:
+    shared = architecture.shared
+    if architecture.experts is not None and file.count("expert_count", 0 if shared else None):
         count, used = file.count("expert_count"), file.count("expert_used_count")
-        found["experts"] = Experts(count, used, architecture.experts)
+        beside = file.count("expert_shared_feed_forward_length") if shared else 0
+        found["experts"] = Experts(count, used, architecture.experts, beside)
         found["ffn"] = file.count("expert_feed_forward_length", read["ffn"])
     return found
 
