@@ -15,8 +15,8 @@ class Mambas(MixerWriter):
         """Emit it over ``x``, with its projections; with ``rows``, only those that are listed."""
         g, at = self._graph, f"layers.{layer}.mixer"
         projected = self._parts.linear(f"{at}.in", x, layer, ("mix_in",), False)
-        sizes = kind.inner, kind.convolved
-        gate, inputs = self._split(projected, sizes, f"{at}.gate", f"{at}.convolved")
+        halves = kind.inner, kind.convolved
+        gate, inputs = self._split(projected, halves, f"{at}.gate", f"{at}.convolved")
         conv = Convolution(self._parts, layer, kind.taps, kind.convolved, kind.heads)
         g.node("Concat", [inputs, self._step(layer, x, f"{at}.step")], conv.own, axis=-1)
         convolved, step, pending = conv.pending()

@@ -1,8 +1,7 @@
 """A short convolution in attention's place, with what it keeps of a text.
 
-The graph reads the inputs of the tokens before a pass and returns
-those of the pass's own rows: a runtime keeps as many of them as it can go back, and a rejected row
-is one that it does not keep.
+The graph reads the inputs of the tokens before a pass and returns those of the pass's own rows: a
+runtime keeps as many of them as it can go back, and a rejected row is one that it does not keep.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ class Convolution:
         """
         g, at = self._graph, f"layers.{self._layer}"
         both = self._rows("p")
-        sizes = np.array([self._width, self._more], np.int64)
-        sizes = g.constant(f"sizes.{self._width}+{self._more}", sizes)
+        widths = np.array([self._width, self._more], np.int64)
+        sizes = g.constant(f"sizes.{self._width}+{self._more}", widths)
         inputs, others = g.nodes("Split", [both, sizes], [f"{at}.taken", f"{at}.others"], axis=-1)
         kept = self._axis(self._taps - 1)
         length = g.node("Shape", [f"past_inputs_{self._layer}"], f"{at}.length", start=1, end=2)
