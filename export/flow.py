@@ -60,8 +60,8 @@ class Parts(Protocol[V]):
         """Emit the two halves of the last axis."""
         ...
 
-    def mixture(self, layer: int, x: V, out: str) -> V:
-        """Emit the mixture of experts.
+    def mixture(self, layer: int, x: V, out: str, shared: V | None) -> V:
+        """Emit the mixture of experts; ``shared``: the output of the MLP beside it, which is added.
 
         Raises:
             UnsupportedArchitecture: the format does not support it.
@@ -146,11 +146,10 @@ class Flow(Generic[V]):
         experts, parts = self._spec.experts, self._parts
         if experts is None:
             return self._dense(layer, x, out, f"layers.{layer}")
-        if not experts.shared:
-            return parts.mixture(layer, x, out)
-        mixed = parts.mixture(layer, x, f"{out}.mixed")
-        own = self._dense(layer, x, f"{out}.shared", f"layers.{layer}.shared", "shared_")
-        return parts.add(out, mixed, own)
+        shared = None
+        if experts.shared:
+            shared = self._dense(layer, x, f"{out}.beside", f"layers.{layer}.shared", "shared_")
+        return parts.mixture(layer, x, out, shared)
 
     def _dense(self, layer: int, x: V, out: str, at: str, of: str = "") -> V:
         spec, parts, biased = self._spec, self._parts, self._spec.mlp_bias and not of

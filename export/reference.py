@@ -289,7 +289,10 @@ class Reference:
             return (yield from self._dense(layer, x))
         mixed = yield from self._mixture(layer, x, experts)
         if experts.shared:
-            mixed += yield from self._dense(layer, x, "shared_")
+            own = yield from self._dense(layer, x, "shared_")
+            if experts.shared_gated:
+                own *= sigmoid(x @ self._weight("shared_router", layer).T)
+            mixed += own
         return mixed
 
     def _dense(self, layer: int, x: FloatArray, of: str = "") -> Steps:

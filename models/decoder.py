@@ -237,16 +237,21 @@ class DecoderSpec:
                 "router": (count, self.hidden, False),
                 **{f"experts_{way}": (rows, self.hidden, False) for way in ways},
                 "experts_down": (count * self.hidden, self.ffn, False),
-                **self._shared_shapes(ways, self.experts.shared),
+                **self._shared_shapes(ways, self.experts),
             }
         inner = (self.ffn, self.hidden, self.mlp_bias)
         return {**dict.fromkeys(ways, inner), "down": (self.hidden, self.ffn, self.mlp_bias)}
 
-    def _shared_shapes(self, ways: tuple[str, ...], size: int) -> dict[str, tuple[int, int, bool]]:
-        if not size:
-            return {}
-        inner = {f"shared_{way}": (size, self.hidden, False) for way in ways}
-        return {**inner, "shared_down": (self.hidden, size, False)}
+    def _shared_shapes(
+        self, ways: tuple[str, ...], experts: Experts
+    ) -> dict[str, tuple[int, int, bool]]:
+        size, found = experts.shared, {}
+        if experts.shared_gated:
+            found["shared_router"] = (1, self.hidden, False)
+        if size:
+            found |= {f"shared_{way}": (size, self.hidden, False) for way in ways}
+            found["shared_down"] = (self.hidden, size, False)
+        return found
 
     @property
     def layer_norms(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from edgedec.models import granite
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import MOST_TAPS, Mamba2, mixers
-from edgedec.models.sources import TensorSource, slices
+from edgedec.models.sources import TensorSource, slices, stacked
 from edgedec.models.traits import Experts
 
 GGUF = ("granite", "granitehybrid")
@@ -39,8 +39,11 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     sources = {
         **slices(_MLP + "input_linear.weight", {f"{of}gate": shared, f"{of}up": shared}),
         f"{of}down": TensorSource(_MLP + "output_linear.weight"),
-        **(_stacked(experts.count, found.ffn) if experts else {}),
     }
+    if experts:
+        names = _EXPERTS + "input_linear.weight", _EXPERTS + "output_linear.weight"
+        sources |= stacked(*names, experts.count, found.ffn)
+        sources["router"] = TensorSource(_EXPERTS + "router.layer.weight")
     attends, kind = _attends(c), None
     if not all(attends):
         kind = _mamba(c)
@@ -67,23 +70,6 @@ def _experts(c: Config, shared: int) -> Experts | None:
     if used > count:
         raise CheckpointError(f"config.json: a token uses {used} experts of {count}")
     return Experts(count, used, True, shared)
-
-
-def _stacked(count: int, size: int) -> dict[str, TensorSource]:
-    """Return sources of experts whose gate and up are halves of one tensor."""
-    both = TensorSource(
-        _EXPERTS + "input_linear.weight",
-        stack=count,
-        rows=2 * count * size,
-        group=size,
-        step=2 * size,
-    )
-    return {
-        "router": TensorSource(_EXPERTS + "router.layer.weight"),
-        "experts_gate": both,
-        "experts_up": dataclasses.replace(both, start=size),
-        "experts_down": TensorSource(_EXPERTS + "output_linear.weight", stack=count),
-    }
 
 
 def _attends(c: Config) -> list[bool]:

@@ -14,8 +14,13 @@ GGUF = ("qwen35",)
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that ``text_config`` describes."""
-    text = config.get("text_config")
-    if not isinstance(text, Mapping):
-        raise CheckpointError("config.json has no text_config, which qwen3_5 needs")
+    return qwen3_5_text.spec(text(config))
+
+
+def text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what describes the text decoder, with the whole model's type."""
+    kind, found = config.get("model_type"), config.get("text_config")
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"config.json has no text_config, which {kind} needs")
     tied = {"tie_word_embeddings": config.get("tie_word_embeddings")}
-    return qwen3_5_text.spec({**tied, **text, "model_type": "qwen3_5"})
+    return {**tied, **found, "model_type": kind}

@@ -55,6 +55,7 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "experts_gate": "model.layers.{layer}.mlp.experts.gate_proj.weight",
         "experts_up": "model.layers.{layer}.mlp.experts.up_proj.weight",
         "experts_down": "model.layers.{layer}.mlp.experts.down_proj.weight",
+        "shared_router": "model.layers.{layer}.mlp.shared.router.weight",
         "shared_gate": "model.layers.{layer}.mlp.shared.gate_proj.weight",
         "shared_up": "model.layers.{layer}.mlp.shared.up_proj.weight",
         "shared_down": "model.layers.{layer}.mlp.shared.down_proj.weight",
@@ -141,6 +142,16 @@ def slices(name: str, sizes: Mapping[str, int], **form: bool) -> dict[str, Tenso
         found[role] = TensorSource(name, rows=total, start=start, **form)
         start += size
     return found
+
+
+def stacked(name: str, down: str, count: int, size: int) -> dict[str, TensorSource]:
+    """Return sources of experts in two tensors: ``name`` has gate and up of each, then the next."""
+    rows = {"stack": count, "rows": 2 * count * size, "group": size, "step": 2 * size}
+    return {
+        "experts_gate": TensorSource(name, **rows),
+        "experts_up": TensorSource(name, start=size, **rows),
+        "experts_down": TensorSource(down, stack=count),
+    }
 
 
 def experts(count: int) -> dict[str, TensorSource]:

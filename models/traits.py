@@ -54,6 +54,7 @@ class Experts:
         renormalised: the shares of those add up to 1; else they are what the softmax over
             all gave them.
         shared: channels of an MLP beside them that every token goes through; 0 for none.
+        shared_gated: what that returns is multiplied by ``sigmoid(shared_router x)``, a number.
 
     """
 
@@ -61,6 +62,7 @@ class Experts:
     used: int
     renormalised: bool
     shared: int = 0
+    shared_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

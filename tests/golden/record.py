@@ -35,8 +35,9 @@ def in_transformers(config: dict[str, object]) -> dict[str, object]:
         return {**config["text_config"], "model_type": "gemma3_text"}
     if config["model_type"] == "mistral3":
         return {**config["text_config"], "model_type": "ministral3"}
-    if config["model_type"] == "qwen3_5":
-        return {"pad_token_id": 0, **config["text_config"], "model_type": "qwen3_5_text"}
+    if config["model_type"] in ("qwen3_5", "qwen3_5_moe"):
+        text = f"{config['model_type']}_text"
+        return {"pad_token_id": 0, **config["text_config"], "model_type": text}
     if config["model_type"] == "minicpm":
         # Transformers has no MiniCPM of its own; Granite multiplies at the same places.
         return {

@@ -161,6 +161,7 @@ def test_every_architecture_has_a_case_and_every_case_its_logits():
         ("granitemoehybrid-mamba", {"position_embedding_type": "rope"}),
         ("granitemoehybrid-groups", {"position_embedding_type": "nope"}),
         ("granitemoehybrid-experts", {"num_experts_per_tok": 3}),
+        ("qwen3_5_moe_text", {"num_experts_per_tok": 3}),
         ("olmoe", {"num_experts_per_tok": 2}),
         ("olmoe", {"norm_topk_prob": True}),
     ],
@@ -240,6 +241,7 @@ def test_a_dropped_trait_is_seen(name, wrong):
         ("granitemoehybrid-mamba", ["mix_in"], {"start": 4}),
         ("granitemoehybrid-experts", ["experts_up"], {"start": 0}),
         ("granitemoehybrid-experts", ["shared_up"], {"start": 0}),
+        ("qwen3_5_moe_text", ["shared_router"], {"plus": 1.0}),
         ("granitemoehybrid-groups", ["mix_step"], {"start": 128}),
     ],
 )

@@ -280,6 +280,7 @@ def test_fields_that_make_no_sense(changes, words):
 # -- tensors --------------------------------------------------------------------------------------
 
 
+QWEN_H = {"layer_types": ["linear_attention", "full_attention"]}
 MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 FURTHER = {
     "granitemoehybrid": GRANITE_H,
@@ -287,6 +288,7 @@ FURTHER = {
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "olmoe": MIXTURE,
     "qwen3_moe": MIXTURE,
+    **dict.fromkeys(("qwen3_5_moe", "qwen3_5_moe_text"), {**QWEN_H, **MIXTURE}),
     "stablelm": {"qk_layernorm": True},
 }
 
@@ -294,7 +296,7 @@ FURTHER = {
 def checkpoint_of(kind):
     """Configuration, spec and stored tensors of a tiny decoder of that kind."""
     config = tiny_config(**{"model_type": kind, **FURTHER.get(kind, {})})
-    if kind in ("gemma3", "mistral3"):
+    if kind in ("gemma3", "mistral3", "qwen3_5_moe"):
         text = {**config, "model_type": "ministral3" if kind == "mistral3" else kind}
         config = {"model_type": kind, "text_config": {**text, "tie_word_embeddings": True}}
     spec = spec_for(config)
