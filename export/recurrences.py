@@ -65,5 +65,4 @@ def softplus(x: FloatArray) -> FloatArray:
 def sigmoid(x: FloatArray) -> FloatArray:
     """Return ``1 / (1 + exp(-x))``."""
     with np.errstate(over="ignore"):
-        found: FloatArray = 1 / (1 + np.exp(-x))
-    return found
+        return np.float32(1) / (np.float32(1) + np.exp(-x))

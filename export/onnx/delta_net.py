@@ -20,7 +20,7 @@ class DeltaNets(MixerWriter):
         """Emit it over ``x``, with its projections; with ``rows``, only those that are listed."""
         g, at, heads = self._graph, f"layers.{layer}.mixer", kind.value_heads
         projected = self._parts.linear(f"{at}.in", x, layer, ("mix_in", "mix_gate"), False)
-        sizes = kind.convolved, kind.values
+        sizes: tuple[int, ...] = kind.convolved, kind.values
         inputs, gate = self._split(projected, sizes, f"{at}.convolved", f"{at}.gate")
         conv = Convolution(self._parts, layer, kind.taps, kind.convolved, 2 * heads)
         step = self._step(layer, x, f"{at}.step")
@@ -50,8 +50,13 @@ class DeltaNets(MixerWriter):
     def _by_head(
         self, x: str, out: str, weight: FloatArray, width: int, epsilon: float | None = None
     ) -> str:
-        """Emit the norm of each head, of which ``weight`` has the size."""
-        g, parts, size = self._graph, self._parts, len(weight)
-        split = g.node("Reshape", [x, parts.dims(1, -1, width // size, size)], f"{out}.heads")
-        normed = parts.bare_norm(f"{out}.normed", split, weight, epsilon)
-        return g.node("Reshape", [normed, parts.dims(1, -1, width)], out)
+        """Emit the RMS norm of each head, of which ``weight`` has the size."""
+        g, dims, size = self._graph, self._parts.dims, len(weight)
+        inputs = [
+            g.node("Reshape", [x, dims(1, -1, width // size, size)], f"{out}.heads"),
+            g.constant(f"{out}.weight", weight),
+        ]
+        least = self._spec.norm.epsilon if epsilon is None else epsilon
+        op = "SimplifiedLayerNormalization"
+        normed = g.node(op, inputs, f"{out}.normed", axis=-1, epsilon=least)
+        return g.node("Reshape", [normed, dims(1, -1, width)], out)

@@ -144,7 +144,8 @@ class Emitter:
         return self._mixer(layer, kind, x, out, "rows")
 
     def _mixer(self, layer: int, kind: Mixer, x: str, out: str, rows: str = "") -> str:
-        return self._mixers[type(kind)].layer(layer, kind, x, out, rows)
+        emitted: str = self._mixers[type(kind)].layer(layer, kind, x, out, rows)
+        return emitted
 
     def _wanted(self, x: str, out: str) -> str:
         return self._graph.node("Gather", [x, "rows"], out, axis=1)

@@ -68,11 +68,10 @@ class GraphParts:
         )
         return out, total
 
-    def bare_norm(self, out: str, x: str, weight: FloatArray, epsilon: float | None = None) -> str:
+    def bare_norm(self, out: str, x: str, weight: FloatArray) -> str:
         """Emit the norm over the last axis of ``x``, ``[.., weight.size]``, without a bias."""
         scale = self.graph.constant(f"{out}.weight", weight)
-        form = self._norm_form | ({} if epsilon is None else {"epsilon": epsilon})
-        return self.graph.node(self._norm_op, [x, scale], out, **form)
+        return self.graph.node(self._norm_op, [x, scale], out, **self._norm_form)
 
     def add(self, out: str, x: str, y: str) -> str:
         """Emit a sum."""

@@ -41,7 +41,7 @@ def recurrence_feeds(spec: DecoderSpec, count: int) -> dict[str, npt.NDArray[Any
 
 def mixer_feeds(spec: DecoderSpec, layer: int, kind: Mixer) -> dict[str, npt.NDArray[Any]]:
     """Return a layer's inputs other than the residual stream, at the start of a text."""
-    shapes = {"inputs": (1, kind.kept, kind.width(spec.hidden))}
+    shapes: dict[str, tuple[int, ...]] = {"inputs": (1, kind.kept, kind.width(spec.hidden))}
     if kind.state:
         shapes["state"] = (1, *kind.state)
     return {f"past_{name}_{layer}": np.zeros(at, np.float32) for name, at in shapes.items()}

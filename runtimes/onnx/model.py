@@ -238,6 +238,10 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
     def run(padding: Padding, tokens: Sequence[int], past: int) -> Rows:
         count = len(tokens)
         rows = padding.rows(count, past)
+        if cache.recent is not None:
+            if not past:
+                cache.recent.clear()
+            cache.recent.real, cache.recent.held_from = count, PROBE.prompt if past else None
         passes.run(padding.pad(tokens, past), past, head=True, rows=rows)
         written = cache.rows[:, :, past : past + count]
         return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
@@ -273,6 +277,7 @@ def _cost(graph: Graph, padding: Padding) -> float:
         cache.rows[...] = 0  # memory that was never written takes no time to read
         if cache.recent is not None:
             cache.recent.go(None, past)
+            cache.recent.real, cache.recent.held_from = 1, past
         end = process_time() + _COST_S
         for turn in range(_COST_TURNS):
             if turn >= _LEAST_COST_TURNS and process_time() > end:
@@ -297,6 +302,8 @@ def cache_holds(graph: Graph) -> bool:
         passes.run(tokens, 0, head=True)
         together = passes.logits[: len(tokens)].copy()
         apart = np.empty_like(together)
+        if cache.recent is not None:
+            cache.recent.clear()
         for at, token in enumerate(tokens):
             passes.run([token], at, head=True)
             apart[at] = passes.logits[0]

@@ -69,7 +69,7 @@ class TestFewRows(SessionContract):
     @pytest.fixture
     def model(self, load: Load, monkeypatch: pytest.MonkeyPatch) -> OnnxModel:
         monkeypatch.setattr("edgedec.runtimes.onnx.recent._BACK", 0)
-        monkeypatch.setattr("edgedec.runtimes.onnx.recent._ROUND", 1)
+        monkeypatch.setattr("edgedec.runtimes.onnx.recent.ROUND", 1)
         return load("fp32", batch_invariant=False)
 
 
@@ -155,7 +155,7 @@ def test_the_contract_catches_rows_that_are_lost_as_they_move(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edgedec.runtimes.onnx.recent._BACK", 0)
-    monkeypatch.setattr("edgedec.runtimes.onnx.recent._ROUND", 1)
+    monkeypatch.setattr("edgedec.runtimes.onnx.recent.ROUND", 1)
     contract = SessionContract()
     contract.test_rounds_follow_one_another(load("fp32", batch_invariant=False))
     monkeypatch.setattr("edgedec.runtimes.onnx.graph.RecentRows", LosesRowsThatMove)
@@ -172,7 +172,7 @@ def test_the_contract_catches_other_tokens_that_are_read_again(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edgedec.runtimes.onnx.recent._BACK", 0)
-    monkeypatch.setattr("edgedec.runtimes.onnx.recent._ROUND", 1)
+    monkeypatch.setattr("edgedec.runtimes.onnx.recent.ROUND", 1)
     model, contract = load("fp32", batch_invariant=False), SessionContract()
     contract.test_rollback_and_continue(model)
     monkeypatch.setattr("edgedec.runtimes.onnx.hybrid.RecentTrail", RepeatsAnotherToken)

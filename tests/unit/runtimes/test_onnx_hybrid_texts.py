@@ -172,7 +172,7 @@ from edgedec.loading.sources import Models
 from edgedec.runtimes.onnx import recent
 
 def work(argument):
-    folder, recent._ROUND = argument.split()[0], int(argument.split()[1])
+    folder, recent.ROUND = argument.split()[0], int(argument.split()[1])
     options = OpenOptions(memory=1 << 30, drafter="lookup", draft_length=4, parallel=2)
     parts = assemble(Models.find(Path(folder)), options.changed(threads=1))
     costs = parts.guard._costs.target

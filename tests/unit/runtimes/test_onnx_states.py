@@ -85,8 +85,8 @@ def test_states_of_another_graph(folder: Path, tmp_path: Path, states: Any, word
 
 
 def test_a_version_of_later_is_refused(folder: Path, tmp_path: Path) -> None:
-    later = changed(folder, tmp_path, lambda facts: facts.update(graph_version=3))
-    with pytest.raises(BundleError, match="graph version 3, this edgedec reads 2: upgrade"):
+    later = changed(folder, tmp_path, lambda facts: facts.update(graph_version=4))
+    with pytest.raises(BundleError, match="graph version 4, this edgedec reads 3: upgrade"):
         OnnxModel.load(later)
 
 
