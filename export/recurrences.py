@@ -65,4 +65,5 @@ def softplus(x: FloatArray) -> FloatArray:
 def sigmoid(x: FloatArray) -> FloatArray:
     """Return ``1 / (1 + exp(-x))``."""
     with np.errstate(over="ignore"):
-        return np.float32(1) / (np.float32(1) + np.exp(-x))
+        found: FloatArray = np.float32(1) / (np.float32(1) + np.exp(-x))
+    return found
