@@ -309,9 +309,7 @@ def test_three_rows_are_computed_as_four_where_that_costs_less(
         assert holds(session, model, [*text(253), 5, 6])
 
 
-def test_a_state_is_never_computed_as_four(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_is_never_computed_as_four(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its passes are compared as they are: it could not drop the fourth row."""
     monkeypatch.setattr("edgedec.runtimes.llamacpp.model.in_fours", lambda _: True)
     file = write_tiny_gguf(tmp_path / "a.gguf", "mamba", "Q8_0")
