@@ -27,6 +27,7 @@ from edgedec.export.onnx.recurrence import (
 )
 from edgedec.export.onnx.short_conv import ShortConvs
 from edgedec.export.quantize import Rounding
+from edgedec.export.slices import check_runtime
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
@@ -48,8 +49,11 @@ def write_model(
 
     Raises:
         UnsupportedArchitecture: the attention kernel does not support the size of the heads.
+        RuntimeUnavailable: the installed ONNX Runtime has no kernels for its recurrences.
 
     """
+    if spec.recurs:
+        check_runtime("layers with a recurrence need", _RECURRENCES_SINCE, "--format gguf")
     if spec.head_dim % 8:
         raise UnsupportedArchitecture(
             f"{options.name} has heads of {spec.head_dim} channels, and ONNX Runtime needs"
@@ -79,6 +83,8 @@ def layer_feeds(spec: DecoderSpec, layer: int, count: int, kv: str) -> dict[str,
     return mixer_feeds(spec, layer, kind) | shared
 
 
+# First minor version of onnxruntime with kernels for recurrences.
+_RECURRENCES_SINCE = 25
 _MIXERS: Mapping[type[Mixer], Callable[[GraphParts], Any]] = {
     ShortConv: ShortConvs,
     DeltaNet: DeltaNets,

@@ -50,6 +50,7 @@ from edgedec.runtimes.onnx.padding import (
     require,
 )
 from edgedec.runtimes.onnx.passes import Passes
+from edgedec.runtimes.onnx.recurrent import check_runtime
 from edgedec.runtimes.onnx.session import OnnxSession
 
 _log = logging.getLogger("edgedec")
@@ -133,8 +134,8 @@ class OnnxModel(OrtModel[Graph]):
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: a provider did not load or computes incorrectly, or batch invariance
-                was asked for and no padding achieves it here.
+            RuntimeUnavailable: a provider did not load or computes incorrectly, batch invariance
+                was asked for and no padding achieves it here, or ONNX Runtime is too old.
 
         """
 
@@ -157,6 +158,8 @@ class OnnxModel(OrtModel[Graph]):
         file = model_file(path, MODEL_FILE)
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
+        if facts.states is not None and facts.states.state:
+            check_runtime(str(file))
         threads = threads or default_threads(stored.weight_bytes)
         # Of a small model, scores of whole rows would be a large part of its memory.
         by_rows = bool(batch_invariant) or stored.weight_bytes >= MIDDLE_BYTES

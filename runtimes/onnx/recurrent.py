@@ -11,12 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnxruntime as ort
 
 from edgedec.decoding.tree import FloatArray
+from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes.onnx.recent import COPIES, ROUND, Bound, Buffers, Copy, RecentRows
 
 # States of a session: before its last tokens, after them, and one that a pass writes.
 _STATES = 3
+
+
+# First minor version of onnxruntime with kernels for recurrences.
+_SINCE = (1, 25)
+
+
+def check_runtime(where: str) -> None:
+    """Raise RuntimeUnavailable if the installed onnxruntime has no kernels for recurrences."""
+    version = ort.__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < _SINCE:
+        needed = ".".join(map(str, _SINCE))
+        raise RuntimeUnavailable(
+            f"{where}: layers with a recurrence need onnxruntime {needed} or newer, this is"
+            f" {version}: upgrade it"
+        )
 
 
 def memory(layers: int, kept: int, width: int, state: Sequence[int]) -> int:
