@@ -16,6 +16,7 @@ from edgedec.export.quantize import Blocks, PlainRounding, dequantize, quantize
 from edgedec.export.reference import Product, Reference
 from edgedec.export.tensors import FloatArray, TensorReader, row_chunks
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import SMALL
 
 # Numbers that a thread rounds at a time, so that most matrices keep several threads busy.
 _ROUNDED = 1 << 21
@@ -183,8 +184,9 @@ def _roles(spec: DecoderSpec, layer: int) -> tuple[str, ...]:
     """Return the roles of a layer's matrices that are calibrated."""
     fed = ("up", "down", *(("gate",) if spec.gated else ()))
     if spec.experts is not None:
-        fed = tuple(f"experts_{role}" for role in fed)
-    return (*spec.mixer_matrices(layer), *fed)
+        beside = tuple(f"shared_{role}" for role in fed if spec.experts.shared)
+        fed = (*(f"experts_{role}" for role in fed), *beside)
+    return (*(role for role in spec.mixer_matrices(layer) if role not in SMALL), *fed)
 
 
 def of_job(

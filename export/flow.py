@@ -60,8 +60,8 @@ class Parts(Protocol[V]):
         """Emit the two halves of the last axis."""
         ...
 
-    def mixture(self, layer: int, x: V, out: str) -> V:
-        """Emit the mixture of experts.
+    def mixture(self, layer: int, x: V, out: str, shared: V | None) -> V:
+        """Emit the mixture of experts; ``shared``: the output of the MLP beside it, which is added.
 
         Raises:
             UnsupportedArchitecture: the format does not support it.
@@ -143,14 +143,21 @@ class Flow(Generic[V]):
 
     def _mlp(self, layer: int, x: V, out: str) -> V:
         """Emit ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` without a gate."""
-        spec, parts, at = self._spec, self._parts, f"layers.{layer}"
-        if spec.experts is not None:
-            return parts.mixture(layer, x, out)
+        experts, parts = self._spec.experts, self._parts
+        if experts is None:
+            return self._dense(layer, x, out, f"layers.{layer}")
+        shared = None
+        if experts.shared:
+            shared = self._dense(layer, x, f"{out}.beside", f"layers.{layer}.shared", "shared_")
+        return parts.mixture(layer, x, out, shared)
+
+    def _dense(self, layer: int, x: V, out: str, at: str, of: str = "") -> V:
+        spec, parts, biased = self._spec, self._parts, self._spec.mlp_bias and not of
         if not spec.gated:
-            up = parts.linear(f"{at}.up", x, layer, ("up",), spec.mlp_bias)
+            up = parts.linear(f"{at}.up", x, layer, (f"{of}up",), biased)
             inner = parts.activated(f"{at}.active", up)
         else:
-            both = parts.linear(f"{at}.gate_up", x, layer, ("gate", "up"), spec.mlp_bias)
+            both = parts.linear(f"{at}.gate_up", x, layer, (f"{of}gate", f"{of}up"), biased)
             gate, up = parts.halves(both, f"{at}.gate", f"{at}.up")
             inner = parts.multiplied(f"{at}.gated", parts.activated(f"{at}.active", gate), up)
-        return parts.linear(out, inner, layer, ("down",), spec.mlp_bias)
+        return parts.linear(out, inner, layer, (f"{of}down",), biased)

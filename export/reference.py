@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgedec.export.recurrences import convolved, gated, sigmoid, softplus, unit
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import Activation, Experts, ShortConv
+from edgedec.models.mixers import DeltaNet, Mamba2, Mixer, ShortConv
+from edgedec.models.traits import Activation, Experts
 
 
 def silu(x: FloatArray) -> FloatArray:
@@ -154,7 +156,7 @@ class Reference:
         if mixer is None:
             mixed = yield from self._attention(layer, normed)
         else:
-            mixed = yield from self._short_conv(layer, normed, mixer)
+            mixed = yield from _MIXERS[type(mixer)](self, layer, normed, mixer)
         attended = self._added("attention_post_norm", layer, mixed)
         del mixed
         if self.spec.residual == "sequential":
@@ -181,9 +183,10 @@ class Reference:
 
     def _attention(self, layer: int, x: FloatArray) -> Steps:
         spec, n = self.spec, len(x)
-        rows = yield from self._linears(("q", "k", "v"), layer, x, spec.qkv_bias)
+        roles = ("q", "k", "v") + ("attention_gate",) * spec.gated_attention
+        rows = yield from self._linears(roles, layer, x, spec.qkv_bias)
         del x
-        query, key, value = map(self._heads, ("q", "k", "v"), [layer] * 3, rows)
+        query, key, value = map(self._heads, ("q", "k", "v"), [layer] * 3, rows[:3])
         tables = spec.rope_tables(layer, n)
         if tables is not None:
             query, key = rotate(query, *tables), rotate(key, *tables)
@@ -203,20 +206,69 @@ class Reference:
             scores = query[head] @ key[shared].T * np.float32(spec.attention_scale)
             scores = capped(scores, spec.scales.attention_cap)
             mixed[:, head] = softmax(np.where(seen, scores, -np.inf)) @ value[shared]
+        mixed = mixed.reshape(n, -1)
+        if spec.gated_attention:
+            mixed *= sigmoid(rows[3])
         del rows, query, key, value
-        (product,) = yield from self._linears(("o",), layer, mixed.reshape(n, -1), spec.out_bias)
+        (product,) = yield from self._linears(("o",), layer, mixed, spec.out_bias)
         return product
 
     def _short_conv(self, layer: int, x: FloatArray, kind: ShortConv) -> Steps:
         (rows,) = yield from self._linears(("mix_in",), layer, x, False)
         before, after, x = np.split(rows, 3, axis=1)
-        weight = self._weight("conv", layer)
-        inputs = np.pad(before * x, ((kind.kept, 0), (0, 0)))
-        taps = (inputs[at : at + len(x)] * weight[:, 0, at] for at in range(kind.taps))
-        mixed = after * sum(taps, start=np.float32(0))
-        del rows, before, after, x, inputs
+        mixed = after * convolved(self._weight("conv", layer), before * x)
+        del rows, before, after, x
         (product,) = yield from self._linears(("mix_out",), layer, mixed, False)
         return product
+
+    def _delta_net(self, layer: int, x: FloatArray, kind: DeltaNet) -> Steps:
+        step, decay = self._step(layer, x)
+        beta = sigmoid(x @ self._weight("mix_beta", layer).T)
+        inputs, gate = yield from self._linears(("mix_in", "mix_gate"), layer, x, False)
+        del x
+        inputs = silu(convolved(self._weight("conv", layer), inputs))
+        query, key, value = np.split(inputs, [kind.keys, 2 * kind.keys], axis=1)
+        query, key = (
+            unit(part.reshape(len(step), kind.key_heads, -1)).repeat(
+                kind.value_heads // kind.key_heads, axis=1
+            )
+            for part in (query, key)
+        )
+        query = query * np.float32(kind.key_dim**-0.5)
+        value = value.reshape(len(step), kind.value_heads, -1)
+        read = gated(query, key, value, decay, beta)
+        mixed = self._normed(read, self._weight("mix_norm", layer)).reshape(gate.shape) * silu(gate)
+        del inputs, gate, query, key, value, read
+        (product,) = yield from self._linears(("mix_out",), layer, mixed, False)
+        return product
+
+    def _mamba2(self, layer: int, x: FloatArray, kind: Mamba2) -> Steps:
+        step, decay = self._step(layer, x)
+        (rows,) = yield from self._linears(("mix_in",), layer, x, False)
+        del x
+        gate, inputs = np.split(rows, [kind.inner], axis=1)
+        inputs = convolved(self._weight("conv", layer), inputs) + self._weight("conv_bias", layer)
+        states = kind.groups * kind.channels
+        fed, key, query = np.split(silu(inputs), [kind.inner, kind.inner + states], axis=1)
+        fed = fed.reshape(-1, kind.heads, kind.head_dim)
+        key, query = (
+            part.reshape(len(step), kind.groups, -1).repeat(kind.heads // kind.groups, axis=1)
+            for part in (key, query)
+        )
+        mixed = gated(query, key, step[:, :, None] * fed, decay)
+        mixed += self._weight("skip", layer)[:, None] * fed
+        normed = self._normed(
+            mixed.reshape(len(gate), -1) * silu(gate), self._weight("mix_norm", layer)
+        )
+        del rows, gate, inputs, fed, key, query, mixed
+        (product,) = yield from self._linears(("mix_out",), layer, normed, False)
+        return product
+
+    def _step(self, layer: int, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the steps of a recurrence's heads, and what they multiply its state by."""
+        step = x @ self._weight("mix_step", layer).T + self._weight("step_bias", layer)
+        step = softplus(step)
+        return step, np.exp(step * self._weight("decay", layer))
 
     def _heads(self, role: str, layer: int, rows: FloatArray) -> FloatArray:
         """Return query, key or value, ``[n, heads, head_dim]``, before any rotation."""
@@ -232,14 +284,24 @@ class Reference:
         return rows
 
     def _mlp(self, layer: int, x: FloatArray) -> Steps:
-        spec = self.spec
-        if spec.experts is not None:
-            return (yield from self._mixture(layer, x, spec.experts))
-        roles = ("up", "gate") if spec.gated else ("up",)
-        fed = yield from self._linears(roles, layer, x, spec.mlp_bias)
+        experts = self.spec.experts
+        if experts is None:
+            return (yield from self._dense(layer, x))
+        mixed = yield from self._mixture(layer, x, experts)
+        if experts.shared:
+            own = yield from self._dense(layer, x, "shared_")
+            if experts.shared_gated:
+                own *= sigmoid(x @ self._weight("shared_router", layer).T)
+            mixed += own
+        return mixed
+
+    def _dense(self, layer: int, x: FloatArray, of: str = "") -> Steps:
+        spec, biased = self.spec, self.spec.mlp_bias and not of
+        roles = (f"{of}up", f"{of}gate") if spec.gated else (f"{of}up",)
+        fed = yield from self._linears(roles, layer, x, biased)
         inner = self._activated(fed[-1], fed[0])
         del fed, x
-        (product,) = yield from self._linears(("down",), layer, inner, spec.mlp_bias)
+        (product,) = yield from self._linears((f"{of}down",), layer, inner, biased)
         return product
 
     def _activated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
@@ -306,6 +368,13 @@ class Reference:
 
     def _weight(self, role: str, layer: int) -> FloatArray:
         return read(self._tensors, self.spec.name(role, layer))
+
+
+_MIXERS: Mapping[type[Mixer], Callable[..., Steps]] = {
+    ShortConv: Reference._short_conv,
+    DeltaNet: Reference._delta_net,
+    Mamba2: Reference._mamba2,
+}
 
 
 def capped(x: FloatArray, cap: float) -> FloatArray:

@@ -21,6 +21,7 @@ from edgedec.export.parallel import ahead
 from edgedec.export.reference import Product, Reference
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import SMALL
 
 # Floating-point operations for all streams, less than a minute on two cores; their tokens' limits.
 _WORK, _HEAD_WORK = 1.5e12, 5e11
@@ -56,12 +57,14 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
     """
     fed = ("gate", "up") if spec.gated else ("up",)
     roles: list[tuple[str, ...]] = [("q", "k"), ("v",), ("o",)]
-    if spec.mixer(layer) is not None:
-        roles = [("mix_in",), ("mix_out",)]
+    if spec.gated_attention or spec.mixer(layer) is not None:
+        roles = [(role,) for role in spec.mixer_matrices(layer) if role not in SMALL]
     if spec.experts is None:
         roles += [fed, ("down",)]
     else:
         roles.append(tuple(f"experts_{role}" for role in (*fed, "down")))
+        if spec.experts.shared:
+            roles += [tuple(f"shared_{role}" for role in fed), ("shared_down",)]
     return [tuple(spec.name(role, layer) for role in each) for each in roles]
 
 

@@ -73,9 +73,13 @@ class CanonicalTensors:
         if not parts:
             return np.empty((0, *shape[1:]), np.float32)
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if source.log:
+            whole = -np.exp(whole)
         return whole + np.float32(source.plus) if source.plus else whole
 
     def _read(self, source: TensorSource, name: str, first: int, last: int) -> FloatArray:
+        if source.stack:
+            return self._of_stack(name, first, last)
         if not source.transposed:
             return self._stored.rows(name, first, last)
         rows, columns = self._stored.shape(name)
@@ -85,6 +89,17 @@ class CanonicalTensors:
             stop = min(start + step, rows)
             found[:, start:stop] = self._stored.rows(name, start, stop)[:, first:last].T
         return found
+
+    def _of_stack(self, name: str, first: int, last: int) -> FloatArray:
+        """Return rows of matrices that lie one under the other, reading one at a time."""
+        size = self._stored.shape(name)[1]
+        found = []
+        while first < last:
+            matrix, row = divmod(first, size)
+            count = min(last - first, size - row)
+            found.append(self._stored.rows(name, matrix, matrix + 1)[0, row : row + count])
+            first += count
+        return np.concatenate(found)
 
 
 class InterleavedTensors:

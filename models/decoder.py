@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from edgedec.errors import UnsupportedArchitecture
+from edgedec.models.mixers import Mixer
 from edgedec.models.rope import FloatArray, Rope
 from edgedec.models.sources import CANONICAL, TensorSource
 from edgedec.models.traits import (
@@ -17,7 +18,6 @@ from edgedec.models.traits import (
     QkNorm,
     Residual,
     Scales,
-    ShortConv,
 )
 
 Shape = tuple[int, ...]
@@ -44,6 +44,7 @@ class DecoderSpec:
         experts: the mixture in the MLP's place, where ``ffn`` is the size of one expert.
         activation, gated: ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))``.
         qkv_bias, out_bias, mlp_bias: which projections have a bias.
+        gated_attention: what attention returns is multiplied by ``sigmoid(attention_gate(x))``.
         qk_norm: norms of query and key; empty for none.
         scales: constant factors, and caps.
         tied: the head is the embedding's transpose.
@@ -67,7 +68,7 @@ class DecoderSpec:
     windows: tuple[int, ...]
     ropes: tuple[Rope | None, ...]
     rotary_dim: int
-    mixers: tuple[ShortConv | None, ...] = ()
+    mixers: tuple[Mixer | None, ...] = ()
     position_rows: int = 0
     residual: Residual = "sequential"
     experts: Experts | None = None
@@ -76,6 +77,7 @@ class DecoderSpec:
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
+    gated_attention: bool = False
     qk_norm: QkNorm = ""
     scales: Scales = field(default_factory=Scales)
     tied: bool = False
@@ -99,16 +101,21 @@ class DecoderSpec:
         """Return the layers with attention, which have keys and values."""
         return tuple(layer for layer in range(self.layers) if self.mixer(layer) is None)
 
-    def mixer(self, layer: int) -> ShortConv | None:
+    def mixer(self, layer: int) -> Mixer | None:
         """Return what stands in a layer's attention's place; None for attention."""
         return self.mixers[layer] if self.mixers else None
+
+    @property
+    def recurs(self) -> bool:
+        """Whether a layer has a state."""
+        return any(kind is not None and kind.state for kind in self.mixers)
 
     def check_attends(self, format: str) -> None:
         """Raise UnsupportedArchitecture for a format that computes attention only."""
         if self.mixers:
             raise UnsupportedArchitecture(
-                f"the format {format} computes attention only, and {self.architecture} has short"
-                " convolutions in its place: export it to onnx or gguf"
+                f"the format {format} computes attention only, and {self.architecture} has other"
+                " layers in its place: export it to onnx or gguf"
             )
 
     @property
@@ -196,7 +203,7 @@ class DecoderSpec:
             if bias:
                 yield f"{role}_bias", (rows,)
         if mixer is not None:
-            yield "conv", (self.hidden, 1, mixer.taps)
+            yield from mixer.others(self.hidden).items()
         for role in self.layer_norms:
             yield from self._norm_shapes(role)
         if self.qk_norm and mixer is None:
@@ -208,17 +215,16 @@ class DecoderSpec:
         """Return the roles of the matrices of a layer's attention, or of what is in its place."""
         return tuple(self._mixer_shapes(self.mixer(layer)))
 
-    def _mixer_shapes(self, mixer: ShortConv | None) -> dict[str, tuple[int, int, bool]]:
+    def _mixer_shapes(self, mixer: Mixer | None) -> dict[str, tuple[int, int, bool]]:
         """Return as ``_mlp_shapes`` does, of attention or what stands in its place."""
         if mixer is not None:
-            return {
-                "mix_in": (3 * self.hidden, self.hidden, False),
-                "mix_out": (self.hidden, self.hidden, False),
-            }
+            return {role: (*shape, False) for role, shape in mixer.matrices(self.hidden).items()}
+        gate = {"attention_gate": (self.q_size, self.hidden, self.qkv_bias)}
         return {
             "q": (self.q_size, self.hidden, self.qkv_bias),
             "k": (self.kv_size, self.hidden, self.qkv_bias),
             "v": (self.kv_size, self.hidden, self.qkv_bias),
+            **(gate if self.gated_attention else {}),
             "o": (self.hidden, self.q_size, self.out_bias),
         }
 
@@ -231,9 +237,21 @@ class DecoderSpec:
                 "router": (count, self.hidden, False),
                 **{f"experts_{way}": (rows, self.hidden, False) for way in ways},
                 "experts_down": (count * self.hidden, self.ffn, False),
+                **self._shared_shapes(ways, self.experts),
             }
         inner = (self.ffn, self.hidden, self.mlp_bias)
         return {**dict.fromkeys(ways, inner), "down": (self.hidden, self.ffn, self.mlp_bias)}
+
+    def _shared_shapes(
+        self, ways: tuple[str, ...], experts: Experts
+    ) -> dict[str, tuple[int, int, bool]]:
+        size, found = experts.shared, {}
+        if experts.shared_gated:
+            found["shared_router"] = (1, self.hidden, False)
+        if size:
+            found |= {f"shared_{way}": (size, self.hidden, False) for way in ways}
+            found["shared_down"] = (self.hidden, size, False)
+        return found
 
     @property
     def layer_norms(self) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from typing import Any
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import MOST_TAPS, ShortConv, mixers
 from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
-from edgedec.models.traits import MOST_TAPS, ShortConv, mixers
 
 GGUF = ("lfm2",)
 

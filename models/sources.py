@@ -32,20 +32,33 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "k_bias": "model.layers.{layer}.self_attn.k_proj.bias",
         "v_bias": "model.layers.{layer}.self_attn.v_proj.bias",
         "o_bias": "model.layers.{layer}.self_attn.o_proj.bias",
+        "attention_gate": "model.layers.{layer}.self_attn.gate.weight",
         "q_norm": "model.layers.{layer}.self_attn.q_norm.weight",
         "k_norm": "model.layers.{layer}.self_attn.k_norm.weight",
         "gate": "model.layers.{layer}.mlp.gate_proj.weight",
         "up": "model.layers.{layer}.mlp.up_proj.weight",
         "down": "model.layers.{layer}.mlp.down_proj.weight",
-        # Of a short convolution.
+        # Of what may stand in attention's place.
         "mix_in": "model.layers.{layer}.conv.in_proj.weight",
         "conv": "model.layers.{layer}.conv.conv.weight",
+        "conv_bias": "model.layers.{layer}.conv.conv.bias",
+        "mix_gate": "model.layers.{layer}.mixer.gate.weight",
+        "mix_beta": "model.layers.{layer}.mixer.beta.weight",
+        "mix_step": "model.layers.{layer}.mixer.step.weight",
+        "step_bias": "model.layers.{layer}.mixer.step.bias",
+        "decay": "model.layers.{layer}.mixer.decay",
+        "skip": "model.layers.{layer}.mixer.skip",
+        "mix_norm": "model.layers.{layer}.mixer.norm.weight",
         "mix_out": "model.layers.{layer}.conv.out_proj.weight",
         # Of a sparse mixture; the matrices of its experts are stacked.
         "router": "model.layers.{layer}.mlp.gate.weight",
         "experts_gate": "model.layers.{layer}.mlp.experts.gate_proj.weight",
         "experts_up": "model.layers.{layer}.mlp.experts.up_proj.weight",
         "experts_down": "model.layers.{layer}.mlp.experts.down_proj.weight",
+        "shared_router": "model.layers.{layer}.mlp.shared.router.weight",
+        "shared_gate": "model.layers.{layer}.mlp.shared.gate_proj.weight",
+        "shared_up": "model.layers.{layer}.mlp.shared.up_proj.weight",
+        "shared_down": "model.layers.{layer}.mlp.shared.down_proj.weight",
         "gate_bias": "model.layers.{layer}.mlp.gate_proj.bias",
         "up_bias": "model.layers.{layer}.mlp.up_proj.bias",
         "down_bias": "model.layers.{layer}.mlp.down_proj.bias",
@@ -61,6 +74,7 @@ class TensorSource:
         name: of the stored tensor, with ``{layer}``; with ``{part}`` there are several of
             equal size, one under the other.
         parts: how many.
+        stack: matrices of a stored tensor of three axes, which lie one under the other here.
         rows: of the stored tensor as a whole where others share it; 0 where it is alone.
         start: the first of its rows (columns where ``transposed``) that are this tensor's.
         group: rows that lie together; 0 is all of them.
@@ -69,11 +83,13 @@ class TensorSource:
             the first of all pairs, then the second; 0 if they are stored so.
         transposed: stored as ``[in, out]``.
         plus: what is added to each number (Gemma stores norm weights less 1).
+        log: stored as the logarithm of its negative (the decay of a state space).
 
     """
 
     name: str
     parts: int = 1
+    stack: int = 0
     rows: int = 0
     start: int = 0
     group: int = 0
@@ -81,6 +97,7 @@ class TensorSource:
     pairs: int = 0
     transposed: bool = False
     plus: float = 0.0
+    log: bool = False
 
     def at(self, layer: int) -> TensorSource:
         """Return the source of one layer's tensor."""
@@ -91,6 +108,8 @@ class TensorSource:
         rows = self.rows or shape[0] // self.parts
         extents = (rows, *shape[1:])
         extents = extents[::-1] if self.transposed else extents
+        if self.stack:
+            extents = (self.stack, rows // self.stack, *shape[1:])
         return {self._part(part): extents for part in range(self.parts)}
 
     def runs(self, start: int, stop: int, length: int) -> Iterator[tuple[str, int, int]]:
@@ -123,6 +142,16 @@ def slices(name: str, sizes: Mapping[str, int], **form: bool) -> dict[str, Tenso
         found[role] = TensorSource(name, rows=total, start=start, **form)
         start += size
     return found
+
+
+def stacked(name: str, down: str, count: int, size: int) -> dict[str, TensorSource]:
+    """Return sources of experts in two tensors: ``name`` has gate and up of each, then the next."""
+    rows = {"stack": count, "rows": 2 * count * size, "group": size, "step": 2 * size}
+    return {
+        "experts_gate": TensorSource(name, **rows),
+        "experts_up": TensorSource(name, start=size, **rows),
+        "experts_down": TensorSource(down, stack=count),
+    }
 
 
 def experts(count: int) -> dict[str, TensorSource]:

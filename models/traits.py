@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,43 +53,16 @@ class Experts:
         used: how many a token goes through, those the router gives the largest shares.
         renormalised: the shares of those add up to 1; else they are what the softmax over
             all gave them.
+        shared: channels of an MLP beside them that every token goes through; 0 for none.
+        shared_gated: what that returns is multiplied by ``sigmoid(shared_router x)``, a number.
 
     """
 
     count: int
     used: int
     renormalised: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ShortConv:
-    """A gated convolution over the last tokens in attention's place (LFM2).
-
-    ``before, after, x = split(in(n)); u = before * x; out(after * conv(u))``, where each channel of
-    ``u`` is convolved by itself, without a bias. What it keeps of a text are the inputs ``u`` of
-    its last ``taps - 1`` tokens.
-
-    Attributes:
-        taps: tokens that it reads, the current one included.
-
-    """
-
-    taps: int
-
-    @property
-    def kept(self) -> int:
-        """Return how many tokens before the current one it reads."""
-        return self.taps - 1
-
-
-# Beyond any known decoder.
-MOST_TAPS = 64
-
-
-def mixers(kinds: Iterable[ShortConv | None]) -> tuple[ShortConv | None, ...]:
-    """Return what ``DecoderSpec.mixers`` is for these layers: nothing if all of them attend."""
-    found = tuple(kinds)
-    return found if any(found) else ()
+    shared: int = 0
+    shared_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ class ProgramParts:
         one, two = self.builder.split(x, width, width)
         return one, two
 
-    def mixture(self, layer: int, x: Value, out: str) -> Value:
+    def mixture(self, layer: int, x: Value, out: str, shared: Value | None) -> Value:
         """Refuse: ``check_decoder`` has done so before."""
         raise UnsupportedArchitecture("the coreml format cannot hold a mixture of experts")
 

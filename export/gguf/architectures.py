@@ -16,6 +16,7 @@ from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout, turning
 from edgedec.export.gguf.sections import Section
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import Mamba2, Mixer
 from edgedec.models.traits import Activation, NormKind, Placement, QkNorm, Residual, Scales
 
 ALL_BIASES = frozenset({"q", "k", "v", "o", "gate", "up", "down"})
@@ -43,9 +44,11 @@ class Architecture:
         learned: it adds learned position embeddings instead of rotating.
         skips: every so many layers, one does not rotate; 0 if all do, None if the keys say which.
         experts: None for none; else whether the used experts' shares are renormalised.
+        shared: experts, of which it need not have any, have an MLP beside them.
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
-        convs: some of its layers have a short convolution in attention's place.
+        nope: a key may say that no layer rotates.
+        mixer: what some of its layers have in attention's place.
         layout: its arrangement of tensors.
         scales: fields of Scales that it applies, from its keys or implicitly.
         attention: its own factor on products of query and key.
@@ -71,9 +74,11 @@ class Architecture:
     learned: bool = False
     skips: int | None = 0
     experts: bool | None = None
+    shared: bool = False
     even: bool = False
     tied: bool = False
-    convs: bool = False
+    nope: bool = False
+    mixer: type[Mixer] | None = None
     layout: Layout = LLAMA_LAYOUT
     scales: frozenset[str] = frozenset()
     attention: Callable[[DecoderSpec], float] = usual_scale
@@ -84,6 +89,11 @@ class Architecture:
     def lacking(self, spec: DecoderSpec) -> str:
         """Return the first trait of a decoder that this architecture lacks; empty if none."""
         return next(self._lacks(spec), "")
+
+    def mixes(self, spec: DecoderSpec) -> bool:
+        """Return whether it computes the kind of layer that a decoder has in attention's place."""
+        kinds = {type(kind) for kind in spec.mixers if kind is not None}
+        return kinds == ({self.mixer} if self.mixer else set())
 
     def factor(self, spec: DecoderSpec, role: str) -> float:
         """Return a tensor's factor; queries include one that the architecture does not apply."""
@@ -106,8 +116,11 @@ class Architecture:
             yield f"norm of query and key {spec.qk_norm!r}"
         if spec.residual not in self.residuals:
             yield f"{spec.residual} residual"
-        if spec.mixers and not self.convs:
-            yield "short convolution in attention's place"
+        if not self.mixes(spec):
+            names = sorted({type(kind).__name__ for kind in spec.mixers if kind is not None})
+            yield f"{names[0]} in attention's place" if names else "decoder of attention alone"
+            return
+        yield from self._lacks_mamba(spec)
         yield from self._lacks_mlp(spec)
         yield from self._lacks_biases(spec)
         yield from self._lacks_sizes(spec)
@@ -120,8 +133,19 @@ class Architecture:
     def _lacks_mlp(self, spec: DecoderSpec) -> Iterator[str]:
         if spec.activation not in self.activations or spec.gated != self.gated:
             yield f"{'gated ' * spec.gated}activation {spec.activation}"
-        if (spec.experts and spec.experts.renormalised) != self.experts:
-            yield "such a mixture of experts" if spec.experts else "MLP without experts"
+        experts = spec.experts
+        if experts is None and (self.experts is None or self.shared):
+            return
+        same = experts is not None and experts.renormalised == self.experts
+        if experts is None or not same or bool(experts.shared) != self.shared:
+            yield "such a mixture of experts" if experts else "MLP without experts"
+
+    def _lacks_mamba(self, spec: DecoderSpec) -> Iterator[str]:
+        for kind in spec.mixers:
+            if isinstance(kind, Mamba2) and kind.inner != 2 * spec.hidden:
+                yield f"{kind.inner} channels of Mamba with a hidden size of {spec.hidden}"
+            if isinstance(kind, Mamba2) and kind.groups != 1:
+                yield f"norm over {kind.groups} groups of heads at once"
 
     def _lacks_sizes(self, spec: DecoderSpec) -> Iterator[str]:
         if self.narrow and spec.q_size != spec.hidden:
@@ -150,6 +174,7 @@ class Architecture:
             yield "table of positions" if spec.position_rows else "way without one"
         for layer, rope in enumerate(spec.ropes):
             expected = not self.learned and not (self.skips and (layer + 1) % self.skips == 0)
+            expected = expected and (spec.rope is not None or not self.nope)
             if spec.mixer(layer) is not None:
                 continue
             if self.skips is not None and expected != (rope is not None):

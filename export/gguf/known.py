@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
@@ -17,6 +18,8 @@ from edgedec.export.gguf.architectures import (
 )
 from edgedec.export.gguf.naming import FUSED_QKV, Layout
 from edgedec.export.gguf.sections import (
+    MAMBA,
+    NOPE,
     PATTERN,
     SHORT_CONVS,
     SIDE_BY_SIDE,
@@ -27,6 +30,7 @@ from edgedec.export.gguf.sections import (
 )
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import Mamba2, ShortConv
 from edgedec.models.registry import architectures, llamacpp_names
 
 
@@ -44,7 +48,7 @@ def architecture_for(spec: DecoderSpec) -> Architecture:
     for candidate in candidates:
         if not lacking[candidate.name]:
             return candidate
-    name = candidates[0].name
+    name = next((one.name for one in candidates if one.mixes(spec)), names[0])
     raise refuse(spec, name, lacking[name])
 
 
@@ -105,7 +109,22 @@ _GRANITE = Architecture(
     interleaved=True,
     rope_factors=_FREQUENCIES,
     scales=frozenset({"embed", "residual", "attention", "logits"}),
-    sections=(_GRANITE_SCALES,),
+    nope=True,
+    sections=(_GRANITE_SCALES, NOPE),
+)
+_GRANITE_HYBRID = dataclasses.replace(
+    _GRANITE,
+    name="granitehybrid",
+    model_type="granitemoehybrid",
+    biases=ALL_BIASES | {"conv", "step"},
+    experts=True,
+    shared=True,
+    mixer=Mamba2,
+    layout=Layout(
+        fused={"blk.{layer}.ssm_in": ("mix_in", "mix_step")},
+        names={"conv": "blk.{layer}.ssm_conv1d", "mix_out": "blk.{layer}.ssm_out"},
+    ),
+    sections=(_GRANITE_SCALES, MAMBA, NOPE),
 )
 # Granite's kind with windows and with layers that do not rotate; new in llama.cpp.
 _BY_LAYER = Architecture(
@@ -147,6 +166,7 @@ _OLMO2 = Architecture(
 _ALL = (
     _LLAMA,
     _GRANITE,
+    _GRANITE_HYBRID,
     _BY_LAYER,
     _GEMMA3,
     _OLMO2,
@@ -219,7 +239,7 @@ _ALL = (
         "lfm2",
         qk_norms=("head",),
         narrow=True,
-        convs=True,
+        mixer=ShortConv,
         layout=Layout(names={"final_norm": "token_embd_norm"}),
         sections=(SHORT_CONVS,),
     ),

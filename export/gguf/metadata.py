@@ -38,6 +38,8 @@ def model_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, Value
         keys["expert_count"] = spec.experts.count
         keys["expert_used_count"] = spec.experts.used
         keys["expert_feed_forward_length"] = spec.ffn
+        if spec.experts.shared:
+            keys["expert_shared_feed_forward_length"] = spec.experts.shared
     return {f"{architecture.name}.{key}": value for key, value in keys.items()}
 
 

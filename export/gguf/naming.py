@@ -29,6 +29,10 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "mix_in": "blk.{layer}.shortconv.in_proj",
         "conv": "blk.{layer}.shortconv.conv",
         "mix_out": "blk.{layer}.shortconv.out_proj",
+        "step": "blk.{layer}.ssm_dt",
+        "decay": "blk.{layer}.ssm_a",
+        "skip": "blk.{layer}.ssm_d",
+        "mix_norm": "blk.{layer}.ssm_norm",
         "gate": "blk.{layer}.ffn_gate",
         "up": "blk.{layer}.ffn_up",
         "down": "blk.{layer}.ffn_down",
@@ -36,12 +40,17 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "experts_gate": "blk.{layer}.ffn_gate_exps",
         "experts_up": "blk.{layer}.ffn_up_exps",
         "experts_down": "blk.{layer}.ffn_down_exps",
+        "shared_gate": "blk.{layer}.ffn_gate_shexp",
+        "shared_up": "blk.{layer}.ffn_up_shexp",
+        "shared_down": "blk.{layer}.ffn_down_shexp",
     }
 )
 
 
 # Always f32, since they are small and have a large effect.
-_KEPT = frozenset({"positions", "router", "conv"})
+_KEPT = frozenset({"positions", "router", "conv", "decay", "skip"})
+# Their names have no suffix.
+_BARE = frozenset({"decay", "skip"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +95,9 @@ class Layout:
     def stored(self, role: str, layer: int) -> str:
         """Return the name in the file of the tensor that holds a role, by itself or with others."""
         plain = role.removesuffix("_bias")
-        own = {**NAMES, **self.names}[plain]
+        own = {**NAMES, **self.names}.get(plain, "")
         stem = next((stem for stem, roles in self.fused.items() if plain in roles), own)
-        return stem.format(layer=layer) + (".weight" if plain == role else ".bias")
+        return stem.format(layer=layer) + _suffix(role)
 
     def places(self, spec: DecoderSpec) -> Iterator[TensorPlace]:
         """Yield every tensor of a decoder, embedding first."""
@@ -102,10 +111,10 @@ class Layout:
         for stem, roles in self.fused.items():
             for ending in ("", "_bias"):
                 members = tuple(f"{role}{ending}" for role in roles)
-                if CANONICAL[members[0]].format(layer=0) not in shapes:
-                    continue
+                template = CANONICAL.get(members[0], "")
                 for layer in range(spec.layers):
-                    yield _place(members, {roles[0]: stem}, spec, layer, shapes)
+                    if template.format(layer=layer) in shapes:
+                        yield _place(members, {roles[0]: stem}, spec, layer, shapes)
         if self.own_head and spec.tied:
             yield _place(("head",), NAMES, spec, 0, shapes)
 
@@ -133,9 +142,18 @@ def _place(
         shape = (shape[0], shape[2])
     if members[0].startswith("experts_") and spec.experts is not None:
         shape = (spec.experts.count, shape[0] // spec.experts.count, *shape[1:])
-    plain = members[0].removesuffix("_bias")
-    ending = ".weight" if plain == members[0] else ".bias"
-    return TensorPlace(names[plain].format(layer=layer) + ending, parts, layer, shape)
+    if members[0] in ("decay", "skip"):
+        shape = (shape[0], 1)
+    if members[0] == "mix_norm":  # of one group
+        shape = (1, shape[0])
+    name = names[members[0].removesuffix("_bias")].format(layer=layer)
+    return TensorPlace(name + _suffix(members[0]), parts, layer, shape)
+
+
+def _suffix(role: str) -> str:
+    if role in _BARE:
+        return ""
+    return ".bias" if role.endswith("_bias") else ".weight"
 
 
 def turning(head_dim: int, rotary_dim: int) -> list[int]:

@@ -109,9 +109,11 @@ def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Tr
     }
     if "shared" in architecture.residuals and not _has(file, "mlp_norm"):
         found["residual"] = "shared"
-    if architecture.experts is not None:
+    shared = architecture.shared
+    if architecture.experts is not None and file.count("expert_count", 0 if shared else None):
         count, used = file.count("expert_count"), file.count("expert_used_count")
-        found["experts"] = Experts(count, used, architecture.experts)
+        beside = file.count("expert_shared_feed_forward_length") if shared else 0
+        found["experts"] = Experts(count, used, architecture.experts, beside)
         found["ffn"] = file.count("expert_feed_forward_length", read["ffn"])
     return found
 
@@ -119,7 +121,7 @@ def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Tr
 def _has(file: ModelFile, role: str, architecture: Architecture | None = None) -> bool:
     """Return whether a file has a role's tensor, in some layer or outside the layers."""
     layout = architecture.layout if architecture else LLAMA_LAYOUT
-    layers = file.count("block_count", 1) if architecture and architecture.convs else 1
+    layers = file.count("block_count", 1) if architecture and architecture.mixer else 1
     return any(layout.stored(role, layer) in file.tensors for layer in range(layers))
 
 

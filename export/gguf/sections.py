@@ -12,8 +12,9 @@ import numpy as np
 from edgedec._support.fields import one_line
 from edgedec.export.gguf.file import ModelFile
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import MOST_TAPS, Mamba2, Mixer, ShortConv, mixers
 from edgedec.models.rope import Rope
-from edgedec.models.traits import MOST_TAPS, Norm, Scales, ShortConv, mixers
+from edgedec.models.traits import Norm, Scales
 
 Value = str | int | float | bool | list[int]
 Keys = Mapping[str, Value]
@@ -83,7 +84,8 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
 
 def _kv_heads(file: ModelFile, heads: int) -> int:
     """Return the key heads of the layers that attend; those of others are listed as 0."""
-    if file.value(_TAPS) is None or not isinstance(file.value(_KV_HEADS), list):
+    known = any(file.value(key) is not None for key in (_TAPS, _SSM + "conv_kernel"))
+    if not known or not isinstance(file.value(_KV_HEADS), list):
         return file.count(_KV_HEADS, heads)
     counts = {count for count in _by_layer_counts(file, file.count("block_count")) if count}
     if len(counts) != 1:
@@ -103,19 +105,33 @@ _KV_HEADS = "attention.head_count_kv"
 SIZES = Section(_size_keys, _sizes)
 
 
-# -- short convolutions ---------------------------------------------------------------------------
+# -- what stands in attention's place -------------------------------------------------------------
+
+
+def _attending_keys(spec: DecoderSpec) -> Keys:
+    attends = [spec.mixer(layer) is None for layer in range(spec.layers)]
+    return {_KV_HEADS: [spec.kv_heads * attention for attention in attends]}
 
 
 def _conv_keys(spec: DecoderSpec) -> Keys:
     taps = next((kind.taps for kind in spec.mixers if kind is not None), 3)
-    attends = [spec.mixer(layer) is None for layer in range(spec.layers)]
-    return {_KV_HEADS: [spec.kv_heads * attention for attention in attends], _TAPS: taps}
+    return {**_attending_keys(spec), _TAPS: taps}
 
 
 def _convs(file: ModelFile, read: Traits) -> Traits:
-    counts, kind = _by_layer_counts(file, read["layers"]), ShortConv(file.count(_TAPS))
-    if not 2 <= kind.taps <= MOST_TAPS:
-        raise file.wrong(f"{_TAPS} is {kind.taps}, expected 2 to {MOST_TAPS}")
+    return _mixed(file, read, ShortConv(_taps(file, _TAPS)))
+
+
+def _taps(file: ModelFile, key: str) -> int:
+    taps = file.count(key)
+    if not 2 <= taps <= MOST_TAPS:
+        raise file.wrong(f"{key} is {taps}, expected 2 to {MOST_TAPS}")
+    return taps
+
+
+def _mixed(file: ModelFile, read: Traits, kind: Mixer) -> Traits:
+    """Return the traits of a decoder with ``kind`` in the layers that have no keys."""
+    counts = _by_layer_counts(file, read["layers"])
     ropes = zip(read["ropes"], counts, strict=True)
     return {
         "mixers": mixers(None if count else kind for count in counts),
@@ -125,6 +141,46 @@ def _convs(file: ModelFile, read: Traits) -> Traits:
 
 _TAPS = "shortconv.l_cache"
 SHORT_CONVS = Section(_conv_keys, _convs)
+
+
+def _mamba_keys(spec: DecoderSpec) -> Keys:
+    kind = next(kind for kind in spec.mixers if isinstance(kind, Mamba2))
+    return {
+        **_attending_keys(spec),
+        _SSM + "conv_kernel": kind.taps,
+        _SSM + "inner_size": kind.inner,
+        _SSM + "state_size": kind.channels,
+        _SSM + "time_step_rank": kind.heads,
+        _SSM + "group_count": kind.groups,
+    }
+
+
+def _mambas(file: ModelFile, read: Traits) -> Traits:
+    inner, heads = (file.count(_SSM + key) for key in ("inner_size", "time_step_rank"))
+    groups, state = (file.count(_SSM + key) for key in ("group_count", "state_size"))
+    if not heads or inner % heads or not groups or heads % groups:
+        raise file.wrong(f"{inner} channels cannot be shared by {heads} heads in {groups} groups")
+    taps = _taps(file, _SSM + "conv_kernel")
+    return _mixed(file, read, Mamba2(heads, inner // heads, groups, state, taps))
+
+
+_SSM = "ssm."
+MAMBA = Section(_mamba_keys, _mambas)
+
+# -- no positions ---------------------------------------------------------------------------------
+
+
+def _turning_keys(spec: DecoderSpec) -> Keys:
+    return {} if spec.rope else {_TURNING: False}
+
+
+def _turning(file: ModelFile, read: Traits) -> Traits:
+    return {"ropes": (None,) * read["layers"]} if file.value(_TURNING) is False else {}
+
+
+# So Granite's files call it.
+_TURNING = "rope.scaling.finetuned"
+NOPE = Section(_turning_keys, _turning)
 
 
 # -- windows --------------------------------------------------------------------------------------

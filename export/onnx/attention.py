@@ -87,14 +87,21 @@ class Attention:
 
     def layer(self, layer: int, x: str, out: str) -> str:
         """Emit attention over ``x``, with its output projection."""
-        return self._projected(layer, self._attention(layer, *self._qkv(layer, x)), out)
+        query, key, value, gate = self._qkv(layer, x)
+        mixed = self._attention(layer, query, key, value)
+        return self._projected(layer, mixed, gate, out)
 
     def wanted(self, layer: int, x: str, out: str) -> str:
         """Emit as ``layer`` does, but only the rows whose logits are wanted."""
-        mixed = self._attention(layer, *self._qkv(layer, x))
-        return self._projected(layer, self._rows(mixed, f"{mixed}.kept", "rows"), out)
+        query, key, value, gate = self._qkv(layer, x)
+        mixed = self._attention(layer, query, key, value)
+        mixed, gate = (x and self._rows(x, f"{x}.kept", "rows") for x in (mixed, gate))
+        return self._projected(layer, mixed, gate, out)
 
-    def _projected(self, layer: int, mixed: str, out: str) -> str:
+    def _projected(self, layer: int, mixed: str, gate: str, out: str) -> str:
+        if gate:
+            opened = self._graph.node("Sigmoid", [gate], f"{gate}.open")
+            mixed = self._graph.node("Mul", [mixed, opened], f"{mixed}.gated")
         return self._parts.linear(out, mixed, layer, ("o",), self._spec.out_bias)
 
     def _rotates_itself(self, layer: int) -> bool:
@@ -104,18 +111,20 @@ class Attention:
         fits = fits and self._spec.qk_norm != "rotated"
         return self._spec.ropes[layer] is not None and fits
 
-    def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
-        """Emit query, key and value; packed in the first if the kernel supports that."""
+    def _qkv(self, layer: int, x: str) -> tuple[str, str, str, str]:
+        """Emit query, key, value and gate; packed in the first if the kernel supports that."""
         g, spec, at = self._graph, self._spec, f"layers.{layer}"
-        packed = self._parts.linear(f"{at}.qkv", x, layer, ("q", "k", "v"), spec.qkv_bias)
+        roles = ("q", "k", "v") + ("attention_gate",) * spec.gated_attention
+        packed = self._parts.linear(f"{at}.qkv", x, layer, roles, spec.qkv_bias)
         rotates = self._rotates_itself(layer) or spec.ropes[layer] is None
-        if rotates and not spec.qk_norm:
-            return packed, "", ""
-        sizes = g.constant(
-            "qkv_sizes", np.array([spec.q_size, spec.kv_size, spec.kv_size], np.int64)
-        )
-        query, key, value = g.nodes(
-            "Split", [packed, sizes], [f"{at}.q", f"{at}.k", f"{at}.v"], axis=-1
+        if rotates and not spec.qk_norm and not spec.gated_attention:
+            return packed, "", "", ""
+        sizes = [spec.q_size, spec.kv_size, spec.kv_size, spec.q_size][: len(roles)]
+        query, key, value, *gates = g.nodes(
+            "Split",
+            [packed, g.constant("qkv_sizes", np.array(sizes, np.int64))],
+            [f"{at}.q", f"{at}.k", f"{at}.v", f"{at}.attention_gate"][: len(roles)],
+            axis=-1,
         )
         if spec.qk_norm == "rotated":
             query = self._normed(layer, self._placed(layer, query, spec.heads), "q_norm")
@@ -123,7 +132,7 @@ class Attention:
         else:
             query = self._placed(layer, self._normed(layer, query, "q_norm"), spec.heads)
             key = self._placed(layer, self._normed(layer, key, "k_norm"), spec.kv_heads)
-        return query, key, value
+        return query, key, value, "".join(gates)
 
     def _normed(self, layer: int, x: str, role: str) -> str:
         """Emit query or key after its norm."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,23 @@ from edgedec.export.facts import TOP_K
 from edgedec.export.flow import Flow
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention, attention_feeds
+from edgedec.export.onnx.delta_net import DeltaNets
 from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits, with_rows
+from edgedec.export.onnx.mamba2 import Mambas
 from edgedec.export.onnx.options import GraphOptions, context, metadata, tap_name
 from edgedec.export.onnx.parts import GraphParts
-from edgedec.export.onnx.short_conv import ShortConvs, conv_feeds
+from edgedec.export.onnx.recurrence import (
+    mixer_feeds,
+    recurrence_feeds,
+    recurrence_inputs,
+)
+from edgedec.export.onnx.short_conv import ShortConvs
 from edgedec.export.quantize import Rounding
+from edgedec.export.slices import check_runtime
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import DeltaNet, Mamba2, Mixer, ShortConv
 
 
 def write_model(
@@ -39,8 +49,11 @@ def write_model(
 
     Raises:
         UnsupportedArchitecture: the attention kernel does not support the size of the heads.
+        RuntimeUnavailable: the installed ONNX Runtime has no kernels for its recurrences.
 
     """
+    if spec.recurs:
+        check_runtime("layers with a recurrence need", _RECURRENCES_SINCE, "--format gguf")
     if spec.head_dim % 8:
         raise UnsupportedArchitecture(
             f"{options.name} has heads of {spec.head_dim} channels, and ONNX Runtime needs"
@@ -66,7 +79,17 @@ def layer_feeds(spec: DecoderSpec, layer: int, count: int, kv: str) -> dict[str,
     kind = spec.mixer(layer)
     if kind is None:
         return attention_feeds(spec, layer, count, kv)
-    return conv_feeds(spec, layer, kind) | {"rows": np.arange(count)}
+    shared = {"rows": np.arange(count), **recurrence_feeds(spec, count)}
+    return mixer_feeds(spec, layer, kind) | shared
+
+
+# First minor version of onnxruntime with kernels for recurrences.
+_RECURRENCES_SINCE = 25
+_MIXERS: Mapping[type[Mixer], Callable[[GraphParts], Any]] = {
+    ShortConv: ShortConvs,
+    DeltaNet: DeltaNets,
+    Mamba2: Mambas,
+}
 
 
 class Emitter:
@@ -74,7 +97,8 @@ class Emitter:
 
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
-        self._attention, self._convs = Attention(parts), ShortConvs(parts)
+        self._attention = Attention(parts)
+        self._mixers = {kind: writer(parts) for kind, writer in _MIXERS.items()}
         self._flow = Flow[str](parts, self._mixed)
         self._last = Flow[str](parts, self._mixed_where_wanted, self._wanted)
 
@@ -116,14 +140,18 @@ class Emitter:
         kind = self._spec.mixer(layer)
         if kind is None:
             return self._attention.layer(layer, x, out)
-        return self._convs.layer(layer, kind, x, out)
+        return self._mixer(layer, kind, x, out)
 
     def _mixed_where_wanted(self, layer: int, x: str, out: str) -> str:
         """Emit as ``_mixed`` does, but only the rows whose logits are wanted."""
         kind = self._spec.mixer(layer)
         if kind is None:
             return self._attention.wanted(layer, x, out)
-        return self._convs.layer(layer, kind, x, out, "rows")
+        return self._mixer(layer, kind, x, out, "rows")
+
+    def _mixer(self, layer: int, kind: Mixer, x: str, out: str, rows: str = "") -> str:
+        emitted: str = self._mixers[type(kind)].layer(layer, kind, x, out, rows)
+        return emitted
 
     def _wanted(self, x: str, out: str) -> str:
         return self._graph.node("Gather", [x, "rows"], out, axis=1)
@@ -131,6 +159,8 @@ class Emitter:
     def attention_inputs(self) -> None:
         """Declare the inputs of every layer."""
         self._attention.inputs()
+        if self._spec.recurs:
+            recurrence_inputs(self._graph)
 
     def _embedded(self, ids: str) -> str:
         spec, store = self._spec, self._parts.store

@@ -11,8 +11,8 @@ from edgedec.export.quantize import WeightForm
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 
-# Graphs whose layers keep more than keys and values have the second.
-GRAPH_VERSION, STATES_VERSION = 1, 2
+# Graphs whose layers keep more than keys and values have the second; the third if they recur.
+GRAPH_VERSION, STATES_VERSION, RECURRENT_VERSION = 1, 2, 3
 KV_TYPES = {"fp32": np.float32, "int8": np.int8}
 
 
@@ -77,8 +77,9 @@ def tap_name(spec: DecoderSpec, tap: int) -> str:
 def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in the graph's metadata_props."""
     states = kept_rows(spec)
+    version = RECURRENT_VERSION if spec.recurs else STATES_VERSION
     return {
-        "graph_version": STATES_VERSION if states else GRAPH_VERSION,
+        "graph_version": version if states else GRAPH_VERSION,
         **model_facts(spec, options.name, options.eos_ids, options.weights, context(spec, options)),
         "windows": list(spec.windows) if any(spec.windows) else None,
         "kv": options.kv,
@@ -97,10 +98,12 @@ def _drafted(count: int) -> dict[str, object]:
 def kept_rows(spec: DecoderSpec) -> dict[str, object] | None:
     """Return what a runtime keeps for layers without keys and values; None if there are none.
 
-    Their numbers, in order; how many tokens before a pass they read; the width of a token's row.
+    Their numbers, in order; how many tokens before a pass they read; the width of a token's row;
+    the shape of a layer's state, if it has one.
     """
     kinds = {layer: kind for layer, kind in enumerate(spec.mixers) if kind is not None}
     if not kinds:
         return None
-    (rows,) = {kind.kept for kind in kinds.values()}
-    return {"layers": list(kinds), "rows": rows, "width": spec.hidden}
+    (kind,) = set(kinds.values())
+    state = {"state": list(kind.state)} if kind.state else {}
+    return {"layers": list(kinds), "rows": kind.kept, "width": kind.width(spec.hidden), **state}

@@ -95,7 +95,7 @@ class GraphParts:
         op, form = _OPS[self.spec.activation]
         return self.graph.node(MICROSOFT + op, [x], out, **form)
 
-    def mixture(self, layer: int, x: str, out: str) -> str:
+    def mixture(self, layer: int, x: str, out: str, shared: str | None) -> str:
         """Emit a mixture of experts; only the experts that the router chooses are computed.
 
         A pass reads a chosen expert's weights once, but different rows choose different experts:
@@ -108,12 +108,22 @@ class GraphParts:
                 f"experts with {spec.activation}: the kernel has silu only"
             )
         # The router stays in fp32 in every format: it is small and decides which experts run.
-        name = spec.name("router", layer)
-        router = g.constant(name, read(self.tensors, name))
-        logits = g.node(MICROSOFT + "FusedMatMul", [x, router], f"{out}.routed", transB=1)
+        logits = self._routed("router", layer, x, f"{out}.routed")
         flat = g.node("Reshape", [logits, self.dims(-1, kind.count)], f"{out}.router")
         weights = [spec.name(f"experts_{role}", layer) for role in ("gate", "up", "down")]
-        return self.store.mixture(x, flat, out, weights, kind)
+        if shared is None:
+            return self.store.mixture(x, flat, out, weights, kind)
+        if kind.shared_gated:
+            share = self._routed("shared_router", layer, x, f"{out}.shared")
+            shared = self.multiplied(
+                f"{shared}.part", shared, g.node("Sigmoid", [share], f"{out}.share")
+            )
+        return self.add(out, self.store.mixture(x, flat, f"{out}.mixed", weights, kind), shared)
+
+    def _routed(self, role: str, layer: int, x: str, out: str) -> str:
+        name = self.spec.name(role, layer)
+        router = self.graph.constant(name, read(self.tensors, name))
+        return self.graph.node(MICROSOFT + "FusedMatMul", [x, router], out, transB=1)
 
     def scaled(self, out: str, x: str, factor: float) -> str:
         """Emit ``x`` times a constant."""

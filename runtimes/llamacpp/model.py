@@ -141,8 +141,8 @@ class _Opened:
         """Return the usual settings."""
         found = usual_settings(self.options, int(api.llama_model_size(weights.pointer)))
         fours = opening.on_processor(self.options) and bool(self._repack) and in_fours(weights)
-        if weights.recurrent:  # to be measured
-            found = dataclasses.replace(found, sequences=2, kept=1)
+        if weights.recurrent:  # to be measured; a state cannot drop the copy of a token
+            found, fours = dataclasses.replace(found, sequences=2, kept=1), False
         return dataclasses.replace(found, fours=fours)
 
 

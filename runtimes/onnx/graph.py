@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import onnxruntime as ort
 
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._ort.metadata import damaged, parse, positive
+from edgedec.runtimes.onnx import recent, recurrent
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.onnx.recent import RecentRows, memory
+from edgedec.runtimes.onnx.recent import RecentRows
+from edgedec.runtimes.onnx.recurrent import RecurrentRows
 
-# Since 2, layers may keep rows of the last tokens in place of keys and values.
-GRAPH_VERSION = 2
+# Since 2, layers may keep rows of the last tokens in place of keys and values; since 3, a state.
+GRAPH_VERSION = 3
 _KV_TYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(int8)": np.dtype(np.int8),
@@ -29,12 +32,14 @@ class States:
         layers: their numbers, ascending.
         rows: tokens before a pass whose rows they read.
         width: of a row.
+        state: shape of a layer's state; empty for none.
 
     """
 
     layers: tuple[int, ...]
     rows: int
     width: int
+    state: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, found: Any, layers: int) -> States | None:
@@ -47,7 +52,23 @@ class States:
         rows, width = positive(found["rows"]), positive(found["width"])
         if named[-1] >= layers or rows > _MOST_ROWS or width > _WIDEST:
             raise ValueError("states")
-        return cls(named, rows, width)
+        state = tuple(positive(size) for size in found.get("state", ()))
+        if len(state) not in (0, 3) or prod(state) > _LARGEST:
+            raise ValueError("states")
+        return cls(named, rows, width, state)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a session's states, which do not grow with its text."""
+        if self.state:
+            return recurrent.memory(len(self.layers), self.rows, self.width, self.state)
+        return recent.memory(len(self.layers), self.rows, self.width)
+
+    def new(self) -> RecentRows:
+        """Return what a session keeps, at the beginning of a text."""
+        if self.state:
+            return RecurrentRows(len(self.layers), self.rows, self.width, self.state)
+        return RecentRows(len(self.layers), self.rows, self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +105,8 @@ class GraphFacts:
         """Raise RuntimeUnavailable for a graph with layers that do not attend."""
         if self.states is not None:
             raise RuntimeUnavailable(
-                f"{where}: {what} runs attention only, and layers of this model have short"
-                " convolutions in its place: leave it out"
+                f"{where}: {what} runs attention only, and layers of this model have something"
+                " else in its place: leave it out"
             )
 
     @classmethod
@@ -197,27 +218,31 @@ class Graph:
     @property
     def state_bytes(self) -> int:
         """Bytes of a session's states, which do not grow with its text."""
-        states = self.facts.states
-        return memory(len(states.layers), states.rows, states.width) if states else 0
+        return self.facts.states.bytes if self.facts.states else 0
 
     def new_cache(self, slots: int) -> KvCache:
         """Return an empty cache."""
-        facts, states = self.facts, self.facts.states
-        recent = RecentRows(len(states.layers), states.rows, states.width) if states else None
+        facts = self.facts
         shape = (2 * len(facts.attending), facts.kv_heads, slots, self.kv_width)
-        return KvCache(shape, self.kv_dtype, recent)
+        return KvCache(shape, self.kv_dtype, facts.states.new() if facts.states else None)
 
 
-def _state_shapes(states: States | None) -> dict[str, list[int]]:
+def _state_shapes(states: States | None) -> dict[str, list[Any]]:
     """Return inputs and outputs of layers without keys and values, and their last dimensions."""
     if states is None:
         return {}
-    past = {f"past_inputs_{layer}": [states.rows, states.width] for layer in states.layers}
-    return past | {f"present_inputs_{layer}": [states.width] for layer in states.layers}
+    read = [states.width] if states.state else [states.rows, states.width]
+    found: dict[str, list[Any]] = {f"past_inputs_{layer}": read for layer in states.layers}
+    found |= {f"present_inputs_{layer}": [states.width] for layer in states.layers}
+    if states.state:
+        times, shape = ("past", "present", "last"), list(states.state)
+        found |= {f"{time}_state_{layer}": shape for time in times for layer in states.layers}
+        found |= {"real_rows": [1], "returned_rows": ["k"]}
+    return found
 
 
 # Beyond any known model.
-_MOST_ROWS, _WIDEST = 64, 1 << 18
+_MOST_ROWS, _WIDEST, _LARGEST = 64, 1 << 18, 1 << 26
 _INPUTS = (
     "input_ids",
     "position_ids",

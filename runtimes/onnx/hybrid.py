@@ -1,4 +1,4 @@
-"""One sequence whose layers have keys and values, or only the rows of the last tokens.
+"""One sequence whose layers have keys and values, or the rows of the last tokens and a state.
 
 Nothing is copied to reject drafts: the rows of a pass are written behind those before it, and the
 next pass reads the ones before the position at which it begins.
@@ -7,7 +7,8 @@ next pass reads the ones before the position at which it begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import BinaryIO
+from math import prod
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,11 +16,15 @@ from edgedec.decoding import snapshot, trail
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import SnapshotError
+from edgedec.runtimes._ort.saved import token_bytes
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph
 from edgedec.runtimes.onnx.padding import Padding
-from edgedec.runtimes.onnx.recent import RecentRows
+from edgedec.runtimes.onnx.recent import Copy, RecentRows
 from edgedec.runtimes.onnx.session import OnnxSession
+
+# Rows behind a saved state: more than those of a round.
+_MOST_PENDING = 256
 
 
 class HybridSession(OnnxSession):
@@ -56,6 +61,10 @@ class HybridSession(OnnxSession):
         scored = super()._score(tree, start, want)
         self._trail.computed(self, tree.tokens[start:])
         return scored
+
+    def _run(self, tokens: Sequence[int], past: int, **how: Any) -> None:
+        self._recent.real = len(tokens)  # others pad the pass
+        super()._run(tokens, past, **how)
 
     def read(self, tokens: Sequence[int], at: int) -> None:
         """Compute tokens again, behind ``at`` others."""
@@ -99,30 +108,40 @@ class HybridSession(OnnxSession):
     # -- saving ---------------------------------------------------------------------------------
 
     def _state(self) -> snapshot.Payload:
-        return [*super()._state(), self._recent.before(self._length).tobytes()]
+        copy = self._recent.copy(self._length)
+        return [*super()._state(), *(part.tobytes() for part in copy)]
 
     def _most_bytes(self) -> int:
-        return super()._most_bytes() + self._state_bytes
+        return super()._most_bytes() + self._copy_bytes(_MOST_PENDING)
 
     def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
-        shape, size = self._recent.shape, self._state_bytes
-        if len(payload) < size:
+        at = length * token_bytes(self._held())
+        pending = (len(payload) - at - self._copy_bytes(0)) // self._row_bytes
+        if not 0 <= pending <= _MOST_PENDING or len(payload) != at + self._copy_bytes(pending):
             raise SnapshotError("the saved state is damaged: its length is not that of its bytes")
-        at = len(payload) - size
-        state = snapshot.numbers(payload, np.dtype(np.float32), int(np.prod(shape)), at)
-        state = state.reshape(shape).copy()
-        super()._restore(payload[:at], length, rest)
-        self._recent.go(state, length)
+        copy: list[FloatArray] = []
+        kept = payload[:at]
+        for shape in self._recent.sizes(pending):
+            count = prod(shape)
+            numbers = snapshot.numbers(payload, np.dtype(np.float32), count, at)
+            copy.append(numbers.reshape(shape).copy())
+            at += 4 * count
+        super()._restore(kept, length, rest)
+        self._recent.go(tuple(copy), length)
         self._trail.clear()
         self._trail.begin(self, length)
         return length
 
+    def _copy_bytes(self, pending: int) -> int:
+        return 4 * sum(prod(shape) for shape in self._recent.sizes(pending))
+
     @property
-    def _state_bytes(self) -> int:
-        return 4 * int(np.prod(self._recent.shape))
+    def _row_bytes(self) -> int:
+        layers, _, width = self._recent.shape
+        return 4 * layers * width
 
 
-class RecentTrail(trail.Trail[HybridSession, FloatArray]):
+class RecentTrail(trail.Trail[HybridSession, Copy]):
     """Drops tokens whose rows are still there, as often as it is asked to.
 
     Args:
@@ -140,11 +159,10 @@ class RecentTrail(trail.Trail[HybridSession, FloatArray]):
     def _drop(self, cache: HybridSession, length: int) -> bool:
         return True  # the next pass overwrites them
 
-    def _state(self, cache: HybridSession, length: int) -> FloatArray:
-        state: FloatArray = self._recent.before(length).copy()
-        return state
+    def _state(self, cache: HybridSession, length: int) -> Copy:
+        return self._recent.copy(length)
 
-    def _put(self, cache: HybridSession, state: FloatArray | None, length: int) -> None:
+    def _put(self, cache: HybridSession, state: Copy | None, length: int) -> None:
         self._recent.go(state, length)
 
     def _read(self, cache: HybridSession, tokens: Sequence[int], at: int) -> None:

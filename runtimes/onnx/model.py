@@ -50,6 +50,7 @@ from edgedec.runtimes.onnx.padding import (
     require,
 )
 from edgedec.runtimes.onnx.passes import Passes
+from edgedec.runtimes.onnx.recurrent import check_runtime
 from edgedec.runtimes.onnx.session import OnnxSession
 
 _log = logging.getLogger("edgedec")
@@ -133,8 +134,8 @@ class OnnxModel(OrtModel[Graph]):
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: a provider did not load or computes incorrectly, or batch invariance
-                was asked for and no padding achieves it here.
+            RuntimeUnavailable: a provider did not load or computes incorrectly, batch invariance
+                was asked for and no padding achieves it here, or ONNX Runtime is too old.
 
         """
 
@@ -157,6 +158,8 @@ class OnnxModel(OrtModel[Graph]):
         file = model_file(path, MODEL_FILE)
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
+        if facts.states is not None and facts.states.state:
+            check_runtime(str(file))
         threads = threads or default_threads(stored.weight_bytes)
         # Of a small model, scores of whole rows would be a large part of its memory.
         by_rows = bool(batch_invariant) or stored.weight_bytes >= MIDDLE_BYTES
@@ -238,6 +241,10 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
     def run(padding: Padding, tokens: Sequence[int], past: int) -> Rows:
         count = len(tokens)
         rows = padding.rows(count, past)
+        if cache.recent is not None:
+            if not past:
+                cache.recent.clear()
+            cache.recent.real, cache.recent.held_from = count, PROBE.prompt if past else None
         passes.run(padding.pad(tokens, past), past, head=True, rows=rows)
         written = cache.rows[:, :, past : past + count]
         return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
@@ -273,6 +280,7 @@ def _cost(graph: Graph, padding: Padding) -> float:
         cache.rows[...] = 0  # memory that was never written takes no time to read
         if cache.recent is not None:
             cache.recent.go(None, past)
+            cache.recent.real, cache.recent.held_from = 1, past
         end = process_time() + _COST_S
         for turn in range(_COST_TURNS):
             if turn >= _LEAST_COST_TURNS and process_time() > end:
@@ -297,6 +305,8 @@ def cache_holds(graph: Graph) -> bool:
         passes.run(tokens, 0, head=True)
         together = passes.logits[: len(tokens)].copy()
         apart = np.empty_like(together)
+        if cache.recent is not None:
+            cache.recent.clear()
         for at, token in enumerate(tokens):
             passes.run([token], at, head=True)
             apart[at] = passes.logits[0]

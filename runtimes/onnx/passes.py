@@ -14,7 +14,7 @@ from edgedec.decoding.tree import FloatArray, IntArray
 from edgedec.runtimes._ort.runner import OrtRunner, Runner
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.graph import CARRIED, Graph
-from edgedec.runtimes.onnx.recent import Buffers
+from edgedec.runtimes.onnx.recurrent import buffers
 
 _FIRST_ROWS = 256
 _FIRST_HEAD_ROWS = 16
@@ -104,8 +104,8 @@ class Passes(OrtRunner, GraphPasses):
         states = graph.facts.states
         self._recent = None
         if states is not None and cache.recent is not None:
-            self._recent = Buffers(cache.recent, states.layers)
-        self._bindings: dict[tuple[int, int, bool, bool], ort.IOBinding] = {}
+            self._recent = buffers(cache.recent, states.layers)
+        self._bindings: dict[tuple[int, int, bool, bool, int], ort.IOBinding] = {}
         # Memory of the bindings: attention rows, by numbers of rows.
         self._repeated: dict[tuple[int, int], IntArray] = {}
         self._past_length = np.zeros(1, np.int32)
@@ -127,8 +127,9 @@ class Passes(OrtRunner, GraphPasses):
     ) -> None:
         count = len(tokens)
         total = past + rows
-        known = self._bindings.get((count, rows, head, self.shows_states))
-        binding = known or self._bind(count, rows, head)
+        wanted = self._recent.begin(past, count) if self._recent is not None else 0
+        known = self._bindings.get((count, rows, head, self.shows_states, wanted))
+        binding = known or self._bind(count, rows, head, wanted)
         self._ids[:count] = tokens
         if positions is None:
             np.add(self._index[:count], past, out=self._positions[:count])
@@ -136,8 +137,7 @@ class Passes(OrtRunner, GraphPasses):
             self._positions[:count] = positions
         if self.carried is not None:
             self._carried[:count] = self.carried
-        if self._recent is not None:
-            self._recent.read(past)
+        self._bind_moving(binding)
         self._past_length[0] = total - 1
         self._total[()] = total
         if rows * total > self._bias.size:
@@ -148,7 +148,7 @@ class Passes(OrtRunner, GraphPasses):
         )
         self._computed(binding, mask, rows, total)
         if self._recent is not None:
-            self._recent.written(count, past)
+            self._recent.written(past)
 
     def _computed(
         self, binding: ort.IOBinding, mask: tuple[int, FloatArray] | None, rows: int, total: int
@@ -172,7 +172,7 @@ class Passes(OrtRunner, GraphPasses):
             self._make_outputs(1)
             self._make_states(0)
             if self._recent is not None:
-                self._recent.reserve(0)
+                self._recent.trim()
 
     def _release(self) -> None:
         super()._release()
@@ -199,12 +199,12 @@ class Passes(OrtRunner, GraphPasses):
         graph = self._graph
         self.states = [np.empty((rows, graph.hidden), np.float32) for _ in graph.facts.taps]
 
-    def _bind(self, count: int, rows: int, head: bool) -> ort.IOBinding:
+    def _bind(self, count: int, rows: int, head: bool, states: int) -> ort.IOBinding:
         """Bind all but the attention bias for these numbers of rows and of attention rows."""
         wanted = count if head else _LEAST_ROWS
         self._reserve(count, rows, wanted)
         binding = self._graph.inference.io_binding()
-        self._bindings[count, rows, head, self.shows_states] = binding
+        self._bindings[count, rows, head, self.shows_states, states] = binding
         facts = self._graph.facts
         for name, array, shape in (
             ("input_ids", self._ids, (1, count)),
@@ -228,7 +228,7 @@ class Passes(OrtRunner, GraphPasses):
             shape = (1, *part.shape)
             _bind(binding.bind_input, f"past_{name}", part, shape)
             _bind(binding.bind_output, f"present_{name}", part, shape)
-        self._bind_recent(binding, count)
+        self._bind_recent(binding)
         return binding
 
     def _reserve(self, count: int, rows: int, wanted: int) -> None:
@@ -239,18 +239,25 @@ class Passes(OrtRunner, GraphPasses):
             self._make_outputs(2 * wanted)
         if self.shows_states and count > len(self.states[0]):
             self._make_states(2 * count)
-        if self._recent is not None and count > self._recent.rows:
+        if self._recent is not None and self._recent.reserve(count):
             self._bindings.clear()
-            self._recent.reserve(2 * count)
         if len(self._bindings) >= _MAX_BINDINGS:
             self._bindings.clear()
 
-    def _bind_recent(self, binding: ort.IOBinding, count: int) -> None:
+    def _bind_recent(self, binding: ort.IOBinding) -> None:
         """Bind what layers without keys and values read and write."""
         if self._recent is not None:
             for named in self._recent.inputs():
                 _bind(binding.bind_input, *named)
-            for named in self._recent.outputs(count):
+            for named in self._recent.outputs():
+                _bind(binding.bind_output, *named)
+
+    def _bind_moving(self, binding: ort.IOBinding) -> None:
+        """Bind what is elsewhere in each pass."""
+        if self._recent is not None:
+            for named in self._recent.moving_inputs():
+                _bind(binding.bind_input, *named)
+            for named in self._recent.moving_outputs():
                 _bind(binding.bind_output, *named)
 
     def _bind_states(self, binding: ort.IOBinding, shape: tuple[int, int, int]) -> None:

@@ -11,14 +11,19 @@ from edgedec.decoding.tree import FloatArray
 
 # Rows beyond the ones that the next pass reads, by which a session goes back at no cost; and tokens
 # of a round, its root and its drafts, besides.
-_BACK, _ROUND = 16, 48
+_BACK, ROUND = 16, 48
 # Kept by a session besides: see ``edgedec.decoding.trail``.
-_COPIES = 2
+COPIES = 2
+
+# What a pass reads: rows, and of a recurrence their state.
+Copy = tuple[FloatArray, ...]
+# Name, memory and shape of an input or output.
+Bound = tuple[str, npt.NDArray[Any], tuple[int, ...]]
 
 
 def memory(layers: int, kept: int, width: int) -> int:
     """Return the bytes of a session's rows, and of its copies of those that a pass reads."""
-    return 4 * layers * width * (kept + _BACK + _ROUND + _COPIES * kept)
+    return 4 * layers * width * (kept + _BACK + ROUND + COPIES * kept)
 
 
 class RecentRows:
@@ -31,19 +36,23 @@ class RecentRows:
         layers: how many layers.
         kept: rows that a pass reads.
         width: of a row.
+        back: rows beyond those that are read, by which it goes back; None is as many as usual.
 
     Attributes:
         kept: as given.
         held_from: a position that passes go on from, whose rows are kept whatever is added; None
             is the end.
+        real: tokens of the next pass, of which others pad it; None is all.
 
     """
 
-    def __init__(self, layers: int, kept: int, width: int) -> None:
+    def __init__(self, layers: int, kept: int, width: int, back: int | None = None) -> None:
         self.kept = kept
+        self._back = _BACK if back is None else back
         self.held_from: int | None = None
+        self.real: int | None = None
         # Written at once, so that whoever measures memory finds all of it.
-        self._rows = np.full((layers, kept + _BACK + _ROUND, width), 0, np.float32)
+        self._rows = np.full((layers, kept + self._back + ROUND, width), 0, np.float32)
         self.clear()
 
     @property
@@ -56,21 +65,34 @@ class RecentRows:
         """Begin a text."""
         self.go(None, 0)
 
-    def go(self, rows: FloatArray | None, at: int) -> None:
-        """Go on from a position with the rows before it; None is zeros."""
+    def go(self, copy: Copy | None, at: int) -> None:
+        """Go on from a position with a copy; None is zeros."""
         self._first, self._end = at - self.kept, at
-        self._rows[:, : self.kept] = 0 if rows is None else rows
+        self.held_from = None
+        self._rows[:, : self.kept] = 0 if copy is None else copy[0]
+
+    def copy(self, at: int) -> Copy:
+        """Return a copy of what a pass reads that begins at a position."""
+        return (self.before(at).copy(),)
+
+    def sizes(self, pending: int) -> list[tuple[int, ...]]:
+        """Return the shapes of a copy's arrays."""
+        return [self.shape]
+
+    def pending(self, at: int) -> int:
+        """Return how many rows more are read by a pass that begins at a position."""
+        return 0
 
     def holds(self, at: int) -> bool:
         """Return whether the rows before a position are here."""
         return self._first <= at - self.kept and at <= self._end
 
     def before(self, at: int) -> FloatArray:
-        """Return the rows before a position, ``[layers, kept, width]``, as a view."""
+        """Return the rows before a position, ``[layers, kept + pending, width]``, as a view."""
         if not self.holds(at):
             raise ValueError(f"rows before {at} are asked for, {self._first} to {self._end} held")
-        start = at - self.kept - self._first
-        rows: FloatArray = self._rows[:, start : start + self.kept]
+        start = at - self.kept - self.pending(at) - self._first
+        rows: FloatArray = self._rows[:, start : at - self._first]
         return rows
 
     def put(self, rows: FloatArray, at: int) -> None:
@@ -89,8 +111,7 @@ class RecentRows:
 
     def _make_room(self, at: int, end: int) -> None:
         """Drop the oldest rows, but none after ``held_from``; grow if there are more."""
-        needed = end if self.held_from is None else min(self.held_from, at)
-        first = max(self._first, needed - self.kept - _BACK)
+        first = max(self._first, self._oldest(at, end) - self.kept - self._back)
         left = self._rows[:, first - self._first : at - self._first]
         layers, slots, width = self._rows.shape
         if end - first > slots:
@@ -99,6 +120,10 @@ class RecentRows:
             left = left.copy()
         self._rows[:, : left.shape[1]] = left
         self._first = first
+
+    def _oldest(self, at: int, end: int) -> int:
+        """Return the first position that may be gone back to."""
+        return end if self.held_from is None else min(self.held_from, at)
 
 
 class Buffers:
@@ -109,25 +134,29 @@ class Buffers:
         self._past = np.zeros(recent.shape, np.float32)
         self._present = np.zeros((len(layers), 0, recent.shape[2]), np.float32)
 
-    @property
-    def rows(self) -> int:
-        """Most rows of a pass."""
-        return self._present.shape[1]
-
-    def reserve(self, rows: int) -> None:
-        """Make room for passes of so many rows, at other addresses."""
-        layers, _, width = self._recent.shape
-        self._present = np.zeros((layers, rows, width), np.float32)
-
-    def read(self, at: int) -> None:
-        """Give the next pass the rows before a position."""
+    def begin(self, at: int, count: int) -> int:
+        """Give the next pass what it reads; return which of its outputs are wanted."""
         self._past[...] = self._recent.before(at)
+        self._count = count
+        return 0
 
-    def written(self, count: int, at: int) -> None:
+    def reserve(self, count: int) -> bool:
+        """Make room for a pass of so many rows; True if that is at other addresses."""
+        layers, rows, width = self._present.shape
+        if rows >= count:
+            return False
+        self._present = np.zeros((layers, 2 * count, width), np.float32)
+        return True
+
+    def trim(self) -> None:
+        """Release the memory of wide passes."""
+        self._present = self._present[:, :0].copy()
+
+    def written(self, at: int) -> None:
         """Keep the rows that a pass wrote."""
-        self._recent.put(self._present[:, :count], at)
+        self._recent.put(self._present[:, : self._count], at)
 
-    def inputs(self) -> list[tuple[str, npt.NDArray[Any], tuple[int, ...]]]:
+    def inputs(self) -> list[Bound]:
         """Return the names, memory and shapes of a pass's inputs."""
         _, kept, width = self._recent.shape
         return [
@@ -135,10 +164,18 @@ class Buffers:
             for index, layer in enumerate(self._layers)
         ]
 
-    def outputs(self, count: int) -> list[tuple[str, npt.NDArray[Any], tuple[int, ...]]]:
+    def outputs(self) -> list[Bound]:
         """Return those of its outputs."""
         width = self._recent.shape[2]
         return [
-            (f"present_inputs_{layer}", self._present[index], (1, count, width))
+            (f"present_inputs_{layer}", self._present[index], (1, self._count, width))
             for index, layer in enumerate(self._layers)
         ]
+
+    def moving_inputs(self) -> list[Bound]:
+        """Return those of inputs that are elsewhere in each pass."""
+        return []
+
+    def moving_outputs(self) -> list[Bound]:
+        """Return those of outputs that are elsewhere in each pass."""
+        return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
 from kinds import first
 from tiny_gguf import write_tiny_gguf
+from tiny_granite import CONFIG
 from tiny_hybrids import ARCHITECTURES, write_hybrid_gguf
+from tiny_models import CHECKPOINT_VOCAB, tiny_checkpoint
 
 from edgedec.errors import RuntimeUnavailable
+from edgedec.export import ExportOptions, export_bundle
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
@@ -25,7 +29,18 @@ from edgedec.testing._states import States
 Load = Callable[..., LlamaModel]
 
 # A file's architecture and how far two rows may differ, where keys and values are f32.
-KINDS = {"qwen35": 1e-3, "qwen35moe": 1e-3, "lfm2": 1e-4, "mamba": 1e-3}
+KINDS = {"qwen35": 1e-3, "qwen35moe": 1e-3, "lfm2": 1e-4, "mamba": 1e-3, "granitehybrid": 1e-3}
+
+
+def write_granite(file: Path, kind: str, weights: str) -> None:
+    """Write Granite 4 H as it is exported."""
+    checkpoint = tiny_checkpoint(file.parent / kind, **CONFIG | {"vocab_size": CHECKPOINT_VOCAB})
+    options = ExportOptions(
+        checkpoint, file.parent / f"{kind}-{weights}", formats=("gguf",), weights=weights.lower(),
+        parity=False, calibration="none",
+    )  # fmt: skip
+    export_bundle(options)
+    (options.out / "target" / "model.gguf").rename(file)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +51,11 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     def load(kind: str, weights: str = "F32", **options: Any) -> LlamaModel:
         file = folder / f"{kind}-{weights}.gguf"
         if not file.exists():
-            write = write_hybrid_gguf if kind in ARCHITECTURES else write_tiny_gguf
+            ours = {
+                "granitehybrid": write_granite,
+                **dict.fromkeys(ARCHITECTURES, write_hybrid_gguf),
+            }
+            write = ours.get(kind, write_tiny_gguf)
             write(file, kind, weights)
         return LlamaModel.load(file, LoadOptions(threads=1, **options))
 
@@ -62,7 +81,7 @@ class TestGrowing(SessionContract):
         return load("qwen35", kv="f32")
 
 
-@pytest.mark.parametrize("kind", first(["qwen35", "qwen35moe", "mamba"]))
+@pytest.mark.parametrize("kind", first(["qwen35", "qwen35moe", "mamba", "granitehybrid"]))
 class TestRowInvariant(SessionContract):
     """Quantised weights: states are the same to the last bit, whichever way a session went back."""
 

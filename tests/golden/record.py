@@ -3,8 +3,8 @@
     python tests/golden/record.py [case ...]
 
 A case is a file NAME.json with a configuration and the seed from which numpy makes its weights,
-here and in the test alike: only some logits are recorded, in NAME.npz. Ministral 3 is one of
-transformers 5, all others are of the version that the tests have.
+here and in the test alike: only some logits are recorded, in NAME.npz. Ministral 3 and Qwen3.5 are
+of transformers 5 (5.24), all others are of the version that the tests have.
 """
 
 import json
@@ -35,6 +35,9 @@ def in_transformers(config: dict[str, object]) -> dict[str, object]:
         return {**config["text_config"], "model_type": "gemma3_text"}
     if config["model_type"] == "mistral3":
         return {**config["text_config"], "model_type": "ministral3"}
+    if config["model_type"] in ("qwen3_5", "qwen3_5_moe"):
+        text = f"{config['model_type']}_text"
+        return {"pad_token_id": 0, **config["text_config"], "model_type": text}
     if config["model_type"] == "minicpm":
         # Transformers has no MiniCPM of its own; Granite multiplies at the same places.
         return {

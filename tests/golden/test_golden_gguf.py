@@ -27,7 +27,7 @@ REFUSED = {
     "ernie4_5-biased": "bias of 'down'",
     "exaone4": "window of 7",
     "gemma2-uncapped": "bias of 'o'",
-    "granitemoehybrid-nope": "layer 0 without rotation",
+    "granitemoehybrid-groups": "norm over 2 groups",
     "hunyuan_v1_dense-biased": "bias of 'o'",
     "llama-gelu": "activation gelu",
     "olmo2-biased": "bias of 'o'",
@@ -171,6 +171,9 @@ def test_a_window_that_nothing_outgrows_is_none(tmp_path):
         ("granite", {"granite.residual_scale": 1.0}),
         ("gpt_neox", {"gptneox.use_parallel_residual": False}),
         ("lfm2", {"lfm2.rope.freq_base": 10000.0}),
+        ("granitemoehybrid-nope", {"granite.rope.scaling.finetuned": True}),
+        ("granitemoehybrid-mamba", {"granitehybrid.rope.scaling.finetuned": True}),
+        ("granitemoehybrid-mamba", {"granitehybrid.residual_scale": 1.0}),
     ],
 )
 def test_a_wrong_key_is_seen(name, keys, tmp_path):

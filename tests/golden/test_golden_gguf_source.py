@@ -182,6 +182,7 @@ def test_halves_in_the_wrong_order_are_seen(tmp_path, monkeypatch):
         ("gemma3_text", {"gemma3.rope.freq_base_swa": 9000.0}),
         ("granite", {"granite.residual_scale": 1.0}),
         ("smollm3-window", {"granite_swa.attention.sliding_window": 11}),
+        ("granitemoehybrid-nope", {"granite.rope.scaling.finetuned": True}),
     ],
 )
 def test_a_wrong_key_is_seen(name, keys, tmp_path):
@@ -241,6 +242,29 @@ def test_query_key_and_value_may_be_one_tensor(tmp_path):
 def test_what_a_file_says_otherwise_is_refused(keys, wrong, tmp_path):
     with pytest.raises(Exception, match=wrong):
         read_back(written(Case("llama"), tmp_path, keys))
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({"ssm.time_step_rank": 3}, "128 channels cannot be shared by 3 heads in 1 groups"),
+        ({"ssm.time_step_rank": 0}, "128 channels cannot be shared by 0 heads"),
+        ({"ssm.time_step_rank": 8}, r"ssm_dt.bias is \[4\], expected \[8\]"),
+        ({"ssm.group_count": 2}, "norm over 2 groups"),
+        ({"ssm.inner_size": 256}, "256 channels of Mamba with a hidden size of 64"),
+        ({"ssm.state_size": 1 << 31}, "state_size is 2147483648"),
+        ({"ssm.conv_kernel": 65}, "conv_kernel is 65, expected 2 to 64"),
+        (
+            {"attention.head_count_kv": [2, 2, 2, 2]},
+            "with decoder of attention alone",
+        ),
+        ({"attention.head_count_kv": [0, 0, 0, 2]}, "no tensor blk.3.attn_q"),
+    ],
+)
+def test_what_a_file_of_mamba_says_otherwise_is_refused(keys, wrong, tmp_path):
+    keys = {f"granitehybrid.{name}": value for name, value in keys.items()}
+    with pytest.raises(Exception, match=wrong):
+        read_back(written(Case("granitemoehybrid-mamba"), tmp_path, keys))
 
 
 @pytest.mark.parametrize(

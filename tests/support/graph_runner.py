@@ -32,9 +32,11 @@ def passes(folder, spec, parts, last=None):
     )
     names = [output.name for output in session.get_outputs()]
     kinds = {"tensor(float)": np.float32, "tensor(int8)": np.int8}
+    # Rows that a recurrence has with the empty state.
+    rows = {"p": max((kind.kept for kind in spec.mixers if kind), default=0)}
     cache = {
         past.name: np.zeros(
-            [d if type(d) is int else CAPACITY for d in past.shape], kinds[past.type]
+            [rows.get(d, CAPACITY) if type(d) is str else d for d in past.shape], kinds[past.type]
         )
         for past in session.get_inputs()
         if past.name.startswith("past_")
@@ -50,17 +52,21 @@ def passes(folder, spec, parts, last=None):
             "total_sequence_length": np.array(total, np.int32),
             "rows": np.arange(count),
         }
+        if any(name.startswith("past_state") for name in cache):
+            feed |= {"real_rows": np.ones((1, count, 1), np.float32),
+                     "returned_rows": np.arange(count)}  # fmt: skip
         if last and total == sum(map(len, parts)):
             feed["position_ids"] = last["position_ids"]
             feed["attention_bias"][0, 0, :, done:] = last["attention_bias"]
         outputs = dict(zip(names, session.run(None, feed | cache), strict=True))
         for name, past in cache.items():
             present = outputs[name.replace("past", "present")]
-            # A short convolution reads the inputs of the last tokens.
-            short = name.startswith("past_inputs")
-            cache[name] = (
-                np.concatenate([past, present], 1)[:, -past.shape[1] :] if short else present
-            )
+            if name.startswith("past_inputs"):
+                # A convolution reads those of the last tokens, a recurrence the pass's after them.
+                recurs = name.replace("inputs", "state") in cache
+                used = past.shape[1] - rows["p"] if recurs else present.shape[1]
+                present = np.concatenate([past, present], 1)[:, used:]
+            cache[name] = present
         yield outputs
         done = total
 

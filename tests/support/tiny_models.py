@@ -101,7 +101,7 @@ def random_stored(spec: DecoderSpec, seed: int = 0) -> dict[str, FloatArray]:
             values /= 4
         elif canonical in (spec.name("embed"), spec.name("positions")):
             values /= 2
-        else:
+        elif len(shape) > 1:
             values *= 1.5 / np.sqrt(shape[0 if source.transposed else 1], dtype=np.float32)
         tensors[name] = values.astype(np.float32)
     return tensors

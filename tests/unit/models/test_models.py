@@ -35,6 +35,14 @@ GRANITE4 = {
     "num_local_experts": 0,
     "shared_intermediate_size": 128,
 }
+GRANITE_H = GRANITE4 | {
+    "layer_types": ["mamba", "attention"],
+    "mamba_n_heads": 4,
+    "mamba_d_state": 16,
+    "num_local_experts": 4,
+    "intermediate_size": 32,
+}
+GRANITE_H_LAYERS = ["attention" if at in (5, 15, 25, 35) else "mamba" for at in range(40)]
 LFM2_LAYERS = ["full_attention" if at in (2, 5, 8, 10, 12, 14) else "conv" for at in range(16)]
 LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 # What is not given is what the file leaves out too. Parameters as the model cards have them.
@@ -114,6 +122,20 @@ PUBLISHED = {
         | {"num_local_experts": 0, "position_embedding_type": "rope", "tie_word_embeddings": True},
         3_402_836_480,
     ),
+    **{
+        f"granite-4.0-h-{name}": (
+            {"model_type": "granitemoehybrid", **sizes(*shape, 100352, 131072)}
+            | {"layer_types": GRANITE_H_LAYERS, "mamba_d_state": 128, "tie_word_embeddings": True}
+            | {"shared_intermediate_size": shared, "mamba_n_heads": shape[0] // 32}
+            | {"num_local_experts": experts, "num_experts_per_tok": used},
+            parameters,
+        )
+        for name, shape, shared, experts, used, parameters in (
+            ("micro", (2048, 8192, 40, 32, 8), 8192, 0, 0, 3_191_396_096),
+            ("tiny", (1536, 512, 40, 12, 4), 1024, 64, 6, 6_939_037_248),
+            ("small", (4096, 768, 40, 32, 8), 1536, 72, 10, 32_207_337_984),
+        )
+    },
     **{
         f"LFM2-{name}": (
             {"model_type": "lfm2", **sizes(hidden, stated, 16, heads, 8, 65536, 128_000)}
@@ -205,9 +227,10 @@ def test_ropes_as_transformers_5_writes_them():
         ({"model_type": "gpt2", "add_cross_attention": True}, "cross_attention"),
         ({"model_type": "minicpm", "num_experts": 8}, "num_experts"),
         ({"model_type": "phi3", "lm_head_bias": True}, "lm_head_bias"),
-        ({**GRANITE4, "layer_types": ["attention", "mamba"]}, "layers of Mamba"),
-        ({**GRANITE4, "layer_types": None}, "layers of Mamba"),
-        ({**GRANITE4, "num_local_experts": 4}, "without experts"),
+        ({**GRANITE4, "layer_types": ["attention", "conv"]}, "mamba and attention only"),
+        ({**GRANITE4, "layer_types": None}, "layer_types is None, expected mamba and"),
+        ({**GRANITE_H, "mamba_conv_bias": False}, "mamba_conv_bias is false"),
+        ({**GRANITE_H, "mamba_proj_bias": True}, "without biases"),
         ({"model_type": "lfm2", "layer_types": ["conv", "mamba"]}, "conv and full_attention only"),
         ({"model_type": "lfm2", "conv_bias": True}, "LFM2 without biases"),
         ({"model_type": "hunyuan_v1_dense", "rope_scaling": {"alpha": 9.0}}, "not dynamic"),
@@ -237,6 +260,13 @@ def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
         ({"model_type": "smollm3", "layer_types": ["full_attention"]}, "1 layer_types for 2"),
         ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, "list of 8 numbers"),
         ({"model_type": "granite", "logits_scaling": 0}, "logits_scaling is 0"),
+        ({**GRANITE_H, "layer_types": ["mamba"] * 2}, "no layer attends"),
+        ({**GRANITE_H, "layer_types": ["mamba"]}, "1 layer_types for 2"),
+        ({**GRANITE_H, "mamba_n_heads": 3}, "128 channels cannot be shared by 3 heads"),
+        ({**GRANITE_H, "mamba_d_head": 64}, "by 4 heads of Mamba"),
+        ({**GRANITE_H, "mamba_n_groups": 3}, "in 3 groups"),
+        ({**GRANITE_H, "mamba_d_conv": 1}, "mamba_d_conv is 1, expected 2 to 64"),
+        ({**GRANITE_H, "num_experts_per_tok": 9}, "uses 9 experts of 4"),
         ({"model_type": "lfm2", "layer_types": ["conv"] * 2}, "no layer attends"),
         ({"model_type": "lfm2", "layer_types": ["conv"]}, "1 layer_types for 2"),
         ({"model_type": "lfm2", "conv_L_cache": 1}, "conv_L_cache is 1, expected 2 to 64"),
@@ -250,13 +280,15 @@ def test_fields_that_make_no_sense(changes, words):
 # -- tensors --------------------------------------------------------------------------------------
 
 
+QWEN_H = {"layer_types": ["linear_attention", "full_attention"]}
 MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 FURTHER = {
-    "granitemoehybrid": GRANITE4,
+    "granitemoehybrid": GRANITE_H,
     "gpt_neox": {"num_key_value_heads": None},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "olmoe": MIXTURE,
     "qwen3_moe": MIXTURE,
+    **dict.fromkeys(("qwen3_5_moe", "qwen3_5_moe_text"), {**QWEN_H, **MIXTURE}),
     "stablelm": {"qk_layernorm": True},
 }
 
@@ -264,7 +296,7 @@ FURTHER = {
 def checkpoint_of(kind):
     """Configuration, spec and stored tensors of a tiny decoder of that kind."""
     config = tiny_config(**{"model_type": kind, **FURTHER.get(kind, {})})
-    if kind in ("gemma3", "mistral3"):
+    if kind in ("gemma3", "mistral3", "qwen3_5_moe"):
         text = {**config, "model_type": "ministral3" if kind == "mistral3" else kind}
         config = {"model_type": kind, "text_config": {**text, "tie_word_embeddings": True}}
     spec = spec_for(config)

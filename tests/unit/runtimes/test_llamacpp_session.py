@@ -309,6 +309,15 @@ def test_three_rows_are_computed_as_four_where_that_costs_less(
         assert holds(session, model, [*text(253), 5, 6])
 
 
+def test_a_state_is_never_computed_as_four(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its passes are compared as they are: it could not drop the fourth row."""
+    monkeypatch.setattr("edgedec.runtimes.llamacpp.model.in_fours", lambda _: True)
+    file = write_tiny_gguf(tmp_path / "a.gguf", "mamba", "Q8_0")
+    model = LlamaModel.load(file, LoadOptions(threads=1))
+    session = model.open(64)
+    assert logits(session, TokenTree.chain([5, 6, 7])).shape[0] == 3
+
+
 def test_a_chain_interrupted_in_its_second_part_leaves_what_was_pending(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

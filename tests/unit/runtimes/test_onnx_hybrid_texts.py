@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_lfm2
+import tiny_qwen3_5
 from kinds import in_full
 from peak_memory import measured
 from tiny_bundles import kept
-from tiny_lfm2 import CONFIG
 from tiny_models import tiny_checkpoint
 
 from edgedec.decoding.sampling import SamplingParams
@@ -28,14 +29,22 @@ from edgedec.verify.same_texts import Texts, verify
 PROMPTS = [("repeats", [5, 6, 7, 8, 9] * 4), ("does not", list(range(5, 60)))]
 SEEDED = SamplingParams(temperature=0.8, seed=3)
 ASKED = GenerateOptions(max_new_tokens=48, sampling=SEEDED, ignore_eos=True)
-OWN = {name: value for name, value in CONFIG.items() if name != "vocab_size"}
+FAMILIES = {
+    family: {name: value for name, value in config.items() if name != "vocab_size"}
+    for family, config in (("lfm2", tiny_lfm2.CONFIG), ("qwen3_5", tiny_qwen3_5.CONFIG))
+}
+
+
+Kind = tuple[str, str, str | None]
 
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints")
-    tiny_checkpoint(folder / "lfm2", **OWN)
-    tiny_checkpoint(folder / "lfm2-draft", **OWN | {"hidden_size": 32, "intermediate_size": 64})
+    for family, own in FAMILIES.items():
+        tiny_checkpoint(folder / family, **own)
+        small = own | {"hidden_size": 32, "intermediate_size": 64}
+        tiny_checkpoint(folder / f"{family}-draft", **small)
     tiny_checkpoint(folder / "llama", hidden_size=32, intermediate_size=64)
     return folder
 
@@ -46,32 +55,37 @@ def plain() -> dict[str, Texts]:
     return {}
 
 
-def bundle(checkpoints: Path, weights: str = "fp32", draft: str | None = None) -> Path:
+def bundle(
+    checkpoints: Path, weights: str = "fp32", draft: str | None = None, family: str = "lfm2"
+) -> Path:
     options = ExportOptions(
-        checkpoints / "lfm2", Path("bundle"), checkpoints / draft if draft else None,
+        checkpoints / family, Path("bundle"), checkpoints / draft if draft else None,
         weights=weights, parity=False, calibration="none",
     )  # fmt: skip
     return kept(options)
 
 
 def compared(
-    checkpoints: Path, plain: dict[str, Texts], weights: str, drafter: str, draft: str | None
+    checkpoints: Path, plain: dict[str, Texts], kind: Kind, family: str = "lfm2"
 ) -> Verification:
+    weights, drafter, draft = kind
+    draft = draft and draft.format(family)
     options = OpenOptions(drafter=drafter, draft_length=5).changed(batch_invariant=True, threads=1)
-    texts = plain.setdefault(f"{weights} {draft}", {})
-    return verify(bundle(checkpoints, weights, draft), PROMPTS, ASKED, options=options, plain=texts)
+    texts = plain.setdefault(f"{family} {weights} {draft}", {})
+    path = bundle(checkpoints, weights, draft, family)
+    return verify(path, PROMPTS, ASKED, options=options, plain=texts)
 
 
 DRAFTED = [
     ("fp32", "lookup", None),
-    ("int4", "model", "lfm2-draft"),
+    ("int4", "model", "{}-draft"),
     *in_full(
         [
-            (weights, drafter, draft)
+            ((weights, drafter, draft),)
             for weights in ("fp32", "int8", "int4")
             for drafter, draft in (
                 ("lookup", None), ("recycle", None), ("suffix", None), ("text", None),
-                ("model", "llama"), ("hybrid", "lfm2-draft"), ("adaptive", "lfm2-draft"),
+                ("model", "llama"), ("hybrid", "{}-draft"), ("adaptive", "{}-draft"),
             )
         ],
         kept=0,
@@ -79,11 +93,12 @@ DRAFTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("weights", "drafter", "draft"), DRAFTED)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", DRAFTED)
 def test_drafted_texts_are_the_same(
-    checkpoints: Path, plain: dict[str, Texts], weights: str, drafter: str, draft: str | None
+    checkpoints: Path, plain: dict[str, Texts], kind: Kind, family: str
 ) -> None:
-    found = compared(checkpoints, plain, weights, drafter, draft)
+    found = compared(checkpoints, plain, kind, family)
     assert found.plan["batch_invariant"]
     assert not found.divergences
     # Greedily and with a seed.
@@ -97,9 +112,9 @@ def test_a_row_too_early_is_noticed(
         def before(self, at: int) -> np.ndarray:  # type: ignore[type-arg]
             return super().before(at - 1 if self.kept < at and self.holds(at - 1) else at)
 
-    compared(checkpoints, plain, "fp32", "lookup", None)
+    compared(checkpoints, plain, ("fp32", "lookup", None))
     monkeypatch.setattr("edgedec.runtimes.onnx.graph.RecentRows", Early)
-    assert compared(checkpoints, plain, "fp32", "lookup", None).divergences
+    assert compared(checkpoints, plain, ("fp32", "lookup", None)).divergences
 
 
 def test_trees_are_refused_in_one_line(checkpoints: Path) -> None:
@@ -112,11 +127,12 @@ def test_trees_are_refused_in_one_line(checkpoints: Path) -> None:
 # -- going back, saved and limited --------------------------------------------------------------
 
 
-def test_a_turn_goes_on_from_the_end_of_the_last_prompt(checkpoints: Path) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_turn_goes_on_from_the_end_of_the_last_prompt(checkpoints: Path, family: str) -> None:
     first, second = list(range(5, 60)), [*range(5, 60), 7, 9, 11]
     asked = GenerateOptions(max_new_tokens=100, ignore_eos=True)
     options = OpenOptions(drafter="text").changed(batch_invariant=True, threads=1)
-    with Pipeline.open(bundle(checkpoints), options) as pipeline:
+    with Pipeline.open(bundle(checkpoints, family=family), options) as pipeline:
         expected = pipeline.generate(second, asked).token_ids
         pipeline.generate(list(range(60, 90)), asked)
         pipeline.generate(first, asked)  # its answer is no part of the next prompt
@@ -125,15 +141,16 @@ def test_a_turn_goes_on_from_the_end_of_the_last_prompt(checkpoints: Path) -> No
     assert found.metrics.reused_tokens == len(first)
 
 
-def test_a_saved_text_goes_on(checkpoints: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_text_goes_on(checkpoints: Path, tmp_path: Path, family: str) -> None:
     prompt, asked = list(range(5, 60)), GenerateOptions(max_new_tokens=30, ignore_eos=True)
     options = OpenOptions(drafter="lookup").changed(batch_invariant=True, threads=1)
-    with Pipeline.open(bundle(checkpoints), options) as pipeline:
+    with Pipeline.open(bundle(checkpoints, family=family), options) as pipeline:
         first = pipeline.generate(prompt, asked).token_ids
         pipeline.save(tmp_path / "session")
         longer = [*prompt, *first, 7, 9]
         expected = pipeline.generate(longer, asked).token_ids
-    with Pipeline.open(bundle(checkpoints), options) as pipeline:
+    with Pipeline.open(bundle(checkpoints, family=family), options) as pipeline:
         pipeline.restore(tmp_path / "session")
         found = pipeline.generate(longer, asked)
     assert found.token_ids == expected
@@ -141,11 +158,18 @@ def test_a_saved_text_goes_on(checkpoints: Path, tmp_path: Path) -> None:
     assert found.metrics.reused_tokens == len(prompt) + len(first) - 1
 
 
-def test_a_state_does_not_grow_with_the_text(checkpoints: Path) -> None:
-    model = OnnxModel.load(bundle(checkpoints) / "target", threads=1)
+# Three layers' rows of two tokens; or rows of three, of queries, keys and values with the decay and
+# share of each head, and matrices of 16 by 16 of four heads.
+STATES = {"lfm2": 3 * 2 * 64, "qwen3_5": 3 * (3 * (64 + 64 + 4 * 2) + 4 * 16 * 16)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_state_does_not_grow_with_the_text(checkpoints: Path, family: str) -> None:
+    path = bundle(checkpoints, family=family) / "target"
+    model = OnnxModel.load(path, threads=1, batch_invariant=True)
     sizes = []
     for count in (100, 150, 200):
-        session, file = model.open(256), io.BytesIO()
+        session, file = model.open(256 - model.padding.slack), io.BytesIO()
         session.prefill(list(range(count)))
         session.save(file)
         sizes.append(len(file.getvalue()))
@@ -153,8 +177,7 @@ def test_a_state_does_not_grow_with_the_text(checkpoints: Path) -> None:
     each = 2 * 2 * 16 * 4
     assert model.info.kv_bytes_per_token == each
     assert np.diff(sizes).tolist() == [50 * each, 50 * each]
-    # Three convolutions read two tokens before the current one.
-    state = 3 * 2 * 64 * 4
+    state = 4 * STATES[family]
     assert state < sizes[0] - 100 * each < state + 400
     assert state < model.info.state_bytes < 200 * state
 
@@ -172,7 +195,7 @@ from edgedec.loading.sources import Models
 from edgedec.runtimes.onnx import recent
 
 def work(argument):
-    folder, recent._ROUND = argument.split()[0], int(argument.split()[1])
+    folder, recent.ROUND = argument.split()[0], int(argument.split()[1])
     options = OpenOptions(memory=1 << 30, drafter="lookup", draft_length=4, parallel=2)
     parts = assemble(Models.find(Path(folder)), options.changed(threads=1))
     costs = parts.guard._costs.target
@@ -185,9 +208,9 @@ def close():
 
 def test_the_rows_count_as_memory(checkpoints: Path) -> None:
     """Of the session that is measured, and of each further one."""
-    few, many = (
+    _, few, many = (  # the first one finds out which rows have other bits beside others
         [int(number) for number in measured(COSTS, f"{bundle(checkpoints)} {rows}")[0].split()]
-        for rows in (48, 12_000)
+        for rows in (48, 48, 12_000)
     )
     rows = 3 * 12_000 * 64 * 4
     assert 0.9 * rows < many[0] - few[0] < 1.2 * rows

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tiny_qwen3_5
 from tiny_lfm2 import CONFIG
-from tiny_models import write_tiny_model
+from tiny_models import tiny_checkpoint, write_tiny_model
 
 from edgedec.decoding.prefill import go_back
 from edgedec.decoding.session import Rehearsing, Trimmable
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import BundleError, PassFailed
+from edgedec.errors import BundleError, PassFailed, RuntimeUnavailable
+from edgedec.export import ExportOptions, export_bundle
 from edgedec.runtimes.onnx.hybrid import HybridSession
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.recent import RecentRows
@@ -85,9 +87,27 @@ def test_states_of_another_graph(folder: Path, tmp_path: Path, states: Any, word
 
 
 def test_a_version_of_later_is_refused(folder: Path, tmp_path: Path) -> None:
-    later = changed(folder, tmp_path, lambda facts: facts.update(graph_version=3))
-    with pytest.raises(BundleError, match="graph version 3, this edgedec reads 2: upgrade"):
+    later = changed(folder, tmp_path, lambda facts: facts.update(graph_version=4))
+    with pytest.raises(BundleError, match="graph version 4, this edgedec reads 3: upgrade"):
         OnnxModel.load(later)
+
+
+def test_a_runtime_without_its_kernels_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it is opened, and before anything is written."""
+    write_tiny_model(tmp_path / "written", **tiny_qwen3_5.CONFIG)
+    enough = tiny_qwen3_5.CONFIG | {"vocab_size": 384}
+    checkpoint = tiny_checkpoint(tmp_path / "checkpoint", **enough)
+    options = ExportOptions(checkpoint, tmp_path / "bundle", parity=False, calibration="none")
+    OnnxModel.load(tmp_path / "written", threads=1)
+    monkeypatch.setattr("onnxruntime.__version__", "1.24.4")
+    words = "need onnxruntime 1.25 or newer, this is 1.24.4: upgrade it"
+    with pytest.raises(RuntimeUnavailable, match=words):
+        OnnxModel.load(tmp_path / "written", threads=1)
+    with pytest.raises(RuntimeUnavailable, match=f"{words}, or use --format gguf"):
+        export_bundle(options)
+    assert not (tmp_path / "bundle").exists()
 
 
 # -- rows ---------------------------------------------------------------------------------------
