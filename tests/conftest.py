@@ -62,14 +62,22 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def short_calibration() -> Iterator[None]:
-    """Random weights need few tokens; a test of what calibration gains asks for more."""
-    from edgedec.export import calibration
+def short_exports() -> Iterator[Measurements]:
+    """Random weights need few tokens; tests of what an export gains ask for ``full_exports``."""
+    from tiny_bundles import SHORT
 
+    full = {(module, name): getattr(module, name) for module, name in SHORT}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "TOKENS", 1024)
-        patch.setattr(calibration, "_WRITTEN", 128)
-        yield
+        for (module, name), value in SHORT.items():
+            patch.setattr(module, name, value)
+        yield full
+
+
+@pytest.fixture
+def full_exports(short_exports: Measurements, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export reads and tries what it does for users."""
+    for (module, name), value in short_exports.items():
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -77,16 +85,22 @@ def short_measurements() -> Iterator[Measurements]:
     """Opening measures the passes of few widths, three sweeps of them whether they agree or not.
 
     Models here are so small that sweeps seldom agree beside other work, and half a second goes by.
+    Nor does it list what this process has mapped, which is long after thousands of tests.
     Tests of what is measured ask for ``full_measurements``.
     """
     from edgedec.decoding import pass_times
     from edgedec.decoding.policy import cost
-    from edgedec.loading import engine
+    from edgedec.loading import engine, sessions
 
-    full = {(cost, "_AGREE"): cost._AGREE, (engine, "WIDTHS"): cost.WIDTHS}
+    full = {
+        (cost, "_AGREE"): cost._AGREE,
+        (engine, "WIDTHS"): cost.WIDTHS,
+        (sessions, "unread_bytes"): sessions.unread_bytes,
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "_AGREE", math.inf)
         patch.setattr(engine, "WIDTHS", cost.WIDTHS[: pass_times._FEWEST_WIDTHS])
+        patch.setattr(sessions, "unread_bytes", lambda: 0)
         yield full
 
 
