@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import functools
 import gc
 import importlib.util
 import inspect
@@ -210,12 +211,20 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that the markers would deselect whole are not imported."""
+    if "not full" in config.option.markexpr and collection_path.suffix == ".py":
+        return suites.left_out(collection_path.relative_to(REPOSITORY)) or None
+    return None
+
+
 # First, because pytest's own hook deselects by markers.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons: dict[str, str | None] = {}
+    left_out = functools.cache(lambda path: suites.left_out(path.relative_to(REPOSITORY)))
     for item in items:
-        if suites.left_out(item.path.relative_to(REPOSITORY)) or kinds.only_in_full_runs(item):
+        if left_out(item.path) or kinds.only_in_full_runs(item):
             item.add_marker(pytest.mark.full)
         for need, missing in NEEDS.items():
             if item.get_closest_marker(need) is None:
