@@ -14,13 +14,8 @@ from edgedec._support.model_path import OWN_DRAFT
 from edgedec.library import Library
 
 LENGTH = ["-n", 2, "--raw"]
+pytestmark = pytest.mark.usefixtures("library")
 Run = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
-    return Library()
 
 
 @pytest.fixture
