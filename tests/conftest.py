@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import functools
 import gc
 import importlib.util
 import inspect
@@ -62,14 +63,22 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def short_calibration() -> Iterator[None]:
-    """Random weights need few tokens; a test of what calibration gains asks for more."""
-    from edgedec.export import calibration
+def short_exports() -> Iterator[Measurements]:
+    """Random weights need few tokens; tests of what an export gains ask for ``full_exports``."""
+    from tiny_bundles import SHORT
 
+    full = {(module, name): getattr(module, name) for module, name in SHORT}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "TOKENS", 1024)
-        patch.setattr(calibration, "_WRITTEN", 128)
-        yield
+        for (module, name), value in SHORT.items():
+            patch.setattr(module, name, value)
+        yield full
+
+
+@pytest.fixture
+def full_exports(short_exports: Measurements, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export reads and tries what it does for users."""
+    for (module, name), value in short_exports.items():
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -77,16 +86,22 @@ def short_measurements() -> Iterator[Measurements]:
     """Opening measures the passes of few widths, three sweeps of them whether they agree or not.
 
     Models here are so small that sweeps seldom agree beside other work, and half a second goes by.
+    Nor does it list what this process has mapped, which is long after thousands of tests.
     Tests of what is measured ask for ``full_measurements``.
     """
     from edgedec.decoding import pass_times
     from edgedec.decoding.policy import cost
-    from edgedec.loading import engine
+    from edgedec.loading import engine, sessions
 
-    full = {(cost, "_AGREE"): cost._AGREE, (engine, "WIDTHS"): cost.WIDTHS}
+    full = {
+        (cost, "_AGREE"): cost._AGREE,
+        (engine, "WIDTHS"): cost.WIDTHS,
+        (sessions, "unread_bytes"): sessions.unread_bytes,
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "_AGREE", math.inf)
         patch.setattr(engine, "WIDTHS", cost.WIDTHS[: pass_times._FEWEST_WIDTHS])
+        patch.setattr(sessions, "unread_bytes", lambda: 0)
         yield full
 
 
@@ -196,12 +211,20 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that the markers would deselect whole are not imported."""
+    if "not full" in config.option.markexpr and collection_path.suffix == ".py":
+        return suites.left_out(collection_path.relative_to(REPOSITORY)) or None
+    return None
+
+
 # First, because pytest's own hook deselects by markers.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons: dict[str, str | None] = {}
+    left_out = functools.cache(lambda path: suites.left_out(path.relative_to(REPOSITORY)))
     for item in items:
-        if suites.left_out(item.path.relative_to(REPOSITORY)) or kinds.only_in_full_runs(item):
+        if left_out(item.path) or kinds.only_in_full_runs(item):
             item.add_marker(pytest.mark.full)
         for need, missing in NEEDS.items():
             if item.get_closest_marker(need) is None:

@@ -6,7 +6,7 @@ mostly. Each text's whole time counts, the draft's reading of the prompt include
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,21 +184,18 @@ class Forgets(MeasuredCost):
 
 
 @pytest.mark.parametrize(
-    "drafter", ["adaptive", "text", "hybrid", "recycle", "model", "tree", "head"]
-)
-def test_a_policy_that_never_stops_is_slower(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", NeverStops)
+    ("twin", "test"),
+    [
+        *((NeverStops, lambda one=one:
+           test_nothing_is_lost_where_nothing_can_be_predicted("small", one, 0.5))
+          for one in ("adaptive", "text", "hybrid", "recycle", "model", "tree", "head")),
+        (ReadsAll, lambda: test_a_long_prompt_is_not_read_for_nothing("adaptive")),
+        (Forgets, lambda: test_one_odd_text_does_not_poison_the_next()),
+    ],
+)  # fmt: skip
+def test_a_broken_policy_is_slower(
+    twin: type, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", twin)
     with pytest.raises(AssertionError):
-        test_nothing_is_lost_where_nothing_can_be_predicted("small", drafter, 0.5)
-
-
-def test_a_policy_that_always_reads_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", ReadsAll)
-    with pytest.raises(AssertionError):
-        test_a_long_prompt_is_not_read_for_nothing("adaptive")
-
-
-def test_a_policy_that_forgets_learns_each_text_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", Forgets)
-    with pytest.raises(AssertionError):
-        test_one_odd_text_does_not_poison_the_next()
+        test()

@@ -14,6 +14,7 @@ from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.cli import _progress, main
 from edgedec.export import ExportOptions
+from edgedec.library import Library
 from edgedec.profiling import children
 from edgedec.profiling.children import MeasurementJob, PlaceOutcome
 
@@ -92,6 +93,13 @@ def each_place_once(
 def no_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds on a busy machine prints nothing that it does not print elsewhere."""
     monkeypatch.setattr(_progress, "_EVERY_S", math.inf)
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The user's library, in a folder of the test's own."""
+    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
+    return Library()
 
 
 @pytest.fixture

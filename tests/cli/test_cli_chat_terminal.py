@@ -44,6 +44,13 @@ def terminal(chat: Chat) -> Iterator[Terminal]:
         yield found
 
 
+def said(terminal: Terminal, line: str, answer: str = FIGURES) -> None:
+    """Type a line once the prompt is there, and wait for an answer."""
+    terminal.expect(PROMPT)
+    terminal.type(line + ENTER)
+    terminal.expect(answer)
+
+
 def test_a_banner_an_answer_and_figures(terminal: Terminal, bundle: Path) -> None:
     banner = terminal.expect(PROMPT)
     for part in (r"model\s+\S", r"draft +onnx, ", r"plan +drafter hybrid", r"context +4096 tokens"):
@@ -64,9 +71,7 @@ def test_a_paste_of_several_lines_is_one_message(
     terminal.expect("three")
     terminal.type(ENTER)
     terminal.expect(FIGURES)
-    terminal.expect(PROMPT)
-    terminal.type("/drop" + ENTER)
-    terminal.expect("left out 1 turn, 0 kept")
+    said(terminal, "/drop", "left out 1 turn, 0 kept")
 
 
 def test_ctrl_c_stops_an_answer_and_twice_leaves(chat: Chat) -> None:
@@ -76,9 +81,9 @@ def test_ctrl_c_stops_an_answer_and_twice_leaves(chat: Chat) -> None:
         terminal.expect(r"Hello\s[\s\S]{40}")  # the answer has begun
         terminal.type(INTERRUPT)
         terminal.expect(r"tokens in [^\r]*, stopped")
-        terminal.expect(PROMPT)
-        terminal.type("/tokens 4" + ENTER)  # it goes on, and something typed is no second Ctrl-C
-        terminal.expect("at most 4 tokens")
+        said(
+            terminal, "/tokens 4", "at most 4 tokens"
+        )  # it goes on, and something typed is no second Ctrl-C
         terminal.expect(PROMPT)
         terminal.type(INTERRUPT)
         terminal.expect("Ctrl-C once more leaves")
@@ -89,17 +94,13 @@ def test_ctrl_c_stops_an_answer_and_twice_leaves(chat: Chat) -> None:
 
 def test_what_was_typed_comes_back_in_the_next_chat(chat: Chat, history: Path) -> None:
     with chat() as terminal:
-        terminal.expect(PROMPT)
-        terminal.type("/tokens 5" + ENTER)
-        terminal.expect("at most 5 tokens")
+        said(terminal, "/tokens 5", "at most 5 tokens")
         terminal.expect(PROMPT)
         terminal.type("/quit" + ENTER)
         assert terminal.exit_code() == 0
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
     with chat() as terminal:
-        terminal.expect(PROMPT)
-        terminal.type(UP + UP + ENTER)
-        terminal.expect("at most 5 tokens")
+        said(terminal, UP + UP, "at most 5 tokens")
 
 
 def test_commands_are_answered_and_not_sent(terminal: Terminal) -> None:
@@ -125,35 +126,21 @@ def test_commands_are_answered_and_not_sent(terminal: Terminal) -> None:
 def test_a_conversation_is_saved_and_loaded(chat: Chat, bundle: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.chat"
     with chat() as terminal:
-        terminal.expect(PROMPT)
-        terminal.type("Hello" + ENTER)
-        terminal.expect(FIGURES)
-        terminal.expect(PROMPT)
-        terminal.type(f"/save {file}" + ENTER)
-        terminal.expect("kept 1 turn in ")
+        said(terminal, "Hello")
+        said(terminal, f"/save {file}", "kept 1 turn in ")
     with chat(bundle, "-v") as terminal:
-        terminal.expect(PROMPT)
-        terminal.type(f"/load {file}" + ENTER)
-        terminal.expect(r"continuing after 1 turn; \d+ tokens are cached")
-        terminal.expect(PROMPT)
-        terminal.type("More" + ENTER)
-        terminal.expect("prompt tokens kept from before")
+        said(terminal, f"/load {file}", r"continuing after 1 turn; \d+ tokens are cached")
+        said(terminal, "More", "prompt tokens kept from before")
 
 
 def test_saving_while_a_session_is_open(chat: Chat, bundle: Path, tmp_path: Path) -> None:
     """Into the session's own file, which this chat has locked, and into another."""
     own, other = tmp_path / "own.chat", tmp_path / "other.chat"
     with chat(bundle, "--session", own) as terminal:
-        terminal.expect(PROMPT)
-        terminal.type("Hello" + ENTER)
-        terminal.expect(FIGURES)
-        terminal.expect(PROMPT)
-        terminal.type("/reset" + ENTER)
-        terminal.expect("new conversation")
+        said(terminal, "Hello")
+        said(terminal, "/reset", "new conversation")
         for file, turns in ((own, "0 turns"), (other, "0 turns")):
-            terminal.expect(PROMPT)
-            terminal.type(f"/save {file}" + ENTER)
-            terminal.expect(f"kept {turns} in ")
+            said(terminal, f"/save {file}", f"kept {turns} in ")
     with chat(bundle, "--session", own) as terminal:
         assert "continuing after" not in terminal.expect(PROMPT)
         terminal.type(f"/load {other}" + ENTER)
@@ -163,16 +150,10 @@ def test_saving_while_a_session_is_open(chat: Chat, bundle: Path, tmp_path: Path
 def test_colours_say_who_wrote_a_token(chat: Chat, bundle: Path) -> None:
     green = "\x1b[32m"
     with chat(bundle, "--drafter", "model", "--draft-length", 4, tokens=64) as terminal:
-        terminal.expect(PROMPT)
-        terminal.type("Hello" + ENTER)
-        terminal.expect(FIGURES)
+        said(terminal, "Hello")
         assert green not in terminal.written
-        terminal.expect(PROMPT)
-        terminal.type("/colours" + ENTER)
-        terminal.expect("green: drafted tokens")
-        terminal.expect(PROMPT)
-        terminal.type("Hello" + ENTER)
-        terminal.expect(FIGURES)
+        said(terminal, "/colours", "green: drafted tokens")
+        said(terminal, "Hello")
         assert green in terminal.written
 
 

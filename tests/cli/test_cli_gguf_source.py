@@ -14,15 +14,10 @@ import edgedec
 from edgedec.bundle import Bundle
 from edgedec.library import Library
 
+pytestmark = pytest.mark.usefixtures("library")
 Run = Callable[..., Any]
 ONNX = ("--format", "onnx", "--weights", "int8")
 ASKED = ("abba", "--raw", "-n", 8, "--temperature", 0)
-
-
-@pytest.fixture(autouse=True)
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
-    return Library()
 
 
 @pytest.fixture

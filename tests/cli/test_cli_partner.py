@@ -21,16 +21,11 @@ from edgedec import Pipeline
 from edgedec.cli import _partner
 from edgedec.library import Library
 
+pytestmark = pytest.mark.usefixtures("library")
 Run = Callable[..., Any]
 TEXT = ["def f(x):", "-n", 2, "--raw"]
 # Which parity no smaller form of these weights needs, and which is made in a second.
 FORM = ["--weights", "fp32"]
-
-
-@pytest.fixture(autouse=True)
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
-    return Library()
 
 
 @pytest.fixture(autouse=True)

@@ -16,13 +16,8 @@ from edgedec.cli import main
 from edgedec.library import Library
 
 LENGTH = ["-n", 8]
+pytestmark = pytest.mark.usefixtures("library")
 Run = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
-    return Library()
 
 
 @pytest.fixture

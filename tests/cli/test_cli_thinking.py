@@ -14,6 +14,7 @@ from thinking_models import ANSWER, thinking_checkpoint
 
 from edgedec import Pipeline
 
+pytestmark = pytest.mark.usefixtures("library")
 Run = Callable[..., Any]
 OWN = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
 ANSWERED = "".join(ANSWER)
@@ -24,11 +25,6 @@ ASKS = "sampling as the model asks: temperature 0.6, top-p 0.95, top-k 20"
 def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("thinker")
     return tiny_bundles.exact(thinking_checkpoint(folder / "target", OWN))
-
-
-@pytest.fixture(autouse=True)
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
 
 
 def test_the_answer_is_the_output_and_the_thinking_is_beside_it(run: Run, thinker: Path) -> None:

@@ -16,7 +16,15 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from edgedec.export import ExportOptions, calibration, export_bundle
+from edgedec.export import (
+    ExportOptions,
+    bundling,
+    calibration,
+    export_bundle,
+    mixing,
+    sensitivity,
+    weighed,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEPT = REPOSITORY / ".pytest_cache" / "bundles"
@@ -24,6 +32,16 @@ KEPT = REPOSITORY / ".pytest_cache" / "bundles"
 SOURCES = ("export", "models", *(f"edgedec/{room}" for room in ("_support", "bundle", "coreml",
            "decoding", "gguf", "memory", "records", "text")))  # fmt: skip
 PACKAGES = ("gguf", "ml_dtypes", "numpy", "onnx", "onnxruntime", "safetensors", "tokenizers")
+# How much of a text an export reads in tests, and how many mixtures it tries.
+SHORT = {
+    (calibration, "TOKENS"): 1024,
+    (calibration, "_WRITTEN"): 128,
+    (bundling, "_SAMPLE_TOKENS"): 192,
+    (sensitivity, "_MOST"): 64,
+    (weighed, "_TOKENS"): 64,
+    (weighed, "_LEAST"): 64,
+    (mixing, "TRIES"): 1,
+}
 # Folders of former sources that stay, for someone who goes back and forth between two branches.
 FORMER = 2
 
@@ -54,7 +72,7 @@ def _described(options: ExportOptions) -> Iterable[bytes]:
     plain = dataclasses.replace(
         options, target=Path(), out=Path(options.out.name), draft=None, head=None
     )
-    yield repr((plain, calibration.TOKENS, calibration._WRITTEN)).encode()
+    yield repr((plain, [getattr(*place) for place in SHORT])).encode()
     for folder in filter(None, (options.target, options.draft, options.head)):
         yield folder.name.encode()
         for file in sorted(folder.iterdir()):

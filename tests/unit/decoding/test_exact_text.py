@@ -58,6 +58,10 @@ def text(bundle: Path, draft: str, sampling: str, **opened: Any) -> tuple[Text, 
 
 @pytest.mark.parametrize("sampling", kinds.in_full(reversed(SAMPLINGS)))
 def test_the_text_is_plain_decodings_by_default(bundle: Path, sampling: str) -> None:
+    check(bundle, sampling)
+
+
+def check(bundle: Path, sampling: str) -> None:
     plain, plan = text(bundle, "none", sampling)
     assert plan["batch_invariant"] is True
     for drafter in DRAFTERS:
@@ -66,10 +70,11 @@ def test_the_text_is_plain_decodings_by_default(bundle: Path, sampling: str) -> 
         assert drafted == plain, drafter
 
 
-def test_trees_are_drafted_where_they_are_asked_for(bundle: Path) -> None:
-    _, plan = text(bundle, "tree", "greedy")
-    assert plan["drafter"] == "tree"
-    assert plan["batch_invariant"] is False
+def test_trees_are_drafted_where_they_are_asked_for(bundle: Path, large: None) -> None:
+    for each in (bundle, DEMO / "bundle"):
+        _, plan = text(each, "tree", "greedy")
+        assert plan["drafter"] == "tree"
+        assert plan["batch_invariant"] is False
 
 
 def test_its_profile_says_that_it_verifies_chains(bundle: Path) -> None:
@@ -85,16 +90,6 @@ def test_its_profile_says_that_it_verifies_chains(bundle: Path) -> None:
     assert found == [1, None]
 
 
-def test_without_padding_it_is_not(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The control: invariance that is claimed and does not hold.
-    monkeypatch.setattr(onnx_model, "find_padding", lambda *_: NO_PADDING)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what is known is not searched for
-    with pytest.raises(AssertionError, match="|".join(DRAFTERS)):
-        test_the_text_is_plain_decodings_by_default(bundle, "greedy")
-
-
 @pytest.mark.parametrize(("weights", "kv"), [("fp32", "fp32"), ("int8", "fp32"), ("int8", "int8")])
 def test_its_graph_computes_what_the_other_does(weights: str, kv: str, tmp_path: Path) -> None:
     source = tiny_checkpoint(tmp_path / "checkpoint")
@@ -104,41 +99,28 @@ def test_its_graph_computes_what_the_other_does(weights: str, kv: str, tmp_path:
     assert one.parity == other.parity
 
 
-def large_and_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every target counts as a large one whose padding costs little."""
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
     monkeypatch.setattr(onnx_model, "MIDDLE_BYTES", 0)
     monkeypatch.setattr(onnx_model, "_cost", lambda graph, padding: 1.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 @pytest.mark.parametrize("sampling", kinds.in_full(reversed(SAMPLINGS)))
-def test_a_large_target_writes_plain_decodings_text_by_default(
-    sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large_and_cheap(monkeypatch)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what is known is not searched for
-    plain, plan = text(DEMO / "bundle", "none", sampling)
-    assert plan["batch_invariant"] is True
-    for drafter in DRAFTERS:
-        drafted, plan = text(DEMO / "bundle", drafter, sampling)
-        assert plan["batch_invariant"] is True
-        assert drafted == plain, drafter
+def test_a_large_target_writes_plain_decodings_text_by_default(sampling: str, large: None) -> None:
+    check(DEMO / "bundle", sampling)
 
 
+@pytest.mark.parametrize("exported", [True, False])
 def test_a_claim_of_exactness_that_does_not_hold_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: bool, bundle: Path, large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The control: a large target whose passes are not padded, although that is claimed.
+    # The control: passes are not padded, although that is claimed.
     monkeypatch.setattr(onnx_model, "find_padding", lambda *_: NO_PADDING)
     with pytest.raises(AssertionError, match="|".join(DRAFTERS)):
-        test_a_large_target_writes_plain_decodings_text_by_default("greedy", tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every target counts as large, and what is known is not searched for."""
-    large_and_cheap(monkeypatch)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        check(bundle if exported else DEMO / "bundle", "greedy")
 
 
 # Those that are padded and those that are not: one of each by default.
@@ -230,15 +212,6 @@ def test_rules_open_a_large_target_differently_by_themselves(
         test_what_is_compared_is_opened_as_plain_decoding_was("match", False, large)
 
 
-def test_a_tree_is_drafted_for_a_large_target_where_it_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    large_and_cheap(monkeypatch)
-    _, plan = text(DEMO / "bundle", "tree", "greedy")
-    assert plan["drafter"] == "tree"
-    assert plan["batch_invariant"] is False
-
-
 def test_it_is_refused_where_no_onnx_is_written(tmp_path: Path) -> None:
     options = ExportOptions(DEMO / "target", tmp_path / "out", formats=("gguf",))
     with pytest.raises(InputError, match="--batch-invariant is for onnx"):
@@ -251,8 +224,7 @@ def test_a_bundle_that_was_not_exported_for_it_says_so() -> None:
     assert found.plan["batch_invariant"] is False
 
 
-def test_the_whole_context_of_a_large_target_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    large_and_cheap(monkeypatch)
+def test_the_whole_context_of_a_large_target_may_be_stated(large: None) -> None:
     with Pipeline.open("demo", drafter="none", plan="none", max_context=8192) as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
         added = pipeline.target.padding.slack

@@ -99,16 +99,6 @@ def no_large(honest: Callable[..., object]) -> Callable[..., object]:
     return twin
 
 
-def test_a_choice_without_the_tokens_of_large_noise_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        exponential_clocks, "noisy_scores", no_large(exponential_clocks.noisy_scores)
-    )
-    with pytest.raises(AssertionError):
-        check_many()
-
-
 def check_winners(spread: float = 8.0) -> float:
     """Compare winners with every token's sum; return the share that was clear."""
     clear, runs = 0, 200
@@ -127,19 +117,24 @@ def test_a_peaked_row_has_a_clear_winner_and_a_flat_one_none() -> None:
     assert check_winners(spread=0.3) == 0
 
 
-def test_a_winner_without_the_tokens_of_large_noise_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "twin", "compare"),
+    [
+        ("noisy_scores", no_large(exponential_clocks.noisy_scores), check_many),
+        ("winner", no_large(exponential_clocks.winner), check_winners),
+        *(
+            ("LARGE_FROM", bound, each)
+            for bound in (1.0, 3.0)
+            for each in (check_many, check_winners)
+        ),
+    ],
+)
+def test_without_tokens_of_large_noise_it_is_noticed(
+    name: str, twin: object, compare: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exponential_clocks, "winner", no_large(exponential_clocks.winner))
+    monkeypatch.setattr(exponential_clocks, name, twin)
     with pytest.raises(AssertionError):
-        check_winners()
-
-
-@pytest.mark.parametrize("bound", [1.0, 3.0])
-def test_a_winner_among_too_few_is_noticed(bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exponential_clocks, "LARGE_FROM", bound)
-    with pytest.raises(AssertionError):
-        check_winners()
+        compare()
 
 
 def test_rounding_decides_no_clear_winner() -> None:
@@ -171,15 +166,6 @@ def test_a_row_with_a_nan_has_no_clear_winner(token: int | str) -> None:
     assert (
         exponential_clocks.winner(row, np.float32(1), noise, leading, row[leading].tolist()) is None
     )
-
-
-@pytest.mark.parametrize("bound", [1.0, 3.0])
-def test_a_choice_that_expects_too_little_noise_is_noticed(
-    bound: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exponential_clocks, "LARGE_FROM", bound)
-    with pytest.raises(AssertionError):
-        check_many()
 
 
 @pytest.mark.parametrize("count", [1, 4])

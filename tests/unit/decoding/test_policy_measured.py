@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from itertools import pairwise
 from statistics import mean
 
@@ -280,6 +281,16 @@ def test_what_a_look_costs_is_learned_whatever_was_said_at_first(told: float) ->
     assert source.peek_s.value == pytest.approx(0.8e-3)
 
 
+def _accepted_one(source: str, drafted: int, draft_s: float) -> RoundRecord:
+    """A round of drafts side by side, of which the first was accepted."""
+    rows = drafted + 1
+    return RoundRecord(
+        drafted, depth=1, accepted=1, emitted=2, rows=rows, draft_s=draft_s,
+        target_s=CURVE.at(rows), total_s=CURVE.at(rows) + draft_s, source=source, path=(0, 1),
+        tokens=(1, 1),
+    )  # fmt: skip
+
+
 def test_a_layer_of_a_tree_is_looked_at_once() -> None:
     look_s, policy = 0.8e-3, MeasuredCost(CURVE, 0.5e-3)
     policy.begin(1000)
@@ -288,21 +299,7 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
         offer = Offer("tree", lambda: 0.95, costly=True)
         for nodes, value in enumerate((0.95, 0.9)):
             assert policy.go_on(DraftStep(offer, nodes, value=value))
-        policy.observe(
-            RoundRecord(
-                drafted=2,
-                depth=1,
-                accepted=1,
-                emitted=2,
-                rows=3,
-                draft_s=look_s,
-                target_s=CURVE.at(3),
-                total_s=CURVE.at(3) + look_s,
-                source="tree",
-                path=(0, 1),
-                tokens=(1, 1),
-            )
-        )
+        policy.observe(_accepted_one("tree", 2, look_s))
     (source,) = policy._drafters.values()
     assert source.peek_s.value == pytest.approx(look_s)
 
@@ -317,21 +314,7 @@ def test_what_reading_costs_is_learned_from_the_rounds() -> None:
         offer = Offer("model", lambda: 0.9, costly=True)
         assert policy.go_on(DraftStep(offer, behind=40))
         assert policy.go_on(DraftStep(offer))
-        policy.observe(
-            RoundRecord(
-                drafted=1,
-                depth=1,
-                accepted=1,
-                emitted=2,
-                rows=2,
-                draft_s=40 * token_s + look_s,
-                target_s=CURVE.at(2),
-                total_s=CURVE.at(2) + 40 * token_s + look_s,
-                source="model",
-                path=(0, 1),
-                tokens=(1, 1),
-            )
-        )
+        policy.observe(_accepted_one("model", 1, 40 * token_s + look_s))
     assert policy._catch_up._token_s.value == pytest.approx(token_s, rel=0.01)
 
 
@@ -354,30 +337,29 @@ def test_a_policy_that_believes_the_draft_fails_on_hard_text(
         test_hard_text_loses_little(mixed(5, 2, honesty=0.05), 0.97, 0.8e-3)
 
 
-def test_a_policy_that_never_tries_again_does_not_recover(
-    monkeypatch: pytest.MonkeyPatch,
+_plan = DrafterEstimate.plan
+
+
+def _free(self: DrafterEstimate, costs: LiveCost, price: float) -> None:
+    """Passes of any width cost what one row does."""
+    _plan(self, LiveCost(CostCurve((1,), (costs.at(1),)), 16), price)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "twin", "test"),
+    [
+        (MeasuredCost, "_probes", lambda self, drafter, drafted: False,
+         lambda: test_it_recovers_when_the_text_becomes_predictable(2.5e-3)),
+        (_Round, "decline", lambda self, *of: None,
+         lambda: test_what_was_not_drafted_is_learned_from_all_the_same()),
+        (DrafterEstimate, "plan", _free,
+         lambda: test_predictable_text_comes_near_the_best_length(0.7, 0.8e-3)),
+    ],
+    ids=["never tries again", "learns from its own drafts only", "takes passes for free"],
+)  # fmt: skip
+def test_a_broken_policy_is_noticed(
+    where: type, name: str, twin: object, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MeasuredCost, "_probes", lambda self, drafter, drafted: False)
+    monkeypatch.setattr(where, name, twin)
     with pytest.raises(AssertionError):
-        test_it_recovers_when_the_text_becomes_predictable(2.5e-3)
-
-
-def test_a_policy_that_learns_from_its_own_drafts_only_is_slower(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(_Round, "decline", lambda self, *of: None)
-    with pytest.raises(AssertionError):
-        test_what_was_not_drafted_is_learned_from_all_the_same()
-
-
-def test_a_policy_that_takes_passes_for_free_drafts_too_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plan = DrafterEstimate.plan
-
-    def free(self: DrafterEstimate, costs: LiveCost, price: float) -> None:
-        plan(self, LiveCost(CostCurve((1,), (costs.at(1),)), 16), price)
-
-    monkeypatch.setattr(DrafterEstimate, "plan", free)
-    with pytest.raises(AssertionError):
-        test_predictable_text_comes_near_the_best_length(0.7, 0.8e-3)
+        test()

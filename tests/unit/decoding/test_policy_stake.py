@@ -58,19 +58,17 @@ def test_a_short_text_that_accepts_nothing_loses_at_most_two_percent(price: str)
         assert min(rates(process, PRICES[price], seed) for seed in SEEDS) >= 0.98
 
 
-@pytest.mark.parametrize("price", PRICES)
-@pytest.mark.parametrize("alone", [0.1, 0.25, 0.4])
-def test_text_that_copies_little_is_hardly_slower(price: str, alone: float) -> None:
-    found = [rates(copied(alone, 0.7), PRICES[price], seed) for seed in SEEDS]
-    assert mean(found) >= 0.985
-    assert min(found) >= 0.95
-
-
 @pytest.mark.parametrize(
-    ("price", "gain"), [("gguf", 1.05), ("onnx", 2.6), ("onnx, long", 2.9), ("half a billion", 2.9)]
+    ("price", "alone", "inside", "gain"),
+    [
+        *((price, alone, 0.7, 0.985) for price in PRICES for alone in (0.1, 0.25, 0.4)),
+        *zip(PRICES, [0.7] * 4, [0.96] * 4, (1.05, 2.6, 2.9, 2.9), strict=True),
+    ],
 )
-def test_text_that_copies_much_gains(price: str, gain: float) -> None:
-    found = [rates(copied(0.7, 0.96), PRICES[price], seed) for seed in SEEDS]
+def test_text_that_copies_little_is_hardly_slower_and_one_that_copies_much_gains(
+    price: str, alone: float, inside: float, gain: float
+) -> None:
+    found = [rates(copied(alone, inside), PRICES[price], seed) for seed in SEEDS]
     assert mean(found) >= gain
     assert min(found) >= 0.95
 
@@ -119,29 +117,28 @@ def test_a_length_that_costs_less_than_a_shorter_one_is_not_kept_from_it() -> No
     assert stake.affords(1, 0.0)
 
 
-def test_tokens_that_were_not_drafted_count_half() -> None:
+@pytest.mark.parametrize(
+    ("prices", "expected", "some", "many", "drafted"),
+    [
+        # Tokens that were not drafted count half.
+        ([0.9, 0.3], 0.0, 4 * [7], 2 * [8], 0),
+        # A draft that was not made counts what was expected of it.
+        ([0.9, 0.1, 0.1, 6.9], 1.5, [7], 99 * [7], 2),
+    ],
+)
+def test_what_was_not_drafted_counts(
+    prices: list[float], expected: float, some: list[int], many: list[int], drafted: int
+) -> None:
     stake = Stake()
-    stake.prices([0.9, 0.3])
-    for _ in range(4):
-        stake.passed(7, 0.0)
-        stake.settle(_round(0, [7]), 0.0)
-    assert stake.affords(0, 0.0)
-    for _ in range(2):
-        stake.passed(7, 0.0)
-        stake.settle(_round(0, [8]), 0.0)
-    assert not stake.affords(0, 0.0)
-
-
-def test_a_draft_that_was_not_made_counts_what_was_expected_of_it() -> None:
-    stake = Stake()
-    stake.prices([0.9, 0.1, 0.1, 6.9])
-    stake.passed(7, 1.5)
-    stake.settle(_round(0, [7]), 0.0)
-    assert stake.affords(2, 0.0)
-    for _ in range(99):
-        stake.passed(7, 1.5)
-        stake.settle(_round(0, [7]), 0.0)
-    assert not stake.affords(3, 0.0)
+    stake.prices(prices)
+    for token in some:
+        stake.passed(7, expected)
+        stake.settle(_round(0, [token]), 0.0)
+    assert stake.affords(drafted, 0.0)
+    for token in many:
+        stake.passed(7, expected)
+        stake.settle(_round(0, [token]), 0.0)
+    assert not stake.affords(drafted + bool(drafted), 0.0)
 
 
 # -- twins that must fail ---------------------------------------------------------------------

@@ -27,104 +27,65 @@ class Pieces:
         return late
 
 
-def rule(*stops: str, limit: int = 100, late: str = "") -> StopRule:
-    return StopRule(eos_ids=[EOS], max_new_tokens=limit, stop_strings=stops, stream=Pieces(late))
+# Stop strings, limit, what comes late; rounds, what is shown of each token, why and how it ends.
+ENDS: dict[str, tuple[tuple[str, ...], int, str, list[list[int]], list[list[str]], str, str]] = {
+    "EOS inside an accepted run is kept and has no text":
+        ((), 9, "", [[0, 1, EOS, 3, 3]], [["a", "b", ""]], "eos", "ab"),
+    "a limit inside an accepted run":
+        ((), 3, "", [[0], [1, 3, 0]], [["a"], ["b", "c"]], "length", "abc"),
+    "EOS as the last token of the limit": ((), 2, "", [[0, EOS]], [["a", ""]], "eos", "a"),
+    "a stop string as the last token of the limit":
+        (("b",), 2, "", [[0, 1]], [["a", ""]], "stop", "a"),
+    "a stop string over several tokens and rounds":
+        (("STOP",), 9, "", [[0, 8], [9, 1]], [["a", ""], [""]], "stop", "a"),
+    "a stop string inside a token": (("STOP",), 9, "", [[0, 7, 0]], [["a", "x"]], "stop", "ax"),
+    "a beginning that leads nowhere is shown after all":
+        (("STOP",), 9, "", [[8, 0], [8, EOS]], [["", "STa"], ["", "ST"]], "eos", "STaST"),
+    "a beginning held back at the limit is shown":
+        (("STOP",), 2, "", [[0, 8]], [["a", "ST"]], "length", "aST"),
+    "the string that is complete first counts": (("abc", "b"), 9, "", [[4]], [["a"]], "stop", "a"),
+    "and over several tokens": (("abc", "b"), 9, "", [[0, 1, 3]], [["", "a"]], "stop", "a"),
+    "of those the longest": (("b", "ab"), 9, "", [[3, 0, 1]], [["c", "", ""]], "stop", "c"),
+    "overlapping beginnings":
+        (("aab",), 9, "", [[0, 0, 0, 1]], [["", "", "a", ""]], "stop", "a"),
+    "text that comes with the flush":
+        ((), 9, "\ufffd", [[0, EOS]], [["a", "\ufffd"]], "eos", "a\ufffd"),
+    "a stop string that the flush completes":
+        (("STOP",), 9, "OPq", [[8, EOS]], [["", ""]], "stop", ""),
+    # The token's last bytes begin a character; the detokeniser would give them with the flush.
+    "nothing follows a stop string that a token completes amid a character":
+        (("STOP",), 9, "\ufffd", [[0, 8, 9]], [["a", "", ""]], "stop", "a"),
+    "nor where the same token meets the limit":
+        (("STOP",), 3, "\ufffd", [[0, 8, 9]], [["a", "", ""]], "stop", "a"),
+}  # fmt: skip
 
 
-def test_eos_inside_an_accepted_run_is_kept_and_has_no_text() -> None:
-    stop = rule()
-    assert stop.cut([0, 1, EOS, 3, 3]) == ([0, 1, EOS], ["a", "b", ""])
-    assert (stop.reason, stop.remaining, stop.finish()) == ("eos", 0, "ab")
-
-
-def test_a_limit_inside_an_accepted_run() -> None:
-    stop = rule(limit=3)
-    assert stop.cut([0]) == ([0], ["a"])
-    assert stop.remaining == 2
-    assert stop.cut([1, 3, 0]) == ([1, 3], ["b", "c"])
-    assert (stop.reason, stop.remaining, stop.finish()) == ("length", 0, "abc")
-
-
-def test_eos_as_the_last_token_of_the_limit_is_eos() -> None:
-    stop = rule(limit=2)
-    stop.cut([0, EOS])
-    assert stop.reason == "eos"
-
-
-def test_a_stop_string_as_the_last_token_of_the_limit_is_a_stop() -> None:
-    stop = rule("b", limit=2)
-    assert stop.cut([0, 1]) == ([0, 1], ["a", ""])
-    assert stop.reason == "stop"
-
-
-def test_a_stop_string_over_several_tokens_and_rounds() -> None:
-    stop = rule("STOP")
-    assert stop.cut([0, 8]) == ([0, 8], ["a", ""])
-    assert stop.remaining > 0
-    assert stop.cut([9, 1]) == ([9], [""])
-    assert (stop.reason, stop.finish()) == ("stop", "a")
-
-
-def test_a_stop_string_inside_a_token() -> None:
-    stop = rule("STOP")
-    assert stop.cut([0, 7, 0]) == ([0, 7], ["a", "x"])
-    assert (stop.reason, stop.finish()) == ("stop", "ax")
-
-
-def test_a_beginning_that_leads_nowhere_is_shown_after_all() -> None:
-    stop = rule("STOP")
-    assert stop.cut([8, 0]) == ([8, 0], ["", "STa"])
-    assert stop.cut([8, EOS])[1] == ["", "ST"]
-    assert stop.finish() == "STaST"
-
-
-def test_a_beginning_held_back_at_the_limit_is_shown() -> None:
-    stop = rule("STOP", limit=2)
-    assert stop.cut([0, 8])[1] == ["a", "ST"]
-    assert (stop.reason, stop.finish()) == ("length", "aST")
+@pytest.mark.parametrize(
+    ("stops", "limit", "late", "rounds", "shown", "reason", "text"), ENDS.values(), ids=ENDS
+)
+def test_where_a_text_ends(
+    stops: tuple[str, ...],
+    limit: int,
+    late: str,
+    rounds: list[list[int]],
+    shown: list[list[str]],
+    reason: str,
+    text: str,
+) -> None:
+    stop = StopRule(eos_ids=[EOS], max_new_tokens=limit, stop_strings=stops, stream=Pieces(late))
+    for count, (tokens, pieces) in enumerate(zip(rounds, shown, strict=True), 1):
+        assert stop.cut(tokens) == (tokens[: len(pieces)], pieces)
+        assert (stop.remaining > 0) == (count < len(rounds))
+    assert (stop.reason, stop.finish()) == (reason, text)
 
 
 def test_a_beginning_held_back_when_someone_else_ends_the_text() -> None:
-    stop = rule("STOP")
+    stop = StopRule(max_new_tokens=9, stop_strings=["STOP"], stream=Pieces())
     stop.cut([0, 8])
     stop.reason = "timeout"
     assert stop.remaining == 0
     assert stop.finish() == "aST"
     assert stop.cut([0]) == ([], [])
-
-
-def test_the_string_that_is_complete_first_counts_and_of_those_the_longest() -> None:
-    one, several = rule("abc", "b"), rule("abc", "b")
-    assert one.cut([4])[1] == ["a"]
-    assert several.cut([0, 1, 3])[1] == ["", "a"]
-    longest = rule("b", "ab")
-    assert longest.cut([3, 0, 1])[1] == ["c", "", ""]
-    assert longest.finish() == "c"
-
-
-def test_overlapping_beginnings() -> None:
-    stop = rule("aab")
-    assert stop.cut([0, 0, 0, 1])[1] == ["", "", "a", ""]
-    assert stop.finish() == "a"
-
-
-def test_text_that_comes_with_the_flush() -> None:
-    stop = rule(late="\ufffd")
-    assert stop.cut([0, EOS])[1] == ["a", "\ufffd"]
-    assert stop.finish() == "a\ufffd"
-    stop = rule("STOP", late="OPq")
-    assert stop.cut([8, EOS])[1] == ["", ""]
-    assert (stop.reason, stop.finish()) == ("stop", "")
-
-
-def test_nothing_follows_a_stop_string_that_a_token_completes_amid_a_character() -> None:
-    # The token's last bytes begin a character; the detokeniser would give them with the flush.
-    stop = rule("STOP", late="\ufffd")
-    assert stop.cut([0, 8, 9]) == ([0, 8, 9], ["a", "", ""])
-    assert (stop.reason, stop.finish()) == ("stop", "a")
-    stop = rule("STOP", late="\ufffd", limit=3)  # the limit is met by the same token
-    assert stop.cut([0, 8, 9]) == ([0, 8, 9], ["a", "", ""])
-    assert (stop.reason, stop.finish()) == ("stop", "a")
 
 
 def test_without_a_stream_there_are_tokens_only() -> None:

@@ -32,12 +32,6 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "TOKENS", 1100)
-    monkeypatch.setattr(calibration, "_WRITTEN", 128)
-
-
-@pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[calibration.Texts]:
     """The texts of every export, by the job that reads them."""
     found: list[calibration.Texts] = []
@@ -59,17 +53,17 @@ def exported(target: Path, out: Path, **more: Any) -> ExportReport:
 
 
 def test_the_target_writes_for_both(
-    target: Path, tmp_path: Path, few: None, written: list[calibration.Texts]
+    target: Path, tmp_path: Path, written: list[calibration.Texts]
 ) -> None:
     seen: list[tuple[str, int, int]] = []
     draft = tiny_checkpoint(tmp_path / "draft", seed=9)
     options = ExportOptions(target, tmp_path / "out", draft, calibration="self", parity=False)
     export_bundle(options, lambda *step: seen.append(step))
     (texts,) = written
-    assert [len(text) for text in texts] == [128] * 10, "two at once, as the context holds"
-    assert len(set(texts)) == 10
+    assert [len(text) for text in texts] == [128] * 8, "two at once, as the context holds"
+    assert len(set(texts)) == 8
     assert {text[0] for text in texts} == {0}, "the token that ends texts"
-    assert ("calibration text", 1100, 1100) in seen
+    assert ("calibration text", 1024, 1024) in seen
     assert ("target calibration", 2, 2) in seen
     assert ("draft calibration", 2, 2) in seen
     assert read_json(options.out / MANIFEST)["provenance"]["options"]["calibration"] == "self"
@@ -95,7 +89,7 @@ def test_texts_written_together_are_those_written_alone() -> None:
     assert list(alone) == expected
 
 
-def test_the_same_export_twice_is_the_same(target: Path, tmp_path: Path, few: None) -> None:
+def test_the_same_export_twice_is_the_same(target: Path, tmp_path: Path) -> None:
     first, second = (exported(target, tmp_path / name) for name in ("a", "b"))
     for file in first.models[0].files:
         assert (first.path / file).read_bytes() == (second.path / file).read_bytes()
@@ -167,9 +161,7 @@ def of_words() -> tokenizers.Tokenizer:
 # The tests' own processes have one thread, which could not be told from one that is left.
 @threadpool_limits.wrap(limits=2, user_api="blas")
 @pytest.mark.parametrize("stage", ["calibration text", "target", "target calibration"])
-def test_what_is_interrupted_leaves_nothing(
-    target: Path, tmp_path: Path, few: None, stage: str
-) -> None:
+def test_what_is_interrupted_leaves_nothing(target: Path, tmp_path: Path, stage: str) -> None:
     before, cores = set(leftovers(tmp_path / "out")), blas_threads()
 
     def interrupted(found: str, done: int, total: int) -> None:
@@ -199,7 +191,7 @@ def test_a_folder_in_the_way_is_refused_before_anything_is_written(
 
 
 def test_a_draft_reads_no_further_than_its_context(
-    target: Path, tmp_path: Path, few: None, monkeypatch: pytest.MonkeyPatch
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draft = tiny_checkpoint(tmp_path / "draft", seed=9, max_position_embeddings=64)
     lengths: list[int] = []
@@ -236,6 +228,7 @@ def test_options_that_make_no_sense(target: Path, tmp_path: Path) -> None:
         exported(target, tmp_path / "out", calibration="gptq")
 
 
+@pytest.mark.usefixtures("full_exports")
 def test_a_trained_model_loses_less_than_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,9 +252,7 @@ def test_a_trained_model_loses_less_than_half(
 
 
 @pytest.mark.parametrize("calibration", ["self", "none"])
-def test_a_gguf_is_weighed_by_them(
-    target: Path, tmp_path: Path, few: None, calibration: str
-) -> None:
+def test_a_gguf_is_weighed_by_them(target: Path, tmp_path: Path, calibration: str) -> None:
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
     seen: set[str] = set()
     options = ExportOptions(
@@ -284,7 +275,7 @@ def templated(target: Path, template: str) -> None:
 
 
 def test_a_chat_model_writes_question_and_answer(
-    target: Path, tmp_path: Path, few: None, written: list[calibration.Texts]
+    target: Path, tmp_path: Path, written: list[calibration.Texts]
 ) -> None:
     templated(target, TEMPLATE)
     exported(target, tmp_path / "out", weights="int4")
@@ -299,7 +290,7 @@ def test_a_chat_model_writes_question_and_answer(
     "template", ["{{ raise_exception('no') }}", "{{ messages[0]['content'].upper() }}", "{% if %}"]
 )
 def test_a_template_that_shows_no_beginning_is_not_used(
-    target: Path, tmp_path: Path, few: None, written: list[calibration.Texts], template: str
+    target: Path, tmp_path: Path, written: list[calibration.Texts], template: str
 ) -> None:
     """The control: such a model begins as one without a template."""
     templated(target, template)

@@ -33,7 +33,7 @@ def test_the_trained_head_agrees_with_its_target() -> None:
     assert found.head is not None
     assert found.head.architecture == "eagle3"
     first, second, third = agreement(found.path)
-    assert min(first, second, third) > 0.5
+    assert min(first, second, third) > 0.4
 
 
 def exported(out: Path, head: Path) -> Path:

@@ -76,6 +76,7 @@ def test_few_matrices_are_raised_and_it_is_close_enough(factor: float, most: flo
         assert model.lost(fewer) > most or found.kl_nats >= 0.5 * most
 
 
+@pytest.mark.usefixtures("full_exports")
 def test_what_loses_most_by_byte_is_raised_first() -> None:
     large = Unit(("large",), 100_000, 0.21)
     found = Mixing([*UNITS, large], lambda raised: 0.3 if "m0" not in raised else 0.01, 0.05)
@@ -170,6 +171,7 @@ def _losses(spec: DecoderSpec, arrays: dict[str, FloatArray]) -> dict[tuple[str,
     return {unit.names: unit.loss for unit in found}
 
 
+@pytest.mark.usefixtures("full_exports")
 def test_a_layers_loss_is_that_of_the_model_with_it_in_int4() -> None:
     spec = spec_for(tiny_config())
     arrays = random_tensors(spec, 5)
@@ -266,8 +268,6 @@ def test_a_kept_matrix_is_rounded_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "TOKENS", 1100)
-    monkeypatch.setattr(calibration, "_WRITTEN", 128)
     monkeypatch.setattr(calibration, "FEW", 256)
 
 

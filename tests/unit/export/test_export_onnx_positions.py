@@ -10,6 +10,7 @@ import graph_runner
 import numpy as np
 import onnx
 import pytest
+from kinds import again
 from tiny_models import MemoryTensors, random_tensors, tiny_config
 from tiny_variants import VARIANTS
 
@@ -109,7 +110,7 @@ def test_the_last_position_counts(tmp_path: Path) -> None:
         assert len(short["cos.near"]) > min(last, last % positions.STEP)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["", "own rows"])
+@pytest.fixture(scope="module", params=again([False, True]), ids=["", "own rows"])
 def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long")
     written(folder, own_rows=request.param)

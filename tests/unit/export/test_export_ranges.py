@@ -20,7 +20,7 @@ from edgedec.bundle.manifest import MANIFEST
 from edgedec.cli import main
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ParityError
-from edgedec.export import ExportOptions, calibration, export_bundle, ranges
+from edgedec.export import ExportOptions, export_bundle, ranges
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.divergence import ParityFigures
 from edgedec.export.onnx_static import StaticOptions, activations, write_graphs
@@ -170,9 +170,7 @@ def test_columns_of_other_channels_lose_all(
 # -- export -------------------------------------------------------------------------------------
 
 
-def test_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "TOKENS", 1100)
-    monkeypatch.setattr(calibration, "_WRITTEN", 128)
+def test_a_bundle(tmp_path: Path) -> None:
     options = ExportOptions(
         tiny_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", formats=("onnx-static",),
         weights="int8", static_rows=(1, 4), static_context=64, static_activations="int16",

@@ -170,28 +170,27 @@ def test_something_else_in_the_place_of_options(pipeline: Pipeline, wrong: Any) 
         pipeline.generate(PROMPT, wrong)
 
 
-def test_values_are_checked_as_ever(pipeline: Pipeline) -> None:
-    with pytest.raises(InputError, match="temperature -1: expected"):
-        pipeline.generate(PROMPT, temperature=-1)
-    with pytest.raises(InputError, match="max_new_tokens is 0"):
-        pipeline.generate(PROMPT, max_new_tokens=0)
-
-
-@pytest.mark.parametrize("wrong", [None, [1, 2], 3])
-def test_a_bias_that_is_none_is_refused_by_name(pipeline: Pipeline, wrong: Any) -> None:
-    with pytest.raises(InputError, match=r"logit_bias .*: expected token ids with numbers"):
-        pipeline.generate(PROMPT, logit_bias=wrong)
-
-
-def test_no_sampling_is_refused_by_name(pipeline: Pipeline) -> None:
-    with pytest.raises(InputError, match="sampling is None: expected SamplingParams"):
-        pipeline.generate(PROMPT, sampling=None, temperature=0.5)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("wrong", [GenerateOptions(), {"threads": 1}, {}, 7])
 def test_something_else_in_the_place_of_what_opens(wrong: Any) -> None:
     with pytest.raises(TypeError, match="expected OpenOptions, or single options by name"):
         Pipeline.open("demo", wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1}, "temperature -1: expected"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        *(({"logit_bias": wrong}, r"logit_bias .*: expected token ids with numbers")
+          for wrong in (None, [1, 2], 3)),
+        ({"sampling": None, "temperature": 0.5}, "sampling is None: expected SamplingParams"),
+    ],
+)  # fmt: skip
+def test_values_are_checked_as_ever(
+    pipeline: Pipeline, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        pipeline.generate(PROMPT, **options)
 
 
 def test_the_plan_of_a_text_is_what_it_was_decoded_with(pipeline: Pipeline) -> None:

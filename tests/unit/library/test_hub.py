@@ -32,11 +32,6 @@ Pull = Callable[..., Model]
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "library")
-
-
-@pytest.fixture
 def hub(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """The shipped draft's checkpoint as a repository, beside files that nobody needs."""
     folder = repository / "models" / "demo" / "draft"
@@ -56,11 +51,6 @@ def hub(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
         monkeypatch.delenv("HF_TOKEN", raising=False)
         yield hub
-
-
-@pytest.fixture
-def said() -> list[str]:
-    return []
 
 
 @pytest.fixture

@@ -31,11 +31,6 @@ Find = Callable[..., Found]
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "library")
-
-
-@pytest.fixture
 def hubs(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Hub]]:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     with listed_drafts.serving(monkeypatch) as hubs:
@@ -59,11 +54,6 @@ class Asked:
     def __call__(self, offer: Offer) -> bool | None:
         self.offers.append(offer)
         return self.answer
-
-
-@pytest.fixture
-def said() -> list[str]:
-    return []
 
 
 @pytest.fixture

@@ -54,11 +54,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> dict[str, P
     }
 
 
-@pytest.fixture
-def said() -> list[str]:
-    return []
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(tmp_path_factory.mktemp("library"))

@@ -30,16 +30,6 @@ def checkpoint(folder: Path, *, layers: int = 2, seed: int = 0) -> Path:
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "library")
-
-
-@pytest.fixture
-def said() -> Said:
-    return []
-
-
-@pytest.fixture
 def add(library: Library, said: Said) -> Callable[..., Model]:
     def call(folder: Path, form: Form | None = None) -> Model:
         return making.of_checkpoint(library, folder, form, Listener(said.append))

@@ -18,6 +18,7 @@ from edgedec import Pipeline
 from edgedec.errors import StateError
 from edgedec.generation import queue
 from edgedec.generation.queue import Line, Ticket
+from edgedec.generation.stream import Stream
 from edgedec.runtimes.onnx.session import OnnxSession
 
 bundle, alone = test_pipeline.bundle, test_turns.alone
@@ -180,23 +181,20 @@ class TestTextsThatEndWhileTheyWait:
 
         return check
 
-    def test_cancelled(self, one: Pipeline, goes_on: Callable[[], None]) -> None:
+    @pytest.mark.parametrize("ends", [Stream.cancel, Stream.close])
+    def test_cancelled_or_closed(
+        self, one: Pipeline, goes_on: Callable[[], None], ends: Callable[[Stream], None]
+    ) -> None:
         stream = one.stream([7, 8], OPTIONS)
         reader = Apart(lambda: list(stream))
         until(lambda: waiting(one) == 1)
-        stream.cancel()
+        ends(stream)
         assert reader.result() == []
-        assert stream.result is not None
-        assert (stream.result.finish_reason, stream.result.text) == ("cancelled", "")
-        goes_on()
-
-    def test_closed(self, one: Pipeline, goes_on: Callable[[], None]) -> None:
-        stream = one.stream([7, 8], OPTIONS)
-        reader = Apart(lambda: list(stream))
-        until(lambda: waiting(one) == 1)
-        stream.close()
-        assert reader.result() == []
-        assert stream.result is None
+        if ends is Stream.close:
+            assert stream.result is None
+        else:
+            assert stream.result is not None
+            assert (stream.result.finish_reason, stream.result.text) == ("cancelled", "")
         goes_on()
 
     def test_out_of_time(self, one: Pipeline, goes_on: Callable[[], None]) -> None:

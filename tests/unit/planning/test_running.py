@@ -101,31 +101,32 @@ def test_where_a_repetition_would_take_long_fewer_texts_run(jobs: list[TrialJob]
     assert (len(jobs[-1].plans), len(jobs[-1].prompts)) == (2, 2)
 
 
-def test_plans_for_which_no_time_was_left_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = Turn(0, 0, 0, 0.02, 10, 10)
-    runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
-    for failed in ({}, {"1": "no device"}):
-        alone = Outcome((turn,), (None,) * 3, 0.0, failed)
-        monkeypatch.setattr(decisions.trial, "run", lambda job, alone=alone: alone)
-        assert runner(PLANS, True).note == "no time was left for them"
-    failed = {str(number): "no device" for number in range(1, len(PLANS))}
-    alone = Outcome((turn,), (None,) * 3, 0.0, failed)
-    monkeypatch.setattr(decisions.trial, "run", lambda job: alone)
-    assert runner(PLANS, True).note == ""
+LATE, FIRST = "no time was left for them", "no text went on after the first round"
+ONE = (Turn(0, 0, 0, 0.02, 10, 10),)
+ENDED = (Turn(0, 0, 0, 0.0, 1, 1), Turn(1, 0, 0, 0.0, 1, 1))
 
 
-def test_texts_that_end_in_their_first_round_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turn(0, 0, 0, 0.0, 1, 1), Turn(1, 0, 0, 0.0, 1, 1)
+@pytest.mark.parametrize(
+    ("turns", "failed", "note"),
+    [
+        (ONE, (), LATE),
+        (ONE, ("1",), LATE),
+        (ONE, [str(number) for number in range(1, len(PLANS))], ""),
+        (ENDED, (), FIRST),
+        (ENDED, ("2",), FIRST),
+        ((), (), LATE),
+    ],
+)
+def test_plans_without_a_comparison_are_told(
+    turns: tuple[Turn, ...], failed: list[str], note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No time was left for them, or their texts ended in the first round."""
+    found = Outcome(turns, (None,) * 3, 0.0, dict.fromkeys(failed, "no device"))
+    monkeypatch.setattr(decisions.trial, "run", lambda job: found)
     runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
-    for failed in ({}, {"2": "no device"}):
-        found = Outcome(turns, (None,) * 3, 0.0, failed)
-        monkeypatch.setattr(decisions.trial, "run", lambda job, found=found: found)
-        note = runner(PLANS, True).note
-        assert note.startswith("no text went on after the first round")
-        assert ("no device" in note) == bool(failed)
-    nothing = Outcome((), (None,) * 3, 0.0, {})
-    monkeypatch.setattr(decisions.trial, "run", lambda job: nothing)
-    assert runner(PLANS, True).note == "no time was left for them"
+    said = runner(PLANS, True).note
+    assert said.startswith(note) if note == FIRST else said == note
+    assert ("no device" in said) == (note == FIRST and bool(failed))
 
 
 def test_a_trial_that_fails_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

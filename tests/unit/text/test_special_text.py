@@ -55,39 +55,31 @@ def spelled(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("parts", "stops", "text"),
+    ("parts", "stops", "text", "reason"),
     [
-        (["ab", "<|im_end|>", "cd"], ["<|im_end|>"], "ab"),
-        (["ab", "<|im|>", "cd"], ["<|im|>", "zz"], "ab"),
+        (["ab", "<|im_end|>", "cd"], ["<|im_end|>"], "ab", "stop"),
+        (["ab", "<|im|>", "cd"], ["<|im|>", "zz"], "ab", "stop"),
         # A part of the stop string.
-        (["ab", "<|im_end|>", "cd"], ["b<|im_end|>"], "a"),
-        (["ab", "<|im_end|>", "cd"], ["<|im_end|>c"], "ab"),
-        (["ab", "<|im_end|>", "cd"], ["b<|im_end|>c"], "a"),
-        (["ab", "<|im_end|>", "<|im|>", "cd"], ["<|im_end|><|im|>"], "ab"),
+        (["ab", "<|im_end|>", "cd"], ["b<|im_end|>"], "a", "stop"),
+        (["ab", "<|im_end|>", "cd"], ["<|im_end|>c"], "ab", "stop"),
+        (["ab", "<|im_end|>", "cd"], ["b<|im_end|>c"], "a", "stop"),
+        (["ab", "<|im_end|>", "<|im|>", "cd"], ["<|im_end|><|im|>"], "ab", "stop"),
         # A name within another's.
-        (["ab", "<|im_end|>x", "cd"], ["<|im_end|>x"], "ab"),
+        (["ab", "<|im_end|>x", "cd"], ["<|im_end|>x"], "ab", "stop"),
         # Spelled by ordinary tokens.
-        (["ab<|im_end|>cd"], ["<|im_end|>"], "ab"),
+        (["ab<|im_end|>cd"], ["<|im_end|>"], "ab", "stop"),
+        (["ab", "<|im_end|>", "cd"], ["<|im|>"], "abcd", None),
+        (["ab", "<|im_end|>", "cd"], ["<|im_end|>d"], "abcd", None),  # held back, and never shown
+        (["ab", "<|im_end|>"], ["<|im_end|>d"], "ab", None),
+        (["ab", "<|im_end|>", "cd"], ["im_end"], "abcd", None),
+        (["ab", "<|im_end|>", "cd"], [], "abcd", None),
     ],
 )
-def test_it_ends_there(tokenizer: Tokenizer, parts: list[str], stops: list[str], text: str) -> None:
-    assert ended(tokenizer, parts, stops) == (text, "stop")
-
-
-@pytest.mark.parametrize(
-    ("parts", "stops", "text"),
-    [
-        (["ab", "<|im_end|>", "cd"], ["<|im|>"], "abcd"),
-        (["ab", "<|im_end|>", "cd"], ["<|im_end|>d"], "abcd"),  # held back, and never shown
-        (["ab", "<|im_end|>"], ["<|im_end|>d"], "ab"),
-        (["ab", "<|im_end|>", "cd"], ["im_end"], "abcd"),
-        (["ab", "<|im_end|>", "cd"], [], "abcd"),
-    ],
-)
-def test_it_goes_on_and_shows_no_mark(
-    tokenizer: Tokenizer, parts: list[str], stops: list[str], text: str
+def test_it_ends_there(
+    tokenizer: Tokenizer, parts: list[str], stops: list[str], text: str, reason: str | None
 ) -> None:
-    assert ended(tokenizer, parts, stops) == (text, None)
+    """Or it goes on, and shows no mark."""
+    assert ended(tokenizer, parts, stops) == (text, reason)
 
 
 def test_names_that_are_shown(tokenizer: Tokenizer) -> None:
