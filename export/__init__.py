@@ -23,7 +23,7 @@ __all__ = [
 
 
 def export_bundle(options: ExportOptions, progress: Progress | None = None) -> ExportReport:
-    """Write a bundle; ``options.out`` is created only when the bundle is complete.
+    """Write a bundle; ``options.out`` is created only when it is complete.
 
     Args:
         options: what to export and how.
@@ -36,8 +36,11 @@ def export_bundle(options: ExportOptions, progress: Progress | None = None) -> E
 
     """
     with explained_imports():
-        from edgedec.export.bundling import write_bundle
-    return write_bundle(options, progress or _silent)
+        if options.layout == "genai":
+            from edgedec.export.genai import export as write
+        else:
+            from edgedec.export.bundling import write_bundle as write
+    return write(options, progress or _silent)
 
 
 def source_files(folder: Path) -> list[Path]:

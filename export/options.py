@@ -57,6 +57,10 @@ class ExportOptions:
         " a Mac), or several: onnx,gguf.", name="format", metavar="NAMES", shows=True,
         takes="str | Sequence[str]",
     )
+    layout: str = option(
+        "bundle", "bundle, or genai: a folder with the target alone that onnxruntime-genai opens.",
+        choices=("bundle", "genai"), shows=True,
+    )
     weights: str | None = option(
         None, "How weights are stored: auto (default), int4, int8, fp16 or fp32 in onnx. auto:"
         " int4, and int8 for the matrices that need it to stay within --max-kl. f32, f16, bf16,"

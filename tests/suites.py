@@ -25,9 +25,12 @@ OF_KERNELS = (
     "tests/unit/runtimes/test_openvino_choice.py",
     "tests/unit/decoding/test_exact_text.py",
     "tests/contract/test_onnx.py",
+    "tests/contract/test_onnx_hub.py",
     "tests/contract/test_onnx_hybrids.py",
     "tests/contract/test_openvino.py",
     "tests/golden/test_quantized_graph.py",
+    "tests/unit/library/test_ready.py",
+    "tests/unit/export/test_export_genai.py",
     "tests/benchmarks/test_matrix.py",
 )
 # A changed file, and the tests to run; files of tests stand for themselves. Every row that fits
@@ -87,6 +90,8 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("edgedec/serve/room.py", ("tests/published/test_served_models.py",)),
     ("tools/*", ("tests/unit/tools/*",)),
     (".github/*", ("tests/packaging/test_workflows.py", "tests/packaging/test_papers.py")),
+    (".github/workflows/release.yml", ("tests/packaging/test_docs.py",)),
+    ("mkdocs.yml", ("tests/packaging/test_docs.py",)),
     ("docs/guides/programs.md", ("tests/unit/serve/test_serve_programs.py",)),
     ("integrations/*", ("tests/integrations/*",)),
     ("tools/workflow_steps.py", ("tests/packaging/test_workflows.py",)),

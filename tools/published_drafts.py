@@ -57,7 +57,7 @@ def differences(one: Target | Draft, api: Any) -> Iterator[str]:
     if isinstance(one, Draft):
         yield from _licence(one, info)
         yield from _files(one, {file.rfilename for file in info.siblings or ()})
-    yield from _size(one, info)
+        yield from _size(one, info)
 
 
 def _licence(draft: Draft, info: Any) -> Iterator[str]:
@@ -86,11 +86,11 @@ def _files(draft: Draft, names: set[str]) -> Iterator[str]:
         yield "it has no config.json"
 
 
-def _size(one: Target | Draft, info: Any) -> Iterator[str]:
+def _size(one: Draft, info: Any) -> Iterator[str]:
     counted = getattr(info.safetensors, "total", None)
-    if counted is None or (isinstance(one, Draft) and one.kind == MTP):  # inside its target
+    if counted is None or not one.millions or one.kind == MTP:  # inside its target
         return
-    share = _CALCULATED if isinstance(one, Draft) and one.calculated else _STATED
+    share = _CALCULATED if one.calculated else _STATED
     millions = counted / 1e6
     if abs(millions - one.millions) > max(1, share * one.millions):
         yield f"{millions:.0f} M parameters on the hub, {one.millions} M in the list"

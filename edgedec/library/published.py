@@ -1,8 +1,7 @@
 """Drafts that others publish for a target: heads, parallel drafts and small models of its family.
 
 The list, ``published.toml``, is short and by hand. A name is there if a public page names it for
-that target; sizes and licences are those that the page states. None of them has been decoded with
-edgedec.
+that target; licences are those that the page states. None of them has been decoded with edgedec.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class Target:
         architecture: its ``model_type``.
         layers: number of decoder layers.
         hidden: channels of the residual stream.
-        millions: of parameters.
 
     """
 
@@ -44,7 +42,6 @@ class Target:
     architecture: str
     layers: int
     hidden: int
-    millions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class Draft:
         name: on the hub.
         kind: a key of ``NEEDS``.
         targets: names of the targets it is for.
-        millions: of parameters; 0 where neither a page nor the shapes of its kind say it.
+        millions: of parameters; 0 where neither its shapes nor those of its kind are known.
         licence: as its page states it; None where no page that was read does.
         source: the page that names it for these targets.
         calculated: the size is not stated but follows from the shapes of its kind: a layer like

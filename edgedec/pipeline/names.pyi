@@ -96,6 +96,7 @@ class ConvertNames(TypedDict, total=False):
     head: str | Path | None
     mtp: bool
     format: str | Sequence[str]
+    layout: str
     weights: str | None
     max_kl: float
     draft_weights: str | None

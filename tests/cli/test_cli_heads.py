@@ -76,7 +76,7 @@ def test_a_bundle_takes_a_model_and_no_head(
 
     role = Bundle.open(bundle).target
     sizes = role.architecture, role.dims["layers"], role.dims["hidden"]
-    mine = published.Target("Qwen/Qwen3-8B", *sizes, 8191)
+    mine = published.Target("Qwen/Qwen3-8B", *sizes)
     monkeypatch.setattr(recognise, "TARGETS", (mine,))
     (command,) = next_commands(run("heads", bundle).stderr)
     assert command == ["edgedec", "run", str(bundle), "--draft", "amd/PARD-Qwen3-0.6B", "PROMPT"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,43 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert len(pages) > 12
     for page in pages:
         assert LOADED.findall(page.read_text("utf-8")) == [], page
+
+
+@pytest.mark.full
+def test_a_version_stands_beside_the_others(repository: Path, tmp_path: Path) -> None:
+    """The commands of the release, for two versions, into a branch of a repository here."""
+    pytest.importorskip("mike", reason="mike is not installed: extra docs")
+    import yaml
+
+    work, origin = tmp_path / "work", tmp_path / "origin.git"
+    work.mkdir()
+    shutil.copy(repository / "mkdocs.yml", work)
+    shutil.copytree(repository / "docs", work / "docs")
+    release = yaml.safe_load((repository / ".github/workflows/release.yml").read_text("utf-8"))
+    steps = release["jobs"]["pages"]["steps"]
+    (build,) = (one for one in steps if "mike deploy" in one.get("run", ""))
+
+    def run(script: str, **environment: str) -> str:
+        there = {**os.environ, "NO_MKDOCS_2_WARNING": "1", **environment}
+        there["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{there['PATH']}"
+        done = subprocess.run(
+            ["bash", "-euc", script], cwd=work, env=there, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(f"git init -q --bare {origin}; git init -q; git remote add origin {origin}; git add -A")
+    run("git -c user.name=a -c user.email=a@localhost commit -qm pages")
+    for tag in ("v0.2.0", "v0.3.0"):
+        run(f"{build['run']}\ngit push -q origin gh-pages", **build["env"] | {"TAG": tag})
+    known = json.loads(run("git show gh-pages:versions.json"))
+    assert [(one["version"], one["aliases"]) for one in known] == [
+        ("0.3.0", ["latest"]), ("0.2.0", []),
+    ]  # fmt: skip
+    assert "latest/" in run("git show gh-pages:index.html")
+    for version in ("0.2.0", "0.3.0"):
+        page = run(f"git show gh-pages:{version}/index.html")
+        assert '"version": {"provider": "mike"}' in page  # which asks for versions.json
 
 
 def searched(window: Browser, site: Path) -> None:

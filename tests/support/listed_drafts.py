@@ -23,7 +23,7 @@ TARGET, DRAFT, OTHER, TRAINED = (
     f"some-org/{name}" for name in ("Demo-11M", "Demo-2M", "Demo-bpe", "Demo-head")
 )
 _FOLDERS = {TARGET: "draft", DRAFT: "draft", OTHER: "draft_bpe2048", TRAINED: "head"}
-LISTED = Target(TARGET, "llama", 4, 512, 12)
+LISTED = Target(TARGET, "llama", 4, 512)
 
 
 def draft(name: str, kind: str = MODEL) -> Draft:

@@ -96,6 +96,33 @@ def test_a_certificate_counts_for_its_own_files_alone(tmp_path: Path) -> None:
             card(bundle, file)
 
 
+def test_the_certificate_that_ships_is_about_the_pair_that_ships(repository: Path) -> None:
+    """A pair that changes needs a new one: `python -m benchmarks certificate demo`."""
+    bundle, file = Bundle.open("demo"), repository / "docs" / "measurements" / "certificate.json"
+    issued = json.loads(file.read_text("utf-8"))
+    texts, near_ties = (issued["verdict"][name] for name in ("texts", "near_ties"))
+    assert f"{texts} texts compared" in card(bundle, file)
+    page = (repository / "docs" / "certificate.md").read_text("utf-8")
+    assert f"{texts:,} texts were compared" in page
+    assert f"{near_ties:,} leave them at a near-tie" in page
+    for name, fact in bundle.files.items():
+        assert (f"| `{name}` | {fact.sha256} |" in page) == (name in issued["files"])
+
+
+def test_a_certificate_need_not_know_the_pieces_of_a_chat(tmp_path: Path) -> None:
+    """They were added to bundles later, say what the template says, and decode nothing."""
+    bundle, file = Bundle.open("demo"), tmp_path / "certificate.json"
+    for left_out, known in (("chat_pieces.json", True), ("tokenizer.json", False)):
+        files = certificate(bundle)["files"]
+        del files[f"tokenizer/{left_out}"]
+        file.write_text(json.dumps(certificate(bundle, files=files)), "utf-8")
+        if known:
+            assert "Certificate: holds" in card(bundle, file)
+        else:
+            with pytest.raises(InputError, match="another bundle"):
+                card(bundle, file)
+
+
 def test_the_command_writes_it(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["card", "demo"])
     out = tmp_path / "README.md"

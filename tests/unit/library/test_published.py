@@ -10,17 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_models import tiny_config
 
 from edgedec.errors import EdgedecError, InputError
 from edgedec.library import Library, published
 from edgedec.library.drafts import LARGEST_SHARE
-from edgedec.library.published import DRAFTS, MODEL, MTP, TARGETS, Draft
+from edgedec.library.published import DRAFTS, MODEL, MTP, PARALLEL, TARGETS, Draft, Target
 from edgedec.library.recognise import recognise
 from edgedec.library.reference import parse
 from edgedec.models.heads import head_inside
 from edgedec.models.registry import architectures, spec_for
 
 QWEN3_4B = {"model_type": "qwen3", "num_hidden_layers": 36, "hidden_size": 2560}
+
+
+def in_layers(target: Target) -> float:
+    """About how many million parameters a target has: 15 squares of its width in a layer."""
+    return 15e-6 * target.layers * target.hidden**2
 
 
 def mistakes(drafts: tuple[Draft, ...], known: Sequence[str] | None = None) -> list[str]:
@@ -35,7 +41,7 @@ def mistakes(drafts: tuple[Draft, ...], known: Sequence[str] | None = None) -> l
             target = targets.get(name)
             if target is None:
                 found.append(f"{one.name}: {name} is not listed")
-            elif one.kind == MODEL and one.millions > LARGEST_SHARE * target.millions:
+            elif one.kind == MODEL and one.millions > LARGEST_SHARE * in_layers(target):
                 found.append(f"{one.name}: too large for {name}")
             elif target.architecture not in known and not one.unread:
                 found.append(f"{one.name}: {name} cannot be exported")
@@ -81,9 +87,37 @@ def test_the_size_of_an_mtp_layer_follows_from_its_shapes() -> None:
     assert head is not None
     own = sum(math.prod(shape) for shape in head.tensors().values())
     (draft,) = (one for one in DRAFTS if one.kind == MTP)
-    (whole,) = (one for one in TARGETS if one.name == draft.name)
     assert draft.millions == round(own / 1e6)
-    assert whole.millions == round((target.parameters + own) / 1e6)
+
+
+# Of small models: layers, width, of the feed-forward part, heads, of keys and values, numbers of
+# one, tokens, and whether embedding and head are one matrix.
+SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
+    "Qwen/Qwen3-0.6B": ("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, True),
+    "amd/PARD-Qwen3-0.6B": ("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, True),
+    "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2", 24, 896, 4864, 14, 2, 64, 151936, True),
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": ("qwen2", 24, 896, 4864, 14, 2, 64, 151936, True),
+    "amd/PARD-Qwen2.5-0.5B": ("qwen2", 24, 896, 4864, 14, 2, 64, 151936, True),
+    "meta-llama/Llama-3.2-1B-Instruct": ("llama", 16, 2048, 8192, 32, 8, 64, 128256, True),
+    "amd/PARD-Llama-3.2-1B": ("llama", 16, 2048, 8192, 32, 8, 64, 128256, True),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": ("llama", 30, 576, 1536, 9, 3, 64, 49152, True),
+    "google/gemma-3-270m-it": ("gemma3_text", 18, 640, 2048, 4, 1, 256, 262144, True),
+    "allenai/OLMo-2-0425-1B-Instruct": ("olmo2", 16, 2048, 8192, 16, 16, 128, 100352, False),
+}
+
+
+def test_sizes_of_small_models_follow_from_their_shapes() -> None:
+    keys = (
+        "model_type", "num_hidden_layers", "hidden_size", "intermediate_size",
+        "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+        "tie_word_embeddings",
+    )  # fmt: skip
+    stated = {one.name: one.millions for one in DRAFTS if one.kind in (MODEL, PARALLEL)}
+    found = dict.fromkeys(stated, 0) | {
+        name: round(spec_for(tiny_config(**dict(zip(keys, shape, strict=True)))).parameters / 1e6)
+        for name, shape in SHAPES.items()
+    }
+    assert found == stated
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -149,21 +150,77 @@ def test_an_export_says_what_opens_it(folders: dict[str, Path], tmp_path: Path) 
         export_bundle(ExportOptions(folders["optimum"], tmp_path / "out"))
 
 
-@pytest.mark.parametrize("target", ["checkpoint", "ready"])
-def test_a_pair_of_both_kinds(
-    target: str, demo: Path, folders: dict[str, Path], add: Open, exported: Path, repository: Path
-) -> None:
-    """A draft in ONNX for a checkpoint, and a checkpoint for a target in ONNX: the same text."""
-    ready = add(f"{folders['transformers.js']}:q4").path
-    if target == "checkpoint":
-        pair = {"model": exported, "draft": ready}
-    else:
-        pair = {"model": add(folders["optimum"]).path, "draft": Path("demo")}
-    length = {"drafter": "model", "draft_length": 3}
-    with Pipeline.open(pair["model"], threads=1, draft=pair["draft"], **length) as pipeline:
+@pytest.fixture(scope="module")
+def partners(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> dict[str, Path]:
+    """What a graph of others may stand beside: the demo's draft, and one of another tokenizer."""
+    root = tmp_path_factory.mktemp("partners")
+    sources = {"draft": demo.with_name("draft"), "other": demo.with_name("draft_bpe2048")}
+    made = dict[str, Path]()
+    for name, source in sources.items():
+        made[f"{name} checkpoint"] = root / name
+        export_bundle(ExportOptions(source, root / name, weights="fp32", parity=False))
+        made[f"{name} transformers.js"] = ready_models.transformers_js(source, root / f"{name}-js")
+        made[f"{name} onnxruntime-genai"] = ready_models.genai(source, root / f"{name}-genai")
+        made[f"{name} optimum"] = ready_models.optimum(source, root / f"{name}-optimum")
+    return made
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> dict[str, Path]:
+    """The demo's target and draft as GGUF files."""
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: make gguf")
+    made = dict[str, Path]()
+    for name in ("target", "draft"):
+        out = tmp_path_factory.mktemp("gguf") / name
+        options = ExportOptions(demo.with_name(name), out, formats=("gguf",), weights="f32")
+        export_bundle(dataclasses.replace(options, parity=False))
+        (made[name],) = out.rglob("*.gguf")
+    return made
+
+
+def drafted(target: str | Path, draft: str | Path, **options: Any) -> str:
+    """The text of a pair, whose draft is asked for and right at least once."""
+    given = {"drafter": "model", "draft_length": 3, **options}
+    with Pipeline.open(target, threads=1, draft=Path(draft), **given) as pipeline:
         result = pipeline.generate(PROMPT, max_new_tokens=48, temperature=0)
-    assert result.text == text(exported, drafter="none")
     assert result.metrics.accepted_tokens > 0
+    return result.text
+
+
+@pytest.mark.parametrize("tokenizer", ["draft", "other"])
+@pytest.mark.parametrize("layout", WORDS)
+def test_a_target_in_each_layout_with_drafts_of_each_kind(
+    layout: str, tokenizer: str, folders: dict[str, Path], partners: dict[str, Path], add: Open,
+    exported: Path,
+) -> None:  # fmt: skip
+    """Of its own tokenizer and of another: the text is the target's own."""
+    target, expected = add(f"{folders[layout]}{WORDS[layout]}").path, text(exported, drafter="none")
+    for kind in ("checkpoint", *WORDS):
+        draft = partners[f"{tokenizer} {kind}"]
+        assert drafted(target, draft if kind == "checkpoint" else add(draft).path) == expected
+
+
+@pytest.mark.parametrize("layout", WORDS)
+def test_a_draft_in_each_layout_for_a_checkpoint(
+    layout: str, partners: dict[str, Path], add: Open, exported: Path
+) -> None:
+    expected = text(exported, drafter="none")
+    for tokenizer in ("draft", "other"):
+        assert drafted(exported, add(partners[f"{tokenizer} {layout}"]).path) == expected
+
+
+@pytest.mark.parametrize("layout", WORDS)
+def test_a_pair_with_a_gguf_file(
+    layout: str, folders: dict[str, Path], partners: dict[str, Path], files: dict[str, Path],
+    add: Open, exported: Path,
+) -> None:  # fmt: skip
+    """On either side, each decoded by its own runtime."""
+    target = add(f"{folders[layout]}{WORDS[layout]}").path
+    assert drafted(target, files["draft"]) == text(exported, drafter="none")
+    plain = text(files["target"], drafter="none")
+    for tokenizer in ("draft", "other"):
+        draft = add(partners[f"{tokenizer} {layout}"]).path
+        assert drafted(files["target"], draft) == plain
 
 
 # -- what a trial finds -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from edgedec.library.published import HEAD, Draft, Target
 from tools import published_drafts
 
 NAME = "some-org/Tiny-1M"
-TARGET = Target(NAME, "llama", 2, 64, 1)
+TARGET = Target(NAME, "llama", 2, 64)
 DRAFT = Draft(NAME, HEAD, ("a/b",), 1, "Apache-2.0", "a page")
 
 
