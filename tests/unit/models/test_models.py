@@ -288,7 +288,7 @@ FURTHER = {
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "olmoe": MIXTURE,
     "qwen3_moe": MIXTURE,
-    **dict.fromkeys(("qwen3_5_moe", "qwen3_5_moe_text"), {**QWEN_H, **MIXTURE}),
+    **{key: {**QWEN_H, **MIXTURE} for key in ("qwen3_5_moe", "qwen3_5_moe_text")},
     "stablelm": {"qk_layernorm": True},
 }
 
