@@ -137,7 +137,7 @@ def _joints(spec: DecoderSpec, layer: int) -> Iterator[Joint]:
     if "attention_norm" in spec.layer_norms and (dense or spec.residual != "shared"):
         shared = fed if spec.residual == "shared" else ()
         yield Joint(producers("attention_norm", spec.norm.bias), names(*first, *shared))
-    if spec.mixer(layer) is None:
+    if spec.mixer(layer) is None and not spec.sizes:
         yield Joint(
             producers("v", spec.qkv_bias), names(last), spec.heads // spec.kv_heads, spec.head_dim
         )

@@ -186,7 +186,8 @@ def _roles(spec: DecoderSpec, layer: int) -> tuple[str, ...]:
     if spec.experts is not None:
         beside = tuple(f"shared_{role}" for role in fed if spec.experts.shared)
         fed = (*(f"experts_{role}" for role in fed), *beside)
-    return (*(role for role in spec.mixer_matrices(layer) if role not in SMALL), *fed)
+    mixed = (role for role in spec.mixer_matrices(layer) if role not in SMALL)
+    return (*mixed, *fed, *spec.own_matrices)
 
 
 def of_job(

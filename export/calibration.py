@@ -214,9 +214,9 @@ def kv_scales(
     def listen(layer: int, keys: FloatArray, values: FloatArray) -> None:
         largest = np.abs(keys).max(axis=0)
         if spec.ropes[layer] is not None:
-            turned = keys[..., : spec.rotary_dim]
-            pairs = np.hypot(*np.split(turned, 2, axis=-1)).max(axis=0)
-            largest[:, : spec.rotary_dim] = np.tile(pairs, 2)
+            dim = spec.at(layer).rotary_dim
+            pairs = np.hypot(*np.split(keys[..., :dim], 2, axis=-1)).max(axis=0)
+            largest[:, :dim] = np.tile(pairs, 2)
         scales.append((_scale(largest), _scale(np.abs(values).max(axis=0))))
 
     reference = Reference(spec, tensors, listen)

@@ -88,6 +88,11 @@ def role(
             **{name: getattr(spec, name) for name in _SIZES},
             **experts,
             **({"kv_layers": len(spec.attending)} if spec.mixers else {}),
+            **(
+                {"kv_layers": len(spec.caching), "kv_channels": spec.kv_channels}
+                if spec.sizes
+                else {}
+            ),
             "vocab_size": max(report.columns for report in reports),
             "vocab_used": reports[0].vocab_used,
             "max_context": max(report.max_context or spec.max_context for report in reports),

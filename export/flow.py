@@ -82,6 +82,7 @@ class Flow(Generic[V]):
             ``attention(layer, x, out)``.
         kept: if attention returns some rows only, emits those rows of another value, as
             ``kept(x, out)``; the rest of the layer computes no others.
+        end: emits what a layer does after its MLP, if there is more, as ``end(layer, x, branch)``.
 
     """
 
@@ -90,9 +91,10 @@ class Flow(Generic[V]):
         parts: Parts[V],
         attention: Callable[[int, V, str], V],
         kept: Callable[[V, str], V] | None = None,
+        end: Callable[[int, V, V], tuple[V, V]] | None = None,
     ) -> None:
         self._parts, self._spec, self._attention = parts, parts.spec, attention
-        self._kept = kept
+        self._kept, self._end = kept, end
 
     def layer(self, layer: int, x: V, branch: V | None) -> tuple[V, V]:
         """Emit one layer. The residual stream is ``x + branch``, before and after.
@@ -105,8 +107,11 @@ class Flow(Generic[V]):
             normed, x = self._normed(f"{at}.entry", x, branch, "attention_norm", layer)
             branch = self._attended(layer, normed, f"{at}.attended")
             x = self._kept(x, f"{at}.entry.kept") if self._kept else x
-            normed, x = self._normed(stream, x, branch, "mlp_norm", layer)
-            return x, self._fed(layer, normed, f"{at}.branch")
+            if self._end is None:
+                normed, x = self._normed(stream, x, branch, "mlp_norm", layer)
+                return x, self._fed(layer, normed, f"{at}.branch")
+            normed, x = self._normed(f"{at}.mixed_stream", x, branch, "mlp_norm", layer)
+            return self._end(layer, x, self._fed(layer, normed, f"{at}.mlp"))
         normed, x = self._normed(stream, x, branch, "attention_norm", layer)
         attended = self._attended(layer, normed, f"{at}.attended")
         x = self._kept(x, f"{stream}.kept") if self._kept else x

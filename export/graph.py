@@ -100,6 +100,12 @@ class DataFile:
         twin.dims.extend(dims)
         return name
 
+    def size(self, beginning: str) -> int:
+        """Return the bytes in the file of tensors whose names begin so, shared ones once."""
+        named = [tensor for name, tensor in self.tensors.items() if name.startswith(beginning)]
+        places = [{one.key: one.value for one in tensor.external_data} for tensor in named]
+        return sum({at["offset"]: int(at["length"]) for at in places if at}.values())
+
     def flush(self) -> None:
         """Flush all data to the operating system."""
         self._data.flush()

@@ -107,7 +107,9 @@ class ExportJob:
         # Blocks must fit the width of experts, whose kernels were measured with small ones only.
         if not self.texts or self.options.batch_invariant or spec.experts is not None:
             return _PLAIN_BLOCK
-        widths = (spec.hidden, spec.ffn, spec.heads * spec.head_dim)
+        widths = {spec.hidden}.union(
+            *({at.ffn, at.q_size} for at in map(spec.at, range(spec.layers)))
+        )
         fits = all(-width % _LARGE_BLOCK <= _MOST_PADDING * width for width in widths)
         return _LARGE_BLOCK if fits else _PLAIN_BLOCK
 

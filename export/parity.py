@@ -105,9 +105,10 @@ class ParityRun:
 
     def _first_stream(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> list[FloatArray]:
         """Return the exported residual stream before the first layer."""
-        _, *others = stream_names(self._spec, 0)
-        feeds = {"position_ids": np.arange(len(ids))[None]}
-        return [self._embedded(ids, parts), *(self._exported.run(others, feeds) if others else ())]
+        first, *others = stream_names(self._spec, 0)
+        embedded = self._embedded(ids, parts)
+        feeds = {"position_ids": np.arange(len(ids))[None], "input_ids": ids[None], first: embedded}
+        return [embedded, *(self._exported.run(others, feeds) if others else ())]
 
     def _embedded(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> FloatArray:
         """Return the exported embedding of ``[n]`` ids, ``[1, n, hidden]``."""
@@ -121,8 +122,11 @@ class ParityRun:
 
     def _exported_layer(self, layer: int, stream: list[FloatArray]) -> list[FloatArray]:
         feeds = dict(zip(stream_names(self._spec, layer), stream, strict=True))
-        feeds |= layer_feeds(self._spec, layer, stream[0].shape[1], self._options.kv)
-        return self._exported.run(stream_names(self._spec, layer + 1), feeds)
+        after = stream_names(self._spec, layer + 1)
+        new = [name for name in after if name not in feeds]
+        given = layer_feeds(self._spec, layer, stream[0].shape[1], self._options.kv)
+        feeds |= dict(zip(new, self._exported.run(new, feeds | given), strict=True))
+        return [feeds[name] for name in after]
 
     def _fp32_error(self, layer: int, before: FloatArray, after: FloatArray) -> float:
         """Return the relative difference of one layer's output, emitted in fp32."""
@@ -138,9 +142,13 @@ class ParityRun:
                 emitter.attention_inputs()
                 outputs = emitter.layer(layer, "x", None)
                 graph.save({})
-            feeds = {"x": before, **layer_feeds(self._spec, layer, before.shape[1], "fp32")}
+            widths = {"x": self._spec.hidden, **self._spec.carried(layer)}
+            parts = np.split(before, np.cumsum([*widths.values()])[:-1], axis=2)
+            feeds = dict(zip(widths, parts, strict=True))
+            feeds |= layer_feeds(self._spec, layer, before.shape[1], "fp32")
             got, branch = Slices(folder).run(outputs, feeds)
-        return check_layer(layer, before, got + branch, after, "fp32 graph", FP32_FLOOR)
+        after = after[..., : self._spec.hidden]
+        return check_layer(layer, feeds["x"], got + branch, after, "fp32 graph", FP32_FLOOR)
 
 
 def _parts(rows: int, most: int) -> list[slice]:

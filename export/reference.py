@@ -110,23 +110,42 @@ class Reference:
             found[layer] = x
             x = self.layer(layer, x)
         found[self.spec.layers] = x
-        return np.concatenate([found[tap] for tap in taps], axis=1)
+        return np.concatenate([found[tap][:, : self.spec.hidden] for tap in taps], axis=1)
 
     def embed(self, tokens: Sequence[int]) -> FloatArray:
-        """Return the residual stream before the first layer, ``[n, hidden]``."""
-        name = self.spec.name("embed")
-        found = {token: self._tensors.rows(name, token, token + 1)[0] for token in set(tokens)}
-        x: FloatArray = np.stack([found[token] for token in tokens]) * np.float32(
-            self.spec.scales.embed
-        )
+        """Return the residual stream before the first layer, ``[n, hidden]``.
+
+        Behind its channels are those of ``DecoderSpec.carried``, here and after each layer.
+        """
+        x = self._looked_up("embed", tokens) * np.float32(self.spec.scales.embed)
         if self.spec.position_rows:
             x = x + self._tensors.rows(self.spec.name("positions"), 0, len(tokens))
+        if self.spec.own_inputs:
+            x = np.concatenate((x, self._own_inputs(tokens, x)), axis=1)
         return x
+
+    def _looked_up(self, role: str, tokens: Sequence[int]) -> FloatArray:
+        name = self.spec.name(role)
+        found = {token: self._tensors.rows(name, token, token + 1)[0] for token in set(tokens)}
+        return np.stack([found[token] for token in tokens])
+
+    def _own_inputs(self, tokens: Sequence[int], x: FloatArray) -> FloatArray:
+        """Return what each layer reads besides the stream, ``[n, layers * own_inputs]``."""
+        width = self.spec.own_inputs
+        (size, hidden), name = (
+            self.spec.tensors()[self.spec.name("own_in")],
+            self.spec.name("own_in"),
+        )
+        projected = self.product(Product(name, 0, size, x)) * np.float32(hidden**-0.5)
+        normed = self._normed(projected.reshape(len(x), -1, width), self._weight("own_in_norm", 0))
+        rows = self._looked_up("own_table", tokens) * np.float32(width**0.5)
+        own: FloatArray = (normed.reshape(rows.shape) + rows) * np.float32(0.5**0.5)
+        return own
 
     def layer(
         self, layer: int, x: FloatArray, on_product: Callable[[Product], None] = lambda asked: None
     ) -> FloatArray:
-        """Return the residual stream ``[n, hidden]`` after a layer."""
+        """Return the residual stream ``[n, hidden]`` after a layer, with what later ones read."""
         steps = self.steps(layer, x)
         try:
             asked = next(steps)
@@ -151,10 +170,12 @@ class Reference:
         Values that are no longer needed are released before each yield, since many texts may wait
         at the same place.
         """
+        x, beside = np.split(x, [self.spec.hidden], axis=1)
+        rows = self._beside(layer, beside)
         normed = self._optional_norm("attention_norm", layer, x)
         mixer = self.spec.mixer(layer)
         if mixer is None:
-            mixed = yield from self._attention(layer, normed)
+            mixed = yield from self._attention(layer, normed, rows)
         else:
             mixed = yield from _MIXERS[type(mixer)](self, layer, normed, mixer)
         attended = self._added("attention_post_norm", layer, mixed)
@@ -163,15 +184,35 @@ class Reference:
             x = x + attended
             del normed, attended
             fed = yield from self._mlp(layer, self._optional_norm("mlp_norm", layer, x))
-            return x + self._added("mlp_post_norm", layer, fed)
+            x = x + self._added("mlp_post_norm", layer, fed)
+            if self.spec.own_inputs:
+                x = x + (yield from self._own(layer, x, rows["own_inputs"]))
+            if self.spec.factors:
+                x = x * self._weight("factor", layer)
+            return np.concatenate((x, *rows.values()), axis=1) if rows else x
         if self.spec.residual == "parallel":
             normed = self._norm("mlp_norm", layer, x)
         fed = yield from self._mlp(layer, normed)
         return x + attended + self._added("mlp_post_norm", layer, fed)
 
+    def _beside(self, layer: int, beside: FloatArray) -> dict[str, FloatArray]:
+        """Return by name what is carried beside the stream into a layer."""
+        carried = self.spec.carried(layer)
+        parts = np.split(beside, np.cumsum([*carried.values()])[:-1], axis=1)
+        return dict(zip(carried, parts, strict=True)) if carried else {}
+
+    def _own(self, layer: int, x: FloatArray, inputs: FloatArray) -> Steps:
+        """Return what a layer's own input adds to the stream."""
+        width = self.spec.own_inputs
+        (gate,) = yield from self._linears(("own_gate",), layer, x, False)
+        active = ACTIVATIONS[self.spec.activation](gate)
+        inner = active * inputs[:, layer * width : (layer + 1) * width]
+        (product,) = yield from self._linears(("own_out",), layer, inner, False)
+        return self._norm("own_norm", layer, product)
+
     def final_norm(self, x: FloatArray) -> FloatArray:
         """Return the final norm's output, which the head multiplies."""
-        return self._norm("final_norm", 0, x)
+        return self._norm("final_norm", 0, x[:, : self.spec.hidden])
 
     def head(self, x: FloatArray, start: int, stop: int) -> FloatArray:
         """Return the logits of the tokens from ``start`` to ``stop``, ``[n, stop - start]``."""
@@ -181,19 +222,32 @@ class Reference:
         logits[:, max(self.spec.vocab_used - start, 0) :] = -np.inf
         return logits
 
-    def _attention(self, layer: int, x: FloatArray) -> Steps:
-        spec, n = self.spec, len(x)
-        roles = ("q", "k", "v") + ("attention_gate",) * spec.gated_attention
-        rows = yield from self._linears(roles, layer, x, spec.qkv_bias)
+    def _attention(self, layer: int, x: FloatArray, carried: dict[str, FloatArray]) -> Steps:
+        """Return attention over ``x``; keys and values that later layers read are added."""
+        spec, n = self.spec.at(layer), len(x)
+        lender, roles = self.spec.lender(layer), self.spec.mixer_matrices(layer)[:-1]
+        products = yield from self._linears(roles, layer, x, spec.qkv_bias)
         del x
-        query, key, value = map(self._heads, ("q", "k", "v"), [layer] * 3, rows[:3])
-        tables = spec.rope_tables(layer, n)
+        rows = dict(zip(roles, products, strict=True))
+        query = self._heads("q", layer, rows["q"])
+        if lender == layer:
+            key = self._heads("k", layer, rows["k"])
+            value = self._heads("v", layer, rows.get("v", rows["k"]))
+            if layer in self.spec.lenders:
+                carried |= {f"layers.{layer}.key": key.reshape(n, -1),
+                            f"layers.{layer}.value": value.reshape(n, -1)}  # fmt: skip
+        else:
+            key, value = (
+                carried[f"layers.{lender}.{part}"].reshape(n, -1, spec.head_dim)
+                for part in ("key", "value")
+            )
+        tables = self.spec.rope_tables(layer, n)
         if tables is not None:
             query, key = rotate(query, *tables), rotate(key, *tables)
         if spec.qk_norm == "rotated":
             query = self._normed(query, self._weight("q_norm", layer))
             key = self._normed(key, self._weight("k_norm", layer))
-        if self._on_cache is not None:
+        if self._on_cache is not None and lender == layer:
             self._on_cache(layer, key, value)
         seen = causal_mask(n, spec.windows[layer])
         mixed = np.empty_like(query)
@@ -208,8 +262,8 @@ class Reference:
             mixed[:, head] = softmax(np.where(seen, scores, -np.inf)) @ value[shared]
         mixed = mixed.reshape(n, -1)
         if spec.gated_attention:
-            mixed *= sigmoid(rows[3])
-        del rows, query, key, value
+            mixed *= sigmoid(rows["attention_gate"])
+        del rows, products, query, key, value
         (product,) = yield from self._linears(("o",), layer, mixed, spec.out_bias)
         return product
 
@@ -272,7 +326,7 @@ class Reference:
 
     def _heads(self, role: str, layer: int, rows: FloatArray) -> FloatArray:
         """Return query, key or value, ``[n, heads, head_dim]``, before any rotation."""
-        spec = self.spec
+        spec = self.spec.at(layer)
         normed = role != "v"
         if normed and spec.qk_norm == "all":
             rows = self._normed(rows, self._weight(f"{role}_norm", layer))
@@ -281,6 +335,8 @@ class Reference:
             # One weight for all heads, or one for each.
             weight = self._weight(f"{role}_norm", layer).reshape(-1, spec.head_dim)
             rows = self._normed(rows, weight)
+        if not normed and spec.norm.values:
+            rows = self._normed(rows, np.ones(spec.head_dim, np.float32))
         return rows
 
     def _mlp(self, layer: int, x: FloatArray) -> Steps:

@@ -56,15 +56,17 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
     One product reads query and key, or gate and up; a mixture's kernel reads all of its experts.
     """
     fed = ("gate", "up") if spec.gated else ("up",)
-    roles: list[tuple[str, ...]] = [("q", "k"), ("v",), ("o",)]
-    if spec.gated_attention or spec.mixer(layer) is not None:
-        roles = [(role,) for role in spec.mixer_matrices(layer) if role not in SMALL]
+    mixed = [role for role in spec.mixer_matrices(layer) if role not in SMALL]
+    roles = [(role,) for role in mixed]
+    if mixed[:2] == ["q", "k"] and not spec.gated_attention:
+        roles = [("q", "k"), *roles[2:]]
     if spec.experts is None:
         roles += [fed, ("down",)]
     else:
         roles.append(tuple(f"experts_{role}" for role in (*fed, "down")))
         if spec.experts.shared:
             roles += [tuple(f"shared_{role}" for role in fed), ("shared_down",)]
+    roles += [(role,) for role in spec.own_matrices]
     return [tuple(spec.name(role, layer) for role in each) for each in roles]
 
 
@@ -122,7 +124,8 @@ class _Measuring:
             before = streams[_CLEAN]
             after = self._layer(layer, {**streams, **dict.fromkeys(rounded, before)}, rounded)
             clean = after[_CLEAN]
-            errors.append([_error(clean, after.pop(str(n))) for n in range(len(named))])
+            parts = [after.pop(str(number)) for number in range(len(named))]
+            errors.append([_error(clean, part, spec.hidden) for part in parts])
             whole = after.pop(_WHOLE)
             if layer in followed:
                 after[f"{layer}"] = whole
@@ -223,8 +226,8 @@ class _Measuring:
         return sum(int(np.prod(self._tensors.shape(name))) for name in names)
 
 
-def _error(clean: Sequence[FloatArray], got: Sequence[FloatArray]) -> float:
+def _error(clean: Sequence[FloatArray], got: Sequence[FloatArray], hidden: int) -> float:
     """Return the mean squared error of a token's residual stream, relative to its own square."""
-    lost = np.concatenate([np.square(a - b).sum(axis=1) for a, b in zip(clean, got, strict=True)])
-    whole = np.concatenate([np.square(a).sum(axis=1) for a in clean])
+    source, rounded = (np.concatenate(rows)[:, :hidden] for rows in (clean, got))
+    lost, whole = np.square(source - rounded).sum(axis=1), np.square(source).sum(axis=1)
     return float((lost / np.maximum(whole, 1e-30)).mean())

@@ -14,6 +14,7 @@ from edgedec.models.sources import CANONICAL, TensorSource
 from edgedec.models.traits import (
     Activation,
     Experts,
+    LayerSizes,
     Norm,
     QkNorm,
     Residual,
@@ -38,6 +39,11 @@ class DecoderSpec:
         ropes: per layer the rotary embedding; None for a layer without positions (NoPE).
         mixers: per layer what stands in attention's place; None is attention, and so is an empty
             tuple for all layers.
+        sizes: of each layer, where layers differ in them; empty where ``ffn``, ``kv_heads``,
+            ``head_dim`` and ``rotary_dim`` are those of all.
+        own_inputs: channels of an input that each layer has besides the residual stream: rows of
+            a table of tokens, to which a projection of the embeddings is added; 0 is none.
+        factors: whether each layer's output is multiplied by a stored number.
         rotary_dim: the first channels of each head, which are rotated; others pass.
         position_rows: rows of a learned table of positions (added to embeddings); 0 is none.
         residual: whether attention and MLP work one after the other or side by side.
@@ -69,6 +75,9 @@ class DecoderSpec:
     ropes: tuple[Rope | None, ...]
     rotary_dim: int
     mixers: tuple[Mixer | None, ...] = ()
+    sizes: tuple[LayerSizes, ...] = ()
+    own_inputs: int = 0
+    factors: bool = False
     position_rows: int = 0
     residual: Residual = "sequential"
     experts: Experts | None = None
@@ -96,6 +105,43 @@ class DecoderSpec:
         """Return the channels of all key heads, as many as of all value heads."""
         return self.kv_heads * self.head_dim
 
+    def at(self, layer: int) -> DecoderSpec:
+        """Return the same decoder with the sizes of one layer for all."""
+        if not self.sizes:
+            return self
+        own = self.sizes[layer]
+        return dataclasses.replace(self, sizes=(), kv_heads=own.kv_heads, head_dim=own.head_dim,
+                                   rotary_dim=own.rotary_dim, ffn=own.ffn)  # fmt: skip
+
+    def lender(self, layer: int) -> int:
+        """Return the layer whose keys and values a layer reads: itself, if they are its own."""
+        shares = self.sizes[layer].shares if self.sizes else None
+        return layer if shares is None else shares
+
+    @property
+    def lenders(self) -> tuple[int, ...]:
+        """Return the layers whose keys and values later ones read, ascending."""
+        return tuple(sorted({own.shares for own in self.sizes if own.shares is not None}))
+
+    def carried(self, layer: int) -> dict[str, int]:
+        """Return what a layer may read of earlier ones besides the stream, and its channels."""
+        found = {"own_inputs": self.layers * self.own_inputs} if self.own_inputs else {}
+        for lender in self.lenders:
+            if lender < layer:
+                size = self.at(lender).kv_size
+                found |= {f"layers.{lender}.key": size, f"layers.{lender}.value": size}
+        return found
+
+    @property
+    def kv_channels(self) -> int:
+        """Return the channels of a token's keys in all layers that have their own."""
+        return sum(self.at(layer).kv_size for layer in self.caching)
+
+    @property
+    def caching(self) -> tuple[int, ...]:
+        """Return the layers that have keys and values of their own."""
+        return tuple(layer for layer in self.attending if self.lender(layer) == layer)
+
     @property
     def attending(self) -> tuple[int, ...]:
         """Return the layers with attention, which have keys and values."""
@@ -111,7 +157,12 @@ class DecoderSpec:
         return any(kind is not None and kind.state for kind in self.mixers)
 
     def check_attends(self, format: str) -> None:
-        """Raise UnsupportedArchitecture for a format that computes attention only."""
+        """Raise UnsupportedArchitecture for a format that computes attention of one size only."""
+        if self.sizes:
+            raise UnsupportedArchitecture(
+                f"the format {format} has heads of one size, and those of {self.architecture}"
+                " differ by layer: export it to onnx"
+            )
         if self.mixers:
             raise UnsupportedArchitecture(
                 f"the format {format} computes attention only, and {self.architecture} has other"
@@ -147,7 +198,7 @@ class DecoderSpec:
         rope = self.ropes[layer]
         if rope is None:
             return None
-        return rope.tables(self.rotary_dim, positions, self.max_context)
+        return rope.tables(self.at(layer).rotary_dim, positions, self.max_context)
 
     def within(self, max_context: int | None) -> DecoderSpec:
         """Return the same decoder for shorter texts; ``max_context`` None is its own context.
@@ -193,12 +244,18 @@ class DecoderSpec:
         yield from ((role, 0, shape) for role, shape in self._norm_shapes("final_norm"))
         if not self.tied:
             yield "head", 0, (self.vocab_size, self.hidden)
+        if self.own_inputs:
+            rows = self.layers * self.own_inputs
+            yield "own_table", 0, (self.vocab_size, rows)
+            yield "own_in", 0, (rows, self.hidden)
+            yield "own_in_norm", 0, (self.own_inputs,)
         for layer in range(self.layers):
             yield from ((role, layer, shape) for role, shape in self._layer_shapes(layer))
 
     def _layer_shapes(self, layer: int) -> Iterator[tuple[str, Shape]]:
-        mixer = self.mixer(layer)
-        for role, (rows, columns, bias) in (self._mixer_shapes(mixer) | self._mlp_shapes()).items():
+        mixer, at = self.mixer(layer), self.at(layer)
+        matrices = self._kept_shapes(layer) | at._mlp_shapes() | self._own_shapes()
+        for role, (rows, columns, bias) in matrices.items():
             yield role, (rows, columns)
             if bias:
                 yield f"{role}_bias", (rows,)
@@ -208,12 +265,30 @@ class DecoderSpec:
             yield from self._norm_shapes(role)
         if self.qk_norm and mixer is None:
             shared = self.qk_norm in ("head", "rotated")
-            yield "q_norm", (self.head_dim if shared else self.q_size,)
-            yield "k_norm", (self.head_dim if shared else self.kv_size,)
+            yield "q_norm", (at.head_dim if shared else at.q_size,)
+            if self.lender(layer) == layer:
+                yield "k_norm", (at.head_dim if shared else at.kv_size,)
+        if self.own_inputs:
+            yield "own_norm", (self.hidden,)
+        if self.factors:
+            yield "factor", (1,)
 
     def mixer_matrices(self, layer: int) -> tuple[str, ...]:
         """Return the roles of the matrices of a layer's attention, or of what is in its place."""
-        return tuple(self._mixer_shapes(self.mixer(layer)))
+        return tuple(self._kept_shapes(layer))
+
+    @property
+    def own_matrices(self) -> tuple[str, ...]:
+        """Return the roles of the matrices of a layer's own input."""
+        return tuple(self._own_shapes())
+
+    def _kept_shapes(self, layer: int) -> dict[str, tuple[int, int, bool]]:
+        """Return as ``_mixer_shapes`` does, without the matrices that the layer does without."""
+        shapes = self.at(layer)._mixer_shapes(self.mixer(layer))
+        less: tuple[str, ...] = ("k", "v") if self.lender(layer) != layer else ()
+        if self.sizes and self.sizes[layer].keys_only:
+            less = (*less, "v")
+        return {role: shape for role, shape in shapes.items() if role not in less}
 
     def _mixer_shapes(self, mixer: Mixer | None) -> dict[str, tuple[int, int, bool]]:
         """Return as ``_mlp_shapes`` does, of attention or what stands in its place."""
@@ -226,6 +301,15 @@ class DecoderSpec:
             "v": (self.kv_size, self.hidden, self.qkv_bias),
             **(gate if self.gated_attention else {}),
             "o": (self.hidden, self.q_size, self.out_bias),
+        }
+
+    def _own_shapes(self) -> dict[str, tuple[int, int, bool]]:
+        """Return as ``_mlp_shapes`` does, of what adds a layer's own input to the stream."""
+        if not self.own_inputs:
+            return {}
+        return {
+            "own_gate": (self.own_inputs, self.hidden, False),
+            "own_out": (self.hidden, self.own_inputs, False),
         }
 
     def _mlp_shapes(self) -> dict[str, tuple[int, int, bool]]:

@@ -23,7 +23,8 @@ class Rope:
 
     Attributes:
         theta: the base of the frequencies.
-        kind: ``default``, ``linear``, ``dynamic``, ``llama3``, ``yarn`` or ``longrope``.
+        kind: ``default``, ``linear``, ``dynamic``, ``llama3``, ``yarn``, ``longrope`` or
+            ``proportional``.
         scaling: the numbers of that kind, as config.json names them.
         short, long: of longrope, what each pair's frequency is divided by, in texts of at
             most ``original_max_position_embeddings`` tokens and in longer ones.
@@ -116,6 +117,13 @@ def _yarn(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
     return plain * (1 - ramp + ramp / factor), s["attention_factor"]
 
 
+def _proportional(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
+    """Gemma 4: of all pairs the first ones turn, at the frequencies that they have of all."""
+    turning = int(rope.scaling["partial_rotary_factor"] * len(plain))
+    still = np.where(np.arange(len(plain)) < turning, plain, 0.0)
+    return still / rope.scaling.get("factor", 1.0), 1.0
+
+
 _KINDS = {
     "default": _default,
     "linear": _linear,
@@ -123,6 +131,7 @@ _KINDS = {
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _default,
+    "proportional": _proportional,
 }
 _NEEDED = {
     "default": (),
@@ -142,6 +151,7 @@ _NEEDED = {
         "attention_factor",
     ),
     "longrope": ("original_max_position_embeddings", "attention_factor"),
+    "proportional": ("partial_rotary_factor",),
 }
 
 

@@ -38,6 +38,14 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "gate": "model.layers.{layer}.mlp.gate_proj.weight",
         "up": "model.layers.{layer}.mlp.up_proj.weight",
         "down": "model.layers.{layer}.mlp.down_proj.weight",
+        # Of inputs that each layer has besides the residual stream.
+        "own_table": "model.embed_tokens_per_layer.weight",
+        "own_in": "model.per_layer_model_projection.weight",
+        "own_in_norm": "model.per_layer_projection_norm.weight",
+        "own_gate": "model.layers.{layer}.per_layer_input_gate.weight",
+        "own_out": "model.layers.{layer}.per_layer_projection.weight",
+        "own_norm": "model.layers.{layer}.post_per_layer_input_norm.weight",
+        "factor": "model.layers.{layer}.layer_scalar",
         # Of what may stand in attention's place.
         "mix_in": "model.layers.{layer}.conv.in_proj.weight",
         "conv": "model.layers.{layer}.conv.conv.weight",

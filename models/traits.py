@@ -35,6 +35,7 @@ class Norm:
         epsilon: what keeps the root away from zero.
         kind, placement: see above.
         bias: whether norms of the residual stream have one.
+        values: whether each head's values are normed as well, without a weight.
 
     """
 
@@ -42,6 +43,7 @@ class Norm:
     kind: NormKind = "rms"
     placement: Placement = "pre"
     bias: bool = False
+    values: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,25 @@ class Experts:
     renormalised: bool
     shared: int = 0
     shared_gated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """Sizes of one layer, where layers differ in them (Gemma 4).
+
+    Attributes:
+        kv_heads, head_dim, rotary_dim, ffn: as of ``DecoderSpec``.
+        shares: the earlier layer whose keys and values it reads, where it has none of its own.
+        keys_only: values are the keys before their norm and rotation; no matrix is theirs.
+
+    """
+
+    kv_heads: int
+    head_dim: int
+    rotary_dim: int
+    ffn: int
+    shares: int | None = None
+    keys_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

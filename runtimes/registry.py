@@ -189,6 +189,9 @@ def sizes(format: str, path: Path) -> dict[str, int]:
     found: dict[str, int] = {} if read is None else read(path)
     if "layers" in found:  # every layer has keys and values, unless the file says otherwise
         found.setdefault("kv_layers", found["layers"])
+    if {"kv_heads", "head_dim"} <= found.keys():  # and heads of one size
+        each = found["kv_heads"] * found["head_dim"]
+        found.setdefault("kv_channels", found.get("kv_layers", 0) * each)
     return found
 
 

@@ -110,6 +110,8 @@ class Role:
         """
         width = KV_BYTES.get(self.variant(format).kv)
         layers = "kv_layers" if "kv_layers" in self.dims else "layers"
+        if width and "kv_channels" in self.dims:  # heads differ by layer
+            return 2 * width * self.dims["kv_channels"]
         sizes = [self.dims[n] for n in (layers, "kv_heads", "head_dim") if n in self.dims]
         return 2 * width * math.prod(sizes) if width and len(sizes) == 3 else None
 

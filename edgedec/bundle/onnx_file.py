@@ -56,17 +56,20 @@ class ModelFile:
         stored: ranges of bytes that hold weights, ``(file, offset, length)``; two tensors
             may share one.
         inline_bytes: bytes of the weights inside the file itself.
+        looked_up: bytes of tables of which a token reads one row, and no product any.
 
     """
 
     metadata: dict[str, str] = field(default_factory=dict)
     stored: set[tuple[str, int, int]] = field(default_factory=set)
     inline_bytes: int = 0
+    looked_up: int = 0
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights as stored."""
-        return self.inline_bytes + sum(length for _, _, length in self.stored)
+        """Bytes of the weights that a pass reads, as stored."""
+        stored = self.inline_bytes + sum(length for _, _, length in self.stored)
+        return stored - self.looked_up
 
 
 def read_model_file(path: Path) -> ModelFile:

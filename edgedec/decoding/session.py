@@ -55,12 +55,14 @@ class ModelInfo:
         eos_ids: tokens that end a text.
         max_context: context length the model was trained for, in tokens.
         kv_bytes_per_token: cache bytes per token: all layers, keys and values.
-        weight_bytes: bytes of the weights as stored.
+        weight_bytes: bytes of the weights that a pass reads, as stored.
         threads: threads of a pass.
         scratch_bytes_per_token: working memory of a prefill chunk beyond the cache, in bytes per
             cached token; 0 if it does not grow with the cache.
         state_bytes: bytes of a session's state that does not grow with its text, for layers that
             have no keys and values.
+        lookup_bytes: memory of the rows that a token reads of tables that are mapped and not among
+            ``weight_bytes``.
 
     """
 
@@ -73,6 +75,7 @@ class ModelInfo:
     threads: int = 1
     scratch_bytes_per_token: int = 0
     state_bytes: int = 0
+    lookup_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

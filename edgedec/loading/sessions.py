@@ -299,6 +299,7 @@ def _costs(
         own=own,
         least=filled if reserving else 0,
         scratch_each=reserving,
+        lookup_bytes=info.lookup_bytes,
     )
 
 

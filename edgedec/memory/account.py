@@ -9,7 +9,8 @@ W is a model's weights and its runtime's own memory, measured after it prefilled
 scored r rows, without the cache that this filled; KV is bytes per token, V the target's vocabulary.
 The fifth and sixth terms are rows of logits beyond those r, and a tree's attention bias. S is the
 working memory of a prefill chunk per cached token, P the prompt's length. W also includes rows of
-mapped embeddings that the text may touch, at most a page per token. Planning and loading both use
+mapped embeddings that the text may touch, at most a page per token, and those of tables that only
+lookups read. Planning and loading both use
 this formula, and nothing else estimates memory.
 """
 
@@ -46,6 +47,7 @@ class ModelCosts:
         own: bytes of a session besides its cache, of which ``held`` includes one.
         least: tokens for which a session allocates its cache, however short its text is.
         scratch_each: whether every session has its working memory, rather than all of them one.
+        lookup_bytes: as ``ModelInfo``.
 
     """
 
@@ -60,6 +62,7 @@ class ModelCosts:
     own: int = 0
     least: int = 0
     scratch_each: bool = False
+    lookup_bytes: int = 0
 
     def cache(self, tokens: int) -> int:
         """Return the bytes of a session's cache for this many tokens."""
@@ -71,7 +74,8 @@ class ModelCosts:
 
     def weights(self, context: int) -> int:
         """Return its memory without a cache after a context of this length, in bytes."""
-        return self.held + min(self.unread, _PAGE * context)
+        rows = self.lookup_bytes * min(context, self.vocab_size)
+        return self.held + min(self.unread, _PAGE * context) + rows
 
     @property
     def without_cache(self) -> ModelCosts:

@@ -74,6 +74,7 @@ def _costs(measured: Measured, held: int) -> ModelCosts:
         measured.vocab_size,
         measured.scratch_bytes_per_token,
         rows=max((max(times.widths) for times in measured.times), default=0),
+        lookup_bytes=0 if measured.place.elsewhere else measured.lookup_bytes,
     )
 
 

@@ -76,6 +76,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         scratch_bytes_per_token=info.scratch_bytes_per_token,
         shows_states=job.role == TARGET and bool(can.taps),
         state_bytes=info.state_bytes,
+        lookup_bytes=info.lookup_bytes,
     )
     return measured, logits
 

@@ -10,7 +10,9 @@ from edgedec._support.options import DEVICE, Declared, Option, check_limits, che
 from edgedec.errors import InputError
 
 # Sizes of a model that both a bundle's manifest and the model's file state.
-SIZES = ("layers", "kv_layers", "kv_heads", "head_dim", "vocab_size", "max_context")
+SIZES = (
+    "layers", "kv_layers", "kv_heads", "head_dim", "kv_channels", "vocab_size", "max_context",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Measured:
         steady: False when the machine was too busy to measure.
         rolls_back: False for a recurrent model of which a rejected token takes another pass.
         process_bytes: of a process with the runtime but no model.
-        scratch_bytes_per_token, state_bytes: as ``ModelInfo``.
+        scratch_bytes_per_token, state_bytes, lookup_bytes: as ``ModelInfo``.
         shows_states: it shows the streams that a head reads.
 
     """
@@ -96,6 +96,7 @@ class Measured:
     scratch_bytes_per_token: int = 0
     shows_states: bool = False
     state_bytes: int = 0
+    lookup_bytes: int = 0
 
     @property
     def tree(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout, turning
-from edgedec.export.gguf.sections import Section
+from edgedec.export.gguf.sections import Section, near
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import Mamba2, Mixer
@@ -49,6 +49,8 @@ class Architecture:
         tied: its head is always the embedding.
         nope: a key may say that no layer rotates.
         mixer: what some of its layers have in attention's place.
+        sized: its layers are of two kinds, with heads of their own sizes, and the last ones may
+            read the keys and values of the two before them; values have norms (Gemma 4).
         layout: its arrangement of tensors.
         scales: fields of Scales that it applies, from its keys or implicitly.
         attention: its own factor on products of query and key.
@@ -79,6 +81,7 @@ class Architecture:
     tied: bool = False
     nope: bool = False
     mixer: type[Mixer] | None = None
+    sized: bool = False
     layout: Layout = LLAMA_LAYOUT
     scales: frozenset[str] = frozenset()
     attention: Callable[[DecoderSpec], float] = usual_scale
@@ -121,6 +124,8 @@ class Architecture:
             yield f"{names[0]} in attention's place" if names else "decoder of attention alone"
             return
         yield from self._lacks_mamba(spec)
+        if self.sized != bool(spec.sizes) or self.sized != spec.norm.values:
+            yield "layers of different sizes" if spec.sizes else "layers of one size"
         yield from self._lacks_mlp(spec)
         yield from self._lacks_biases(spec)
         yield from self._lacks_sizes(spec)
@@ -154,6 +159,11 @@ class Architecture:
             yield f"{spec.kv_heads} key heads for {spec.heads} of queries"
         if self.tied and not spec.tied:
             yield "head of its own"
+        own = [layer for layer in range(spec.layers) if spec.lender(layer) == layer]
+        for layer in range(len(own), spec.layers) if self.sized else ():
+            # llama.cpp counts back from the first layer without keys, whatever the pattern is.
+            if spec.lender(layer) != len(own) - (2 if near(spec, layer) else 1):
+                yield f"layer {layer} that reads the keys of layer {spec.lender(layer)}"
 
     def _lacks_biases(self, spec: DecoderSpec) -> Iterator[str]:
         there = {
@@ -179,8 +189,9 @@ class Architecture:
                 continue
             if self.skips is not None and expected != (rope is not None):
                 yield f"layer {layer} {'with' if rope else 'without'} rotation"
-            usual = None if rope is None else spec.rope
-            if rope != usual and not (self.windows and spec.windows[layer]):
+            usual = None if rope is None else spec.ropes[-1] if self.sized else spec.rope
+            own = spec.windows[layer] or self.sized
+            if rope != usual and not (self.windows and own):
                 yield f"rotation of its own in layer {layer}"
             if rope and rope != usual and rope.kind != "default":
                 yield f"{rope.kind} rotation behind a window"

@@ -27,6 +27,8 @@ from edgedec.models.rope import Rope
 _MOST_K = (1 << 31) - 1
 # The rotations that llama.cpp computes from metadata keys alone.
 _BY_KEYS = ("default", "dynamic", "linear")
+# What the frequency of a pair that does not turn is divided by.
+_STILL = 1e30
 
 
 def model_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, Value]:
@@ -67,7 +69,7 @@ def sampling_keys(generation: Mapping[str, Any]) -> dict[str, Value]:
 
 def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float | int | str]:
     """Return the rotation's metadata, unprefixed; UnsupportedArchitecture if not supported."""
-    rope = spec.rope
+    spec, rope = _of_rope(spec)
     if rope is None:
         return {}
     keys: dict[str, float | int | str] = {
@@ -93,13 +95,20 @@ def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float 
 
 def rope_factors(spec: DecoderSpec, architecture: Architecture) -> dict[str, FloatArray]:
     """Return each pair's frequency divisor, ``[rotary_dim / 2]``, if keys cannot express it."""
-    rope = spec.rope
-    if rope is None or not _by_tensor(rope):
+    spec, rope = _of_rope(spec)
+    if rope is None or not (_by_tensor(rope) or architecture.sized):
         return {}
     plain = rope.theta ** -(np.arange(0, spec.rotary_dim, 2, dtype=np.float64) / spec.rotary_dim)
     frequencies, _ = rope.frequencies(spec.rotary_dim, spec.max_context)
-    factors = (plain / frequencies).astype(np.float32)
+    factors = np.full(len(plain), _STILL)
+    np.divide(plain, frequencies, factors, where=frequencies > 0)
+    factors = factors.astype(np.float32)
     return dict.fromkeys(architecture.rope_factors, factors)
+
+
+def _of_rope(spec: DecoderSpec) -> tuple[DecoderSpec, Rope | None]:
+    """Return the rotation of layers without a window, and a decoder with their sizes."""
+    return (spec.at(spec.layers - 1), spec.ropes[-1]) if spec.sizes else (spec, spec.rope)
 
 
 def _by_tensor(rope: Rope) -> bool:
@@ -161,6 +170,11 @@ def _by_factors(file: ModelFile, theta: float, pairs: int, architecture: Archite
     long, short = (file.read(architecture.rope_factors[at]).tolist() for at in (0, -1))
     if not all(0 < factor < math.inf for factor in (*long, *short)):
         raise file.wrong("a factor of its rotation is not above 0: it is damaged")
+    if architecture.sized:
+        turning = long.count(1.0)
+        if long != [1.0] * turning + [float(np.float32(_STILL))] * (pairs - turning):
+            raise file.unknown("the factors of its rotation are not 1 and then 1e30")
+        return Rope(theta, "proportional", {"partial_rotary_factor": turning / pairs})
     context = file.count("context_length")
     scaling = {
         "original_max_position_embeddings": float(

@@ -151,13 +151,14 @@ _COMPARED_BYTES = 1 << 22
 
 def _check_sizes(file: ModelFile, spec: DecoderSpec) -> None:
     """Refuse sizes that no decoder has, before they are multiplied."""
-    if spec.kv_heads < 1 or spec.heads % spec.kv_heads:
-        raise file.wrong(f"{spec.heads} query heads cannot share {spec.kv_heads} key heads")
-    turned = spec.rotary_dim
-    if spec.head_dim < 2 or spec.head_dim % 2 or turned % 2 or turned > spec.head_dim:
-        raise file.wrong(f"{turned} channels of {spec.head_dim} of a head cannot be rotated")
-    if any(spec.ropes) and turned < 2:
-        raise file.wrong("no channel of a head is rotated")
+    for at in map(spec.at, range(spec.layers if spec.sizes else 1)):
+        if at.kv_heads < 1 or at.heads % at.kv_heads:
+            raise file.wrong(f"{at.heads} query heads cannot share {at.kv_heads} key heads")
+        turned = at.rotary_dim
+        if at.head_dim < 2 or at.head_dim % 2 or turned % 2 or turned > at.head_dim:
+            raise file.wrong(f"{turned} channels of {at.head_dim} of a head cannot be rotated")
+        if any(at.ropes) and turned < 2:
+            raise file.wrong("no channel of a head is rotated")
     if spec.experts and not 0 < spec.experts.used <= spec.experts.count:
         raise file.wrong(f"a token uses {spec.experts.used} experts of {spec.experts.count}")
 

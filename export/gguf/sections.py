@@ -14,9 +14,9 @@ from edgedec.export.gguf.file import ModelFile
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import MOST_TAPS, Mamba2, Mixer, ShortConv, mixers
 from edgedec.models.rope import Rope
-from edgedec.models.traits import Norm, Scales
+from edgedec.models.traits import LayerSizes, Norm, Scales
 
-Value = str | int | float | bool | list[int]
+Value = str | int | float | bool | list[int] | list[bool]
 Keys = Mapping[str, Value]
 # Fields of DecoderSpec, by name.
 Traits = dict[str, Any]
@@ -76,28 +76,39 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
         "heads": heads,
         "kv_heads": _kv_heads(file, heads),
         "head_dim": size,
-        "ffn": file.count("feed_forward_length"),
+        "ffn": _first(file, "feed_forward_length"),
         "max_context": file.count("context_length"),
         "norm": dataclasses.replace(norm, epsilon=epsilon),
     }
 
 
+def _first(file: ModelFile, key: str) -> int:
+    """Return a size; where layers have their own, that of the first."""
+    sized = file.value(_NEAR_KEYS) is not None
+    return _by_layer_counts(file, key)[0] if sized else file.count(key)
+
+
 def _kv_heads(file: ModelFile, heads: int) -> int:
     """Return the key heads of the layers that attend; those of others are listed as 0."""
+    if file.value(_NEAR_KEYS) is not None:
+        return _first(file, _KV_HEADS)
     known = any(file.value(key) is not None for key in (_TAPS, _SSM + "conv_kernel"))
     if not known or not isinstance(file.value(_KV_HEADS), list):
         return file.count(_KV_HEADS, heads)
-    counts = {count for count in _by_layer_counts(file, file.count("block_count")) if count}
+    counts = {count for count in _by_layer_counts(file, _KV_HEADS) if count}
     if len(counts) != 1:
         raise file.unknown(f"its layers have {sorted(counts)} key heads")
     return counts.pop()
 
 
-def _by_layer_counts(file: ModelFile, layers: int) -> list[int]:
-    found: Any = file.header.metadata.get(f"{file.header.architecture}.{_KV_HEADS}")
-    counts: list[int] = found.tolist() if isinstance(found, np.ndarray) else [found] * layers
+def _by_layer_counts(file: ModelFile, key: str) -> list[int]:
+    layers = file.count("block_count")
+    found: Any = file.header.metadata.get(f"{file.header.architecture}.{key}")
+    if not isinstance(found, np.ndarray):
+        return [file.count(key)] * min(layers, len(file.tensors))
+    counts: list[int] = found.tolist()
     if len(counts) != layers or any(type(count) is not int or count < 0 for count in counts):
-        raise file.wrong(f"{_KV_HEADS} is {one_line(str(counts[:16]))}, expected {layers} sizes")
+        raise file.wrong(f"{key} is {one_line(str(counts[:16]))}, expected {layers} sizes")
     return counts
 
 
@@ -131,7 +142,7 @@ def _taps(file: ModelFile, key: str) -> int:
 
 def _mixed(file: ModelFile, read: Traits, kind: Mixer) -> Traits:
     """Return the traits of a decoder with ``kind`` in the layers that have no keys."""
-    counts = _by_layer_counts(file, read["layers"])
+    counts = _by_layer_counts(file, _KV_HEADS)
     ropes = zip(read["ropes"], counts, strict=True)
     return {
         "mixers": mixers(None if count else kind for count in counts),
@@ -264,6 +275,82 @@ def _by_layer(file: ModelFile, read: Traits) -> Traits:
 
 
 PATTERN = Section(_pattern_keys, _by_layer)
+
+
+# -- layers of two kinds --------------------------------------------------------------------------
+
+
+def near(spec: DecoderSpec, layer: int) -> bool:
+    """Return whether a layer is of the kind with a window, which the last layer is not.
+
+    Texts of a short context do not outgrow it; the rotation is another one all the same.
+    """
+    return bool(spec.windows[layer]) or spec.ropes[layer] != spec.ropes[-1]
+
+
+def _sized_keys(spec: DecoderSpec) -> Keys:
+    slides = [near(spec, layer) for layer in range(spec.layers)]
+    whole = spec.at(spec.layers - 1)
+    first = slides.index(True) if any(slides) else spec.layers - 1
+    small, rope = spec.at(first), spec.ropes[first]
+    shared = sum(spec.lender(layer) != layer for layer in range(spec.layers))
+    return {
+        _KV_HEADS: [spec.at(layer).kv_heads for layer in range(spec.layers)],
+        "feed_forward_length": [spec.at(layer).ffn for layer in range(spec.layers)],
+        "attention.key_length": whole.head_dim,
+        "attention.value_length": whole.head_dim,
+        _NEAR_KEYS: small.head_dim,
+        "attention.value_length_swa": small.head_dim,
+        "rope.dimension_count": whole.rotary_dim,
+        "rope.dimension_count_swa": small.rotary_dim,
+        "rope.freq_base_swa": float(rope.theta) if rope else 0.0,
+        "attention.sliding_window": max(spec.windows) or spec.max_context,
+        "attention.sliding_window_pattern": slides,
+        "attention.shared_kv_layers": shared,
+        "embedding_length_per_layer_input": spec.own_inputs,
+    }
+
+
+def _sized(file: ModelFile, read: Traits) -> Traits:
+    layers, key = read["layers"], "attention.sliding_window_pattern"
+    slides = _pattern(file, key, layers, 0)
+    if slides[-1]:
+        raise file.unknown(f"{key} says that its last layer has a window")
+    shared, size = file.count("attention.shared_kv_layers", 0), file.count(_WINDOW)
+    if shared > layers - 2 and shared:
+        raise file.wrong(f"{shared} of {layers} layers without keys leave none to read")
+    ffn, kv_heads = (_by_layer_counts(file, one) for one in ("feed_forward_length", _KV_HEADS))
+    dims = [
+        (file.count(f"attention.key_length{kind}"), file.count(f"rope.dimension_count{kind}"))
+        for kind in ("", "_swa")
+    ]
+    sizes = []
+    for layer, slide in enumerate(slides):
+        own = layer < layers - shared
+        at = f"blk.{layer}.attn_v.weight"
+        sizes.append(
+            LayerSizes(
+                kv_heads[layer], *dims[slide], ffn[layer],
+                shares=None if own else layers - shared - (2 if slide else 1),
+                keys_only=own and at not in file.tensors,
+            )
+        )  # fmt: skip
+    window = size if 0 < size < read["max_context"] else 0
+    ropes, swa = read["ropes"], Rope(file.above_zero("rope.freq_base_swa", 10_000.0))
+    return {
+        "windows": tuple(window if slide else 0 for slide in slides),
+        "ropes": tuple(swa if slide else ropes[-1] for slide in slides),
+        "sizes": tuple(sizes),
+        "head_dim": dims[1][0],
+        "rotary_dim": dims[1][1],
+        "own_inputs": file.count("embedding_length_per_layer_input", 0),
+        "factors": "blk.0.layer_output_scale.weight" in file.tensors,
+        "norm": dataclasses.replace(read["norm"], values=True),
+    }
+
+
+_NEAR_KEYS, _WINDOW = "attention.key_length_swa", "attention.sliding_window"
+SIZED = Section(_sized_keys, _sized)
 
 
 # -- scales and caps ------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.export.onnx import positions
+from edgedec.export.onnx.late import LateRows
 from edgedec.export.onnx.options import KV_TYPES, context
 from edgedec.export.onnx.parts import GraphParts
-from edgedec.export.tensors import read
+from edgedec.export.tensors import FloatArray, read
 from edgedec.export.weights import MICROSOFT
 from edgedec.models.decoder import DecoderSpec
 
@@ -22,6 +23,7 @@ def attention_feeds(
     spec: DecoderSpec, layer: int, count: int, kv: str
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the inputs of a layer's attention besides its rows, for ``count`` tokens."""
+    spec = spec.at(layer)
     feeds: dict[str, npt.NDArray[Any]] = {
         "position_ids": np.arange(count)[None],
         "attention_bias": np.zeros((1, 1, count, count), np.float32),
@@ -44,6 +46,7 @@ class Attention:
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
         self._short = positions.are_short(parts.spec, context(parts.spec, parts.options))
+        self._late = LateRows(parts)
 
     def inputs(self) -> None:
         """Declare the inputs of every layer, and compute what all layers share."""
@@ -82,7 +85,9 @@ class Attention:
         g.node("Where", [far, hidden, "attention_bias"], f"window.{window}.bias")
 
     def _rows(self, x: str, out: str, which: str = "attention_rows") -> str:
-        """Emit the rows of ``x`` that an input lists."""
+        """Emit the rows of ``x`` that an input lists, unless another layer has."""
+        if out in self._graph:
+            return out
         return self._graph.node("Gather", [x, which], out, axis=1)
 
     def layer(self, layer: int, x: str, out: str) -> str:
@@ -106,13 +111,16 @@ class Attention:
 
     def _rotates_itself(self, layer: int) -> bool:
         """Return whether the attention kernel does the rotation, as it can for most heads."""
-        whole = self._spec.rotary_dim == self._spec.head_dim
-        fits = whole and self._spec.head_dim % 16 == 0 and not self._short
+        spec = self._spec.at(layer)
+        whole = spec.rotary_dim == spec.head_dim
+        fits = whole and spec.head_dim % 16 == 0 and not self._short
         fits = fits and self._spec.qk_norm != "rotated"
         return self._spec.ropes[layer] is not None and fits
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str, str]:
         """Emit query, key, value and gate; packed in the first if the kernel supports that."""
+        if self._spec.sizes:
+            return (*self._sized(layer, x), "")
         g, spec, at = self._graph, self._spec, f"layers.{layer}"
         roles = ("q", "k", "v") + ("attention_gate",) * spec.gated_attention
         packed = self._parts.linear(f"{at}.qkv", x, layer, roles, spec.qkv_bias)
@@ -134,32 +142,64 @@ class Attention:
             key = self._placed(layer, self._normed(layer, key, "k_norm"), spec.kv_heads)
         return query, key, value, "".join(gates)
 
+    def _sized(self, layer: int, x: str) -> tuple[str, str, str]:
+        """Emit as ``_qkv`` does where layers differ: keys and values may be another layer's."""
+        g, spec, parts, at = self._graph, self._spec.at(layer), self._parts, f"layers.{layer}"
+        lender, roles = self._spec.lender(layer), self._spec.mixer_matrices(layer)[:-1]
+        packed = parts.linear(f"{at}.qkv", x, layer, roles, spec.qkv_bias)
+        rows = [packed]
+        if len(roles) > 1:
+            widths = {"q": spec.q_size, "k": spec.kv_size, "v": spec.kv_size}
+            sizes = [widths[role] for role in roles]
+            split = g.constant(f"sizes.{sizes}", np.array(sizes, np.int64))
+            rows = list(
+                g.nodes("Split", [packed, split], [f"{at}.{role}" for role in roles], axis=-1)
+            )
+        query = self._placed(layer, self._normed(layer, rows[0], "q_norm"), spec.heads)
+        key, value = f"layers.{lender}.key", f"layers.{lender}.value"
+        if lender == layer:
+            parts.same(key, self._normed(layer, rows[1], "k_norm"))
+            plain, rows = np.ones(spec.head_dim, np.float32), rows[-1:]
+            if spec.norm.values:
+                rows = [self._by_head(rows[0], value, spec.kv_heads, plain)]
+            parts.same(value, rows[0])
+        key, value = (self._late.of(rows, 1, layer) for rows in (key, value))
+        return query, self._placed(layer, key, spec.kv_heads), value
+
+    def _by_head(self, x: str, out: str, heads: int, weight: FloatArray) -> str:
+        """Emit the norm of each of some heads, with one weight for all."""
+        g, dims = self._graph, self._parts.dims
+        split = g.node("Reshape", [x, dims(1, -1, heads, weight.size)], f"{out}.heads")
+        normed = self._parts.bare_norm(f"{out}.norm", split, weight)
+        return g.node("Reshape", [normed, dims(1, -1, heads * weight.size)], f"{out}.normed")
+
     def _normed(self, layer: int, x: str, role: str) -> str:
         """Emit query or key after its norm."""
-        g, spec, parts = self._graph, self._spec, self._parts
+        g, spec, parts = self._graph, self._spec.at(layer), self._parts
         if not spec.qk_norm:
             return x
         weight = read(parts.tensors, spec.name(role, layer))
         if spec.qk_norm == "all":
             return parts.bare_norm(f"{x}.normed", x, weight)
         heads = spec.heads if role == "q_norm" else spec.kv_heads
-        split = g.node("Reshape", [x, parts.dims(1, -1, heads, spec.head_dim)], f"{x}.heads")
         if spec.qk_norm in ("head", "rotated"):
-            normed = parts.bare_norm(f"{x}.norm", split, weight)
-        else:
-            even = parts.bare_norm(f"{x}.even", split, np.ones(spec.head_dim, np.float32))
-            each = g.constant(f"{x}.each", weight.reshape(heads, -1))
-            normed = g.node("Mul", [even, each], f"{x}.norm")
+            return self._by_head(x, x, heads, weight)
+        split = g.node("Reshape", [x, parts.dims(1, -1, heads, spec.head_dim)], f"{x}.heads")
+        even = parts.bare_norm(f"{x}.even", split, np.ones(spec.head_dim, np.float32))
+        each = g.constant(f"{x}.each", weight.reshape(heads, -1))
+        normed = g.node("Mul", [even, each], f"{x}.norm")
         return g.node("Reshape", [normed, parts.dims(1, -1, heads * spec.head_dim)], f"{x}.normed")
 
     def _placed(self, layer: int, x: str, heads: int) -> str:
         """Emit query or key after its rotation, unless the kernel does it."""
-        spec = self._spec
+        spec = self._spec.at(layer)
         if spec.ropes[layer] is None or self._rotates_itself(layer):
             return x
+        if f"{x}.placed" in self._graph:  # by the layer whose keys these are
+            return f"{x}.placed"
         return self._graph.node(
             MICROSOFT + "RotaryEmbedding",
-            [x, self._order(), *self._tables(layer)],
+            [x, self._late.of(self._order(), 1, layer), *self._tables(layer)],
             f"{x}.placed",
             interleaved=0,
             num_heads=heads,
@@ -172,17 +212,18 @@ class Attention:
 
     def _tables(self, layer: int) -> list[str]:
         """Store cosines and sines once for all layers that share them."""
-        spec, rope = self._spec, self._spec.ropes[layer]
-        first, count = spec.ropes.index(rope), context(spec, self._parts.options)
+        spec, rope, dim = self._spec, self._spec.ropes[layer], self._spec.at(layer).rotary_dim
+        alike = (spec.ropes[one] == rope and spec.at(one).rotary_dim == dim for one in range(layer))
+        first, count = [*alike, True].index(True), context(spec, self._parts.options)
         if self._short and rope is not None:
-            short = positions.short_tables(rope, spec.rotary_dim, count, spec.max_context)
+            short = positions.short_tables(rope, dim, count, spec.max_context)
             return positions.emit_rows(self._graph, short, str(first))
         tables = spec.rope_tables(layer, count) or ()
         names = (f"cos.{first}", f"sin.{first}")
         return [self._graph.constant(n, table) for n, table in zip(names, tables, strict=True)]
 
     def _attention(self, layer: int, query: str, key: str, value: str) -> str:
-        g, spec, options = self._graph, self._spec, self._parts.options
+        g, spec, options = self._graph, self._spec.at(layer), self._parts.options
         cache = (1, spec.kv_heads, "capacity", spec.head_dim)
         dtype = KV_TYPES[options.kv]
         past = [g.input(f"past_{part}_{layer}", dtype, cache) for part in ("key", "value")]
@@ -190,13 +231,19 @@ class Attention:
         out = f"layers.{layer}.attention"
         own = options.own_rows
         if own:
-            query, key, value = (x and self._rows(x, f"{x}.rows") for x in (query, key, value))
+            which = self._late.places("attention_rows", layer)
+            query, key, value = (
+                x and self._rows(x, f"{x}.rows", which) for x in (query, key, value)
+            )
         scales, quantized = self._kv_scales(layer)
         window = spec.windows[layer]
         bias = f"window.{window}.bias" if window else "attention_bias"
+        bias = self._late.of(bias, 2, layer)
         sizes = ["seqlens_k", "total_sequence_length"]
         rotates = self._rotates_itself(layer)
-        tables = [*self._tables(layer), self._positions] if rotates else ["", "", ""]
+        tables = ["", "", ""]
+        if rotates:
+            tables = [*self._tables(layer), self._late.of(self._positions, 1, layer)]
         g.nodes(
             MICROSOFT + "GroupQueryAttention",
             [query, key, value, *past, *sizes, *tables, bias, *scales],
@@ -213,16 +260,17 @@ class Attention:
         )
         for name in present:
             g.output(name, dtype, cache)
-        return self._rows(f"{out}.rows", out, "computed_rows") if own else out
+        computed = self._late.places("computed_rows", layer) if own else ""
+        return self._rows(f"{out}.rows", out, computed) if own else out
 
     def _kv_scales(self, layer: int) -> tuple[list[str], dict[str, str | int]]:
         """Return the inputs and attributes of attention over an int8 cache."""
         options = self._parts.options
         if options.kv == "fp32":
             return [], {}
-        names = [f"layers.{layer}.{part}_scale" for part in ("key", "value")]
-        scales = options.kv_scales[self._spec.attending.index(layer)]
-        for name, scale in zip(names, scales, strict=True):
-            self._graph.constant(name, scale.reshape(self._spec.kv_heads, 1, -1))
+        spec, lender = self._spec, self._spec.lender(layer)
+        names = [f"layers.{lender}.{part}_scale" for part in ("key", "value")]
+        for name, scale in zip(names, options.kv_scales[spec.caching.index(lender)], strict=True):
+            self._graph.constant(name, scale.reshape(spec.at(layer).kv_heads, 1, -1))
         kinds = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
         return ["", *names], {**kinds, "kv_cache_bit_width": 8}

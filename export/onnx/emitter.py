@@ -17,8 +17,10 @@ from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention, attention_feeds
 from edgedec.export.onnx.delta_net import DeltaNets
 from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits, with_rows
+from edgedec.export.onnx.late import LateRows
 from edgedec.export.onnx.mamba2 import Mambas
 from edgedec.export.onnx.options import GraphOptions, context, metadata, tap_name
+from edgedec.export.onnx.own_inputs import OwnInputs
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.onnx.recurrence import (
     mixer_feeds,
@@ -54,24 +56,32 @@ def write_model(
     """
     if spec.recurs:
         check_runtime("layers with a recurrence need", _RECURRENCES_SINCE, "--format gguf")
-    if spec.head_dim % 8:
-        raise UnsupportedArchitecture(
-            f"{options.name} has heads of {spec.head_dim} channels, and ONNX Runtime needs"
-            " multiples of 8: try --format gguf"
-        )
+    for dim in (spec.at(layer).head_dim for layer in range(spec.layers)):
+        if dim % 8:
+            raise UnsupportedArchitecture(
+                f"{options.name} has heads of {dim} channels, and ONNX Runtime needs"
+                " multiples of 8: try --format gguf"
+            )
     spec, tensors = with_rows(spec.within(options.max_context), tensors, options.drafted)
     with GraphWriter(folder) as graph:
         store = make_format(options.form, graph, tensors, rounding)
         Emitter(GraphParts(spec, tensors, graph, store, options)).model()
-        graph.save({"edgedec": json.dumps(metadata(spec, options))})
+        facts = metadata(spec, options)
+        if spec.own_inputs:
+            facts["looked_up"] = graph.data.size(spec.name("own_table"))
+        graph.save({"edgedec": json.dumps(facts)})
     return store.errors
 
 
 def stream_names(spec: DecoderSpec, layer: int) -> list[str]:
-    """Return the values whose sum is the residual stream before a layer (or after the last)."""
+    """Return the values whose sum is the residual stream before a layer (or after the last).
+
+    Behind them are those of ``DecoderSpec.carried``.
+    """
     if layer == 0:
-        return ["embedded", "positioned"] if spec.position_rows else ["embedded"]
-    return [f"layers.{layer - 1}.stream", f"layers.{layer - 1}.branch"]
+        first = ["embedded", "positioned"] if spec.position_rows else ["embedded"]
+        return [*first, *spec.carried(0)]
+    return [f"layers.{layer - 1}.stream", f"layers.{layer - 1}.branch", *spec.carried(layer)]
 
 
 def layer_feeds(spec: DecoderSpec, layer: int, count: int, kv: str) -> dict[str, npt.NDArray[Any]]:
@@ -97,10 +107,13 @@ class Emitter:
 
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
-        self._attention = Attention(parts)
+        self._attention, self._own = Attention(parts), OwnInputs(parts)
         self._mixers = {kind: writer(parts) for kind, writer in _MIXERS.items()}
-        self._flow = Flow[str](parts, self._mixed)
-        self._last = Flow[str](parts, self._mixed_where_wanted, self._wanted)
+        more = self._spec.own_inputs or self._spec.factors
+        end = self._own.layer if more else None
+        self._flow = Flow[str](parts, self._mixed, end=end)
+        end = OwnInputs(parts, self._wanted).layer if more else None
+        self._last = Flow[str](parts, self._mixed_where_wanted, self._wanted, end)
 
     def model(self) -> None:
         """Emit the whole decoder."""
@@ -109,11 +122,17 @@ class Emitter:
         self.attention_inputs()
         g.input("rows", np.int64, ("r",))
         x: str = self._embedded(ids)
+        if spec.own_inputs:
+            self._own.inputs(ids, x)
         branch: str | None = None
         if spec.position_rows:
             branch = g.node("Gather", [self._position_table(), "position_ids"], "positioned")
-        for layer in range(spec.layers - 1):
-            x, branch = self.layer(layer, x, branch)
+        late = LateRows(parts)
+        for layer in range(spec.layers):
+            if layer == late.first and branch is not None:
+                x, branch = late.of(x, 1), late.of(branch, 1)
+            if layer < spec.layers - 1:
+                x, branch = self.layer(layer, x, branch)
         x, branch = self._last_layer(x, branch)
         normed, _ = parts.norm_of_sum("final", "final.sum", x, branch, "final_norm")
         self.head(g.node("Reshape", [normed, parts.dims(-1, spec.hidden)], "final.flat"))

@@ -11,8 +11,9 @@ from edgedec.export.quantize import WeightForm
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 
-# Graphs whose layers keep more than keys and values have the second; the third if they recur.
-GRAPH_VERSION, STATES_VERSION, RECURRENT_VERSION = 1, 2, 3
+# Graphs whose layers keep more than keys and values have the second; the third if they recur, or if
+# their heads differ by layer.
+GRAPH_VERSION, STATES_VERSION, LATEST_VERSION = 1, 2, 3
 KV_TYPES = {"fp32": np.float32, "int8": np.int8}
 
 
@@ -77,18 +78,27 @@ def tap_name(spec: DecoderSpec, tap: int) -> str:
 def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in the graph's metadata_props."""
     states = kept_rows(spec)
-    version = RECURRENT_VERSION if spec.recurs else STATES_VERSION
+    version = STATES_VERSION if states else GRAPH_VERSION
     return {
-        "graph_version": version if states else GRAPH_VERSION,
+        "graph_version": LATEST_VERSION if spec.recurs or spec.sizes else version,
         **model_facts(spec, options.name, options.eos_ids, options.weights, context(spec, options)),
         "windows": list(spec.windows) if any(spec.windows) else None,
         "kv": options.kv,
         **({"states": states, "kv_layers": len(spec.attending)} if states else {}),
+        **(_varied(spec) if spec.sizes else {}),
         "block_size": options.block_size,
         **({} if options.padding_asked or not options.own_rows else {"padding": "where cheap"}),
         **({"taps": {tap_name(spec, tap): tap for tap in options.taps}} if options.taps else {}),
         **_drafted(len(options.drafted)),
     }
+
+
+def _varied(spec: DecoderSpec) -> dict[str, object]:
+    """Return each layer's heads, whose keys and values it reads, and what those take."""
+    heads = [[own.kv_heads, own.head_dim] for own in spec.sizes]
+    lenders = [spec.lender(layer) for layer in range(spec.layers)]
+    kept = {"kv_layers": len(spec.caching), "kv_channels": spec.kv_channels}
+    return {"varied": {"heads": heads, "lenders": lenders}, **kept}
 
 
 def _drafted(count: int) -> dict[str, object]:

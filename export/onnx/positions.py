@@ -36,7 +36,8 @@ def are_short(spec: DecoderSpec, positions: int) -> bool:
         )
     ropes = [rope for rope in spec.ropes if rope is not None]
     kinds = sum(rope not in ropes[:place] for place, rope in enumerate(ropes))
-    whole = 4 * kinds * spec.rotary_dim * positions
+    widest = max(spec.at(layer).rotary_dim for layer in range(spec.layers))
+    whole = 4 * kinds * widest * positions
     return whole > max(_TABLES, spec.parameters // _PARAMETERS_PER_BYTE)
 
 

@@ -68,7 +68,14 @@ def sizes(path: Path) -> dict[str, int]:
     stated = {name: header.metadata.get(of_model + key) for name, key in _SIZE_KEYS.items()}
     stated |= {"vocab_size": header.vocab_size, "max_context": header.context_length}
     by_layer = stated["kv_heads"]
-    if isinstance(by_layer, np.ndarray):  # 0 in layers without keys and values
+    near = header.metadata.get(of_model + "attention.key_length_swa")
+    slides = header.metadata.get(of_model + "attention.sliding_window_pattern")
+    if type(near) is int and isinstance(slides, np.ndarray) and isinstance(by_layer, np.ndarray):
+        shared = header.metadata.get(of_model + "attention.shared_kv_layers", 0)
+        channels = by_layer * np.where(slides, near, stated.pop("head_dim"))
+        kept = len(channels) - shared
+        stated |= {"kv_layers": kept, "kv_channels": int(channels[:kept].sum())}
+    elif isinstance(by_layer, np.ndarray):  # 0 in layers without keys and values
         heads = by_layer[by_layer > 0]
         if len({*heads.tolist()}) == 1:
             stated |= {"kv_heads": int(heads[0]), "kv_layers": len(heads)}

@@ -13,10 +13,12 @@ from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._ort.metadata import damaged, parse, positive
 from edgedec.runtimes.onnx import recent, recurrent
 from edgedec.runtimes.onnx.cache import KvCache
+from edgedec.runtimes.onnx.heads import LayerHeads, Place, places
 from edgedec.runtimes.onnx.recent import RecentRows
 from edgedec.runtimes.onnx.recurrent import RecurrentRows
 
-# Since 2, layers may keep rows of the last tokens in place of keys and values; since 3, a state.
+# Since 2, layers may keep rows of the last tokens in place of keys and values; since 3, a state,
+# heads may differ by layer, and layers may read the keys and values of others.
 GRAPH_VERSION = 3
 _KV_TYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
@@ -78,7 +80,8 @@ class GraphFacts:
     ``taps``: outputs that are residual streams, and their layers. ``reads``: of a head, the layers
     of the target before which it reads the stream. ``padding_asked``: whether passes of a graph
     whose attention has rows of its own are to be padded whatever that costs. ``states``: of layers
-    without keys and values.
+    without keys and values. ``varied``: heads of each layer, where they differ.
+    ``looked_up``: as of ``ModelFile``.
     """
 
     name: str
@@ -94,6 +97,14 @@ class GraphFacts:
     reads: tuple[int, ...] = ()
     padding_asked: bool = True
     states: States | None = None
+    varied: LayerHeads | None = None
+    looked_up: int = 0
+
+    @property
+    def lookup_bytes(self) -> int:
+        """Memory of a token's rows in tables that are looked up: whole pages of two tensors."""
+        row = -(-self.looked_up // self.vocab_size)
+        return (-(-row // _PAGE) + 2) * _PAGE if row else 0
 
     @property
     def attending(self) -> tuple[int, ...]:
@@ -102,7 +113,12 @@ class GraphFacts:
         return tuple(layer for layer in range(self.layers) if layer not in others)
 
     def check_attends(self, where: str, what: str) -> None:
-        """Raise RuntimeUnavailable for a graph with layers that do not attend."""
+        """Raise RuntimeUnavailable for a graph whose layers do not all attend in one way."""
+        if self.varied is not None:
+            raise RuntimeUnavailable(
+                f"{where}: {what} runs layers of one kind, and the heads of this model differ by"
+                " layer: leave it out"
+            )
         if self.states is not None:
             raise RuntimeUnavailable(
                 f"{where}: {what} runs attention only, and layers of this model have something"
@@ -127,7 +143,9 @@ class GraphFacts:
                 name=str(found["name"]), eos_ids=eos_ids, block_size=block, taps=_taps(found),
                 reads=tuple(int(tap) for tap in found.get("reads", ())),
                 padding_asked="padding" not in found,
-                states=States.parse(found.get("states"), sizes["layers"]), **sizes,
+                states=States.parse(found.get("states"), sizes["layers"]),
+                varied=LayerHeads.parse(found.get("varied"), sizes["layers"]),
+                looked_up=positive(found.get("looked_up", 0) + 1) - 1, **sizes,
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(where) from error
@@ -191,10 +209,9 @@ class Graph:
         if set(shapes) - set(facts.taps) != {*inputs, *_OUTPUTS, *caches, *rows}:
             raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
         ends = [shapes[name][-1] for name in _OUTPUTS]
-        heads = {shapes[name][1] for name in caches}
         misfit = any(shapes[name][-len(shape) :] != shape for name, shape in rows.items())
         ends_misfit = ends != [facts.vocab_size, facts.top_k, facts.top_k]
-        if ends_misfit or heads != {facts.kv_heads} or misfit:
+        if ends_misfit or misfit or _misfits(shapes, facts):
             raise BundleError(f"{where}: its metadata does not fit its graph: export it again")
         if not set(facts.taps) <= set(shapes):
             # Where weights are streamed, a stream may only pass from one block to the next.
@@ -202,8 +219,8 @@ class Graph:
         widths = {shapes[name][-1] for name in facts.taps}
         if facts.taps and (len(widths) != 1 or not all(type(width) is int for width in widths)):
             raise BundleError(f"{where}: its states have no common width: export it again")
-        kinds = {(node.type, node.shape[-1]) for node in nodes if node.name in caches}
-        kind, width = kinds.pop()
+        kinds = {node.type for node in nodes if node.name in caches}
+        kind, width = kinds.pop(), shapes[caches[0]][-1]
         if kinds or kind not in _KV_TYPES or not isinstance(width, int):
             raise BundleError(f"{where}: caches of an unknown type {kind!r}: export it again")
         return cls(inference, facts, _KV_TYPES[kind], width, own_rows, max(widths, default=0))
@@ -211,9 +228,25 @@ class Graph:
     @property
     def kv_bytes_per_token(self) -> int:
         """Cache bytes of one token: all layers, keys and values."""
-        facts = self.facts
-        each = facts.kv_heads * self.kv_width * self.kv_dtype.itemsize
-        return 2 * len(facts.attending) * each
+        _, groups = self._places()
+        return sum(prod(group) for group in groups) * self.kv_dtype.itemsize
+
+    @property
+    def caches(self) -> list[tuple[str, int, int]]:
+        """Names of the caches, without past or present, with group and entry in a ``KvCache``."""
+        found, _ = self._places()
+        return [
+            (f"{part}_{layer}", place.group, place.entry + after)
+            for layer, place in found.items()
+            for after, part in enumerate(("key", "value"))
+        ]
+
+    def _places(self) -> tuple[dict[int, Place], list[tuple[int, int, int]]]:
+        facts, varied = self.facts, self.facts.varied
+        layers, one = facts.attending, (facts.kv_heads, self.kv_width)
+        if varied is None:
+            return places(layers, (one,) * len(layers), layers)
+        return places(layers, varied.heads, varied.lenders)
 
     @property
     def state_bytes(self) -> int:
@@ -222,9 +255,26 @@ class Graph:
 
     def new_cache(self, slots: int) -> KvCache:
         """Return an empty cache."""
-        facts = self.facts
-        shape = (2 * len(facts.attending), facts.kv_heads, slots, self.kv_width)
-        return KvCache(shape, self.kv_dtype, facts.states.new() if facts.states else None)
+        states = self.facts.states
+        _, groups = self._places()
+        shapes = [(entries, heads, slots, width) for entries, heads, width in groups]
+        return KvCache(shapes[0], self.kv_dtype, states.new() if states else None, shapes[1:])
+
+
+def _misfits(shapes: dict[str, Any], facts: GraphFacts) -> bool:
+    """Return whether heads of some cache are not those of the metadata."""
+    found = {
+        layer: {
+            (shapes[f"{time}_{part}_{layer}"][1], shapes[f"{time}_{part}_{layer}"][-1])
+            for time in ("past", "present")
+            for part in ("key", "value")
+        }
+        for layer in facts.attending
+    }
+    if facts.varied is not None:
+        return any(heads != {facts.varied.heads[layer]} for layer, heads in found.items())
+    alike = set().union(*found.values())
+    return len(alike) > 1 or {heads for heads, _ in alike} != {facts.kv_heads}
 
 
 def _state_shapes(states: States | None) -> dict[str, list[Any]]:
@@ -241,6 +291,7 @@ def _state_shapes(states: States | None) -> dict[str, list[Any]]:
     return found
 
 
+_PAGE = 4096
 # Beyond any known model.
 _MOST_ROWS, _WIDEST, _LARGEST = 64, 1 << 18, 1 << 26
 _INPUTS = (

@@ -20,6 +20,7 @@ from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.agreement import agree, probe_tokens
 from edgedec.runtimes._ort.devices import CPU
+from edgedec.runtimes._ort.metadata import damaged
 from edgedec.runtimes._ort.opening import (
     attention_by_rows,
     default_threads,
@@ -100,6 +101,7 @@ class OnnxModel(OrtModel[Graph]):
             weight_bytes=weight_bytes,
             threads=threads,
             state_bytes=graph.state_bytes,
+            lookup_bytes=facts.lookup_bytes,
         )
 
     @classmethod
@@ -160,6 +162,9 @@ class OnnxModel(OrtModel[Graph]):
         facts = GraphFacts.parse(stored.metadata, str(file))
         if facts.states is not None and facts.states.state:
             check_runtime(str(file))
+        if facts.looked_up > stored.weight_bytes:
+            raise damaged(str(file))
+        stored = replace(stored, looked_up=facts.looked_up)
         threads = threads or default_threads(stored.weight_bytes)
         # Of a small model, scores of whole rows would be a large part of its memory.
         by_rows = bool(batch_invariant) or stored.weight_bytes >= MIDDLE_BYTES
@@ -246,8 +251,7 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
                 cache.recent.clear()
             cache.recent.real, cache.recent.held_from = count, PROBE.prompt if past else None
         passes.run(padding.pad(tokens, past), past, head=True, rows=rows)
-        written = cache.rows[:, :, past : past + count]
-        return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
+        return passes.logits[:count].copy(), cache.written(past, count)
 
     try:
         return find_padding(run, graph.facts.vocab_size, paddings, *_probes(graph.facts))
@@ -277,7 +281,8 @@ def _cost(graph: Graph, padding: Padding) -> float:
     passes = Passes(graph, cache)
     least = {NO_PADDING: inf, padding: inf}
     try:
-        cache.rows[...] = 0  # memory that was never written takes no time to read
+        for held in cache.groups:
+            held[...] = 0  # memory that was never written takes no time to read
         if cache.recent is not None:
             cache.recent.go(None, past)
             cache.recent.real, cache.recent.held_from = 1, past

@@ -223,8 +223,9 @@ class Passes(OrtRunner, GraphPasses):
         _bind(binding.bind_output, "logits", self.logits, (wanted, facts.vocab_size))
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
-        for index, part in enumerate(self._cache.rows):
-            name = f"{('key', 'value')[index % 2]}_{facts.attending[index // 2]}"
+        for name, group, entry in self._graph.caches:
+            # A layer without keys and values of its own writes over another's what they are.
+            part = self._cache.groups[group][entry]
             shape = (1, *part.shape)
             _bind(binding.bind_input, f"past_{name}", part, shape)
             _bind(binding.bind_output, f"present_{name}", part, shape)

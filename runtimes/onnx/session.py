@@ -167,10 +167,10 @@ class OnnxSession(OrtSession):
         return other
 
     def _held(self) -> list[Rows]:
-        return [self._cache.rows]
+        return self._cache.groups
 
     def _load_rows(self, rows: Sequence[Rows], length: int) -> None:
-        self._cache.put(rows[0], 0)
+        self._cache.load(rows)
 
     def _free_cache(self) -> None:
         self._cache.close()

@@ -3,8 +3,8 @@
     python tests/golden/record.py [case ...]
 
 A case is a file NAME.json with a configuration and the seed from which numpy makes its weights,
-here and in the test alike: only some logits are recorded, in NAME.npz. Ministral 3 and Qwen3.5 are
-of transformers 5 (5.24), all others are of the version that the tests have.
+here and in the test alike: only some logits are recorded, in NAME.npz. Ministral 3, Qwen3.5 and
+Gemma 4 are of transformers 5 (5.24), all others are of the version that the tests have.
 """
 
 import json
@@ -31,13 +31,13 @@ LENGTH = 48
 
 def in_transformers(config: dict[str, object]) -> dict[str, object]:
     """The configuration of the same decoder in transformers."""
-    if config["model_type"] == "gemma3":
-        return {**config["text_config"], "model_type": "gemma3_text"}
-    if config["model_type"] == "mistral3":
-        return {**config["text_config"], "model_type": "ministral3"}
     if config["model_type"] in ("qwen3_5", "qwen3_5_moe"):
         text = f"{config['model_type']}_text"
         return {"pad_token_id": 0, **config["text_config"], "model_type": text}
+    wrapped = {"gemma3": "gemma3_text", "mistral3": "ministral3"}
+    if "text_config" in config:  # gemma4 and gemma4_unified say their own
+        own = config["text_config"]
+        return {**own, "model_type": wrapped.get(config["model_type"], own["model_type"])}
     if config["model_type"] == "minicpm":
         # Transformers has no MiniCPM of its own; Granite multiplies at the same places.
         return {
@@ -63,7 +63,10 @@ def record(name: str) -> None:
     model_config._attn_implementation = "eager"
     with no_init_weights():  # StableLM's own fails on norms without a bias
         model = transformers.AutoModelForCausalLM.from_config(model_config).eval()
-    state = {key: torch.from_numpy(value) for key, value in tensors.items()}
+    state = {
+        key.replace("model.language_model.", "model."): torch.from_numpy(value)
+        for key, value in tensors.items()
+    }
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
     assert set(missing) <= {"lm_head.weight"}, missing

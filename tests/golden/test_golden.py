@@ -131,6 +131,9 @@ def test_every_architecture_has_a_case_and_every_case_its_logits():
         ("gemma3_text", {"sliding_window_pattern": 2}),
         ("gemma3_text", {"sliding_window": 6}),
         ("gemma3_text-capped", {"final_logit_softcapping": None}),
+        ("gemma4_text", {"final_logit_softcapping": None}),
+        ("gemma4_text", {"rope_parameters": None}),
+        ("gemma4_text", {"sliding_window": 8}),
         ("phi3-window", {"sliding_window": 8}),
         ("phi3-longrope", {"original_max_position_embeddings": 64}),
         ("smollm3", {"no_rope_layer_interval": 3}),
@@ -194,6 +197,13 @@ def test_a_missing_bias_is_seen():
     assert case.off(Reference(case.spec, case.tensors).logits(case.tokens)) > 20 * TOLERANCE
 
 
+# Layers that read the keys of the first layer of their kind, not of the last.
+LENT_BY_FIRST = tuple(
+    dataclasses.replace(own, shares=own.shares and (0 if own.head_dim == 16 else own.shares))
+    for own in Case("gemma4_text").spec.sizes
+)
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -201,6 +211,11 @@ def test_a_missing_bias_is_seen():
         ("gemma2", {"norm": {"placement": "pre"}}),
         ("gemma2", {"norm": {"placement": "post"}}),
         ("gemma2", {"scales": {"embed": 1.0}}),
+        ("gemma4_text", {"norm": {"values": False}}),
+        ("gemma4_text", {"scales": {"attention": None}}),
+        ("gemma4_text", {"factors": False}),
+        ("gemma4_text", {"own_inputs": 0}),
+        ("gemma4_text", {"sizes": LENT_BY_FIRST}),
         ("phi3-longrope", {"max_context": 32}),
         ("olmo2", {"qk_norm": "heads"}),
         ("olmo2", {"qk_norm": ""}),

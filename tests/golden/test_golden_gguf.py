@@ -20,7 +20,17 @@ evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")
 TOLERANCE = 5e-4
 # llama.cpp looks GELU up in a table of half precision, and approximates the exact one.
 COARSE = dict.fromkeys(
-    ["gemma2", "gemma2-uncapped", "gemma3", "gemma3_text", "gemma3_text-capped"], 2e-2
+    [
+        "gemma2",
+        "gemma2-uncapped",
+        "gemma3",
+        "gemma3_text",
+        "gemma3_text-capped",
+        "gemma4",
+        "gemma4_text",
+        "gemma4_unified",
+    ],
+    2e-2,
 ) | dict.fromkeys(["gpt2", "gpt2-untied", "gpt_neox", "gpt_neox-sequential"], 5e-2)
 # What llama.cpp's architecture leaves out.
 REFUSED = {
@@ -85,6 +95,14 @@ def test_every_family_names_known_architectures():
 def test_what_llama_cpp_leaves_out_is_refused(name):
     with pytest.raises(UnsupportedArchitecture, match=REFUSED[name]):
         architecture_for(Case(name).spec)
+
+
+def test_keys_that_llama_cpp_would_look_for_in_another_layer_are_refused():
+    text = Case("gemma4").config["text_config"]
+    near, whole = "sliding_attention", "full_attention"
+    spec = spec_for({**text, "layer_types": [near, whole, near, near, whole]})
+    with pytest.raises(UnsupportedArchitecture, match="layer 3 that reads the keys of layer 2"):
+        architecture_for(spec)
 
 
 # Where no recorded case has a trait alone: against the numpy reference, which all of them check.
@@ -174,6 +192,9 @@ def test_a_window_that_nothing_outgrows_is_none(tmp_path):
         ("granitemoehybrid-nope", {"granite.rope.scaling.finetuned": True}),
         ("granitemoehybrid-mamba", {"granitehybrid.rope.scaling.finetuned": True}),
         ("granitemoehybrid-mamba", {"granitehybrid.residual_scale": 1.0}),
+        ("gemma4", {"gemma4.rope.freq_base_swa": 9000.0}),
+        ("gemma4_text", {"gemma4.rope.freq_base": 9000.0}),
+        ("gemma4_unified", {"gemma4.attention.sliding_window": 48}),
     ],
 )
 def test_a_wrong_key_is_seen(name, keys, tmp_path):

@@ -183,6 +183,8 @@ def test_halves_in_the_wrong_order_are_seen(tmp_path, monkeypatch):
         ("granite", {"granite.residual_scale": 1.0}),
         ("smollm3-window", {"granite_swa.attention.sliding_window": 11}),
         ("granitemoehybrid-nope", {"granite.rope.scaling.finetuned": True}),
+        ("gemma4", {"gemma4.rope.freq_base": 600.0}),
+        ("gemma4", {"gemma4.rope.freq_base_swa": 90.0}),
     ],
 )
 def test_a_wrong_key_is_seen(name, keys, tmp_path):
@@ -282,6 +284,24 @@ def test_what_a_file_of_mamba_says_otherwise_is_refused(keys, wrong, tmp_path):
 def test_what_a_hybrid_says_otherwise_is_refused(keys, wrong, tmp_path):
     with pytest.raises(Exception, match=wrong):
         read_back(written(Case("lfm2"), tmp_path, keys))
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({"gemma4.attention.shared_kv_layers": 5}, "5 of 6 layers without keys"),
+        ({"gemma4.attention.shared_kv_layers": 2}, "no tensor blk.3.attn_k"),
+        ({"gemma4.attention.sliding_window_pattern": [True] * 6}, "last layer has a window"),
+        ({"gemma4.attention.head_count_kv": [1, 1]}, "expected 6 sizes"),
+        ({"gemma4.feed_forward_length": 96}, r"ffn_gate.weight is \[192, 64\]"),
+        ({"gemma4.attention.key_length_swa": 8}, "16 channels of 8 of a head"),
+        ({"gemma4.embedding_length_per_layer_input": 4}, "per_layer_token_embd.weight is"),
+        ({"gemma4.rope.dimension_count": 16}, r"rope_freqs.weight is \[16\], expected \[8\]"),
+    ],
+)
+def test_what_layers_of_two_kinds_say_otherwise_is_refused(keys, wrong, tmp_path):
+    with pytest.raises(Exception, match=wrong):
+        read_back(written(Case("gemma4_text"), tmp_path, keys))
 
 
 def test_a_hybrid_that_another_program_wrote(tmp_path):

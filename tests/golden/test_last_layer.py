@@ -96,7 +96,11 @@ def test_the_rows_that_the_last_layer_computes(name: str, every_row: bool, tmp_p
     case, count, wanted = Case(name), 5, (0, 2)
     spec, last = case.spec, case.spec.layers - 1
     parts = Slices(write(case, tmp_path / "graph", every_row=every_row))
-    streams = dict.fromkeys(stream_names(spec, last), np.ones((1, count, spec.hidden), np.float32))
+    carried = spec.carried(last)
+    streams = {
+        name: np.ones((1, count, carried.get(name, spec.hidden)), np.float32)
+        for name in stream_names(spec, last)
+    }
     feeds = streams | layer_feeds(spec, last, count, "fp32")
     for rows in wanted:
         feeds["rows"] = np.arange(rows)

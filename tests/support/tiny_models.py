@@ -95,11 +95,11 @@ def random_stored(spec: DecoderSpec, seed: int = 0) -> dict[str, FloatArray]:
     for name, shape in spec.stored().items():
         canonical, source = kinds[name]
         values = rng.standard_normal(shape, dtype=np.float32)
-        if canonical.endswith("norm.weight"):
+        if canonical.endswith(("norm.weight", "layer_scalar")):
             values = np.float32(1 - source.plus) + values / 4
         elif canonical.endswith("bias"):
             values /= 4
-        elif canonical in (spec.name("embed"), spec.name("positions")):
+        elif ".embed_" in canonical:
             values /= 2
         elif len(shape) > 1:
             values *= 1.5 / np.sqrt(shape[0 if source.transposed else 1], dtype=np.float32)

@@ -77,8 +77,7 @@ def _search(graph: OpenVinoGraph) -> Padding | None:
         # With as many slots as a text of this length has.
         cache.trim(past)
         passes.run(tokens, past, head=True)
-        written = cache.rows[:, :, past : past + count]
-        return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
+        return passes.logits[:count].copy(), cache.written(past, count)
 
     try:
         return find_padding(run, graph.facts.vocab_size, (NO_PADDING,), probe)

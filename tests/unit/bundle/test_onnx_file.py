@@ -167,8 +167,8 @@ def test_metadata_that_is_no_json(folder: Path) -> None:
 
 
 def test_a_newer_graph(folder: Path) -> None:
-    edit_metadata(folder, graph_version=3)
-    refused(folder, "version 3", "upgrade")
+    edit_metadata(folder, graph_version=4)
+    refused(folder, "version 4", "upgrade")
 
 
 def test_more_fields_than_a_graph_has(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import demo_head
 import pytest
 import tiny_bundles
+import tiny_gemma4
 import tiny_lfm2
 from tiny_checkpoints import noisy_checkpoint
 from tiny_models import tiny_checkpoint
@@ -67,6 +68,8 @@ def test_each_size_is_held_against_the_file(
     bundle = pair(tmp_path, formats)
     stated = dict(getattr(Bundle.open(bundle), role).dims)
     stated.setdefault("kv_layers", stated["layers"])
+    each = stated["kv_heads"] * stated["head_dim"]
+    stated.setdefault("kv_channels", stated["kv_layers"] * each)
     admit_all(bundle, role, formats)  # the control: as it was exported
     for name in SIZES:
         for wrong in (1, 10**7):
@@ -89,6 +92,24 @@ def test_layers_without_keys_and_values_are_too(tmp_path: Path, format: str) -> 
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
     state(copy, "target", "kv_layers", 4)
     with pytest.raises(BundleError, match=r"says kv_layers 4 of the target, its file .* says 1"):
+        admit(copy, "target", format)
+
+
+@pytest.mark.parametrize("format", ["onnx", "gguf"])
+def test_keys_of_several_sizes_are_too(tmp_path: Path, format: str) -> None:
+    pytest.importorskip(PACKAGES.get(format, "onnxruntime"))
+    target = tmp_path / "target"
+    own = {name: value for name, value in tiny_gemma4.CONFIG.items() if "vocab_size" not in name}
+    tiny_checkpoint(target, **{**own, "hidden_size_per_layer_input": 0})
+    options = ExportOptions(target, tmp_path / "bundle", formats=(format,), parity=False)
+    bundle = Path(tiny_bundles.kept(options))
+    admit(bundle, "target", format)
+    role = Bundle.open(bundle).target
+    assert (role.dims["kv_layers"], role.dims["kv_channels"]) == (4, 160)
+    assert role.kv_bytes_per_token(format) == {"onnx": 2 * 160 * 4, "gguf": None}[format]
+    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+    state(copy, "target", "kv_channels", 224)
+    with pytest.raises(BundleError, match=r"says kv_channels 224 of the target, its file .* says"):
         admit(copy, "target", format)
 
 

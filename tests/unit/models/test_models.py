@@ -282,8 +282,20 @@ def test_fields_that_make_no_sense(changes, words):
 
 QWEN_H = {"layer_types": ["linear_attention", "full_attention"]}
 MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+GEMMA4 = {
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 1,
+    "vocab_size_per_layer_input": 96,
+    "hidden_size_per_layer_input": 8,
+    "head_dim": 16,
+    "global_head_dim": 32,
+}
 FURTHER = {
     "granitemoehybrid": GRANITE_H,
+    "gemma4": GEMMA4,
+    "gemma4_text": GEMMA4,
+    "gemma4_unified": GEMMA4 | {"hidden_size_per_layer_input": 0},
     "gpt_neox": {"num_key_value_heads": None},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "olmoe": MIXTURE,
@@ -296,7 +308,7 @@ FURTHER = {
 def checkpoint_of(kind):
     """Configuration, spec and stored tensors of a tiny decoder of that kind."""
     config = tiny_config(**{"model_type": kind, **FURTHER.get(kind, {})})
-    if kind in ("gemma3", "mistral3", "qwen3_5_moe"):
+    if kind in ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5_moe"):
         text = {**config, "model_type": "ministral3" if kind == "mistral3" else kind}
         config = {"model_type": kind, "text_config": {**text, "tie_word_embeddings": True}}
     spec = spec_for(config)

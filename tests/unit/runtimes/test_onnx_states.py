@@ -19,6 +19,7 @@ from edgedec.decoding.session import Rehearsing, Trimmable
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import BundleError, PassFailed, RuntimeUnavailable
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.runtimes.onnx.graph import GRAPH_VERSION
 from edgedec.runtimes.onnx.hybrid import HybridSession
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.recent import RecentRows
@@ -87,7 +88,7 @@ def test_states_of_another_graph(folder: Path, tmp_path: Path, states: Any, word
 
 
 def test_a_version_of_later_is_refused(folder: Path, tmp_path: Path) -> None:
-    later = changed(folder, tmp_path, lambda facts: facts.update(graph_version=4))
+    later = changed(folder, tmp_path, lambda facts: facts.update(graph_version=GRAPH_VERSION + 1))
     with pytest.raises(BundleError, match="graph version 4, this edgedec reads 3: upgrade"):
         OnnxModel.load(later)
 

@@ -32,6 +32,9 @@ internal data class GraphFacts(
             if (fields.size("graph_version") == STATES) {
                 throw BundleException("$where: this app computes attention only, and layers of this model have short convolutions in its place: choose another model")
             }
+            if ("varied" in raw) {
+                throw BundleException("$where: this app computes layers of one kind, and the heads of this model differ by layer: choose another model")
+            }
             if (fields.size("graph_version") != VERSION) {
                 throw fields.wrong("graph_version", "$VERSION: export it again")
             }

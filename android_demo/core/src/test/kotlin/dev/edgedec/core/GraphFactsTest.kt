@@ -25,6 +25,11 @@ class GraphFactsTest {
             "model.onnx: this app computes attention only, and layers of this model have short convolutions in its place: choose another model",
             refusal(mapOf("edgedec" to hybrid)),
         )
+        val varied = newer.replace("\"layers\": 4,", "\"layers\": 4, \"varied\": {\"heads\": [], \"lenders\": []},")
+        assertEquals(
+            "model.onnx: this app computes layers of one kind, and the heads of this model differ by layer: choose another model",
+            refusal(mapOf("edgedec" to varied)),
+        )
     }
 
     @Test
