@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from edgedec.export import ExportOptions
 MODELS = Path(__file__).resolve().parents[2] / "models" / "demo"
 
 
+@functools.cache
 def bundle(
     head: Path = MODELS / "head", target: Path = MODELS / "target", *, parity: bool = True
 ) -> Path:

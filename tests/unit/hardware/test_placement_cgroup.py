@@ -33,90 +33,63 @@ V2 = "31 23 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 V1 = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
 
 
-def test_no_limit(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/user.slice\n", V2)
-    write_group(tmp_path / "sys/fs/cgroup/user.slice", max="max", current=5 * GB)
-    assert memory(tmp_path) == Memory(8 * GB, 6 * GB, None)
-    assert memory(tmp_path).usable == 8 * GB
-
-
-def test_version_2_nested(tmp_path: Path) -> None:
-    """The group around is the tighter one, and another one is nearest to its limit."""
-    write_proc(tmp_path, "0::/box/inner\n", V2)
-    top = tmp_path / "sys/fs/cgroup"
-    write_group(top)
-    write_group(top / "box", max=2 * GB, current=GB, stat=f"anon 1\ninactive_file {GB // 2}")
-    write_group(top / "box/inner", max=3 * GB, current=int(2.5 * GB), stat="inactive_file 0")
-    assert memory(tmp_path) == Memory(8 * GB, GB // 2, 2 * GB)
-    assert memory(tmp_path).usable == 2 * GB
-
-
-def test_caches_are_free(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/box\n", V2)
-    top = tmp_path / "sys/fs/cgroup/box"
-    write_group(top, max=2 * GB, current=2 * GB, stat=f"inactive_file {GB}\nactive_file 7")
-    assert memory(tmp_path).free == GB
-
-
-def test_a_soft_limit_counts(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/box\n", V2)
-    write_group(tmp_path / "sys/fs/cgroup/box", max=4 * GB, high=3 * GB, current=0)
-    assert memory(tmp_path).limit == 3 * GB
-
-
-def test_version_1_nested(tmp_path: Path) -> None:
-    groups = "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n"
-    mounts = (
+UNLIMITED = 9223372036854771712
+OWN_TOP = V1.replace(" / /sys", " /docker/abc /sys")  # the mount begins at the container's group
+GROUPS: dict[str, tuple[str, str, dict[str, dict[str, object]], Memory]] = {
+    "no limit": ("0::/user.slice\n", V2, {"user.slice": {"max": "max", "current": 5 * GB}},
+                 Memory(8 * GB, 6 * GB, None)),
+    # The group around is the tighter one, and another one is nearest to its limit.
+    "version 2, nested": (
+        "0::/box/inner\n", V2,
+        {"": {}, "box": {"max": 2 * GB, "current": GB, "stat": f"anon 1\ninactive_file {GB // 2}"},
+         "box/inner": {"max": 3 * GB, "current": int(2.5 * GB), "stat": "inactive_file 0"}},
+        Memory(8 * GB, GB // 2, 2 * GB)),
+    "caches are free": (
+        "0::/box\n", V2, {"box": {"max": 2 * GB, "current": 2 * GB,
+                                  "stat": f"inactive_file {GB}\nactive_file 7"}},
+        Memory(8 * GB, GB, 2 * GB)),
+    "a soft limit counts": (
+        "0::/box\n", V2, {"box": {"max": 4 * GB, "high": 3 * GB, "current": 0}},
+        Memory(8 * GB, 3 * GB, 3 * GB)),
+    "version 1, nested": (
+        "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n",
         V1.replace("rw,memory", "rw,cpu,memory")
-        + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
-    )
+        + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+        {"memory": {"limit_in_bytes": UNLIMITED, "usage_in_bytes": 7 * GB},
+         "memory/docker": {"limit_in_bytes": 2 * GB, "usage_in_bytes": GB},
+         "memory/docker/abc": {"limit_in_bytes": UNLIMITED, "usage_in_bytes": 0,
+                               "stat": "total_inactive_file 0"}},
+        Memory(8 * GB, GB, 2 * GB)),
+    # The path names groups of the host.
+    "a container that sees its own group as the top": (
+        "4:memory:/docker/abc\n", OWN_TOP, {"memory": {"limit_in_bytes": GB, "usage_in_bytes": 0}},
+        Memory(8 * GB, GB, GB)),
+    "a group whose name only begins alike": (
+        "4:memory:/docker/abcd\n", OWN_TOP,
+        {"memory/d": {"limit_in_bytes": GB, "usage_in_bytes": 0}}, Memory(8 * GB, 6 * GB, None)),
+    "other groups do not limit": (
+        "0::/mine\n", V2,
+        {"mine": {"max": "max", "current": 0}, "other": {"max": GB, "current": 0}},
+        Memory(8 * GB, 6 * GB, None)),
+    "a limit beyond the machine is none": (
+        "0::/box\n", V2, {"box": {"max": 9 * GB, "current": 0}}, Memory(8 * GB, 6 * GB, None)),
+    # A process outside the namespace has such a path; nothing beyond the mount is read.
+    "a mean path stays inside": (
+        "0::/../../elsewhere\n", V2, {"": {}, "../../elsewhere": {"max": GB, "current": 0}},
+        Memory(8 * GB, 6 * GB, None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("groups", "mounts", "values", "found"), GROUPS.values(), ids=GROUPS)
+def test_a_container_s_memory(
+    groups: str, mounts: str, values: dict[str, dict[str, object]], found: Memory, tmp_path: Path
+) -> None:
     write_proc(tmp_path, groups, mounts)
-    top = tmp_path / "sys/fs/cgroup/memory"
-    write_group(top, limit_in_bytes=9223372036854771712, usage_in_bytes=7 * GB)
-    write_group(top / "docker", limit_in_bytes=2 * GB, usage_in_bytes=GB)
-    write_group(
-        top / "docker/abc",
-        limit_in_bytes=9223372036854771712,
-        usage_in_bytes=0,
-        stat="total_inactive_file 0",
-    )
-    assert memory(tmp_path) == Memory(8 * GB, GB, 2 * GB)
-
-
-def test_a_container_that_sees_its_own_group_as_the_top(tmp_path: Path) -> None:
-    """The path names groups of the host; the mount begins at the container's own."""
-    mounts = V1.replace(" / /sys", " /docker/abc /sys")
-    write_proc(tmp_path, "4:memory:/docker/abc\n", mounts)
-    write_group(tmp_path / "sys/fs/cgroup/memory", limit_in_bytes=GB, usage_in_bytes=0)
-    assert memory(tmp_path) == Memory(8 * GB, GB, GB)
-
-
-def test_a_group_whose_name_only_begins_alike(tmp_path: Path) -> None:
-    mounts = V1.replace(" / /sys", " /docker/abc /sys")
-    write_proc(tmp_path, "4:memory:/docker/abcd\n", mounts)
-    write_group(tmp_path / "sys/fs/cgroup/memory/d", limit_in_bytes=GB, usage_in_bytes=0)
-    assert memory(tmp_path).limit is None
-
-
-def test_other_groups_do_not_limit(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/mine\n", V2)
-    write_group(tmp_path / "sys/fs/cgroup/mine", max="max", current=0)
-    write_group(tmp_path / "sys/fs/cgroup/other", max=GB, current=0)
-    assert memory(tmp_path).limit is None
-
-
-def test_a_limit_beyond_the_machine_is_none(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/box\n", V2)
-    write_group(tmp_path / "sys/fs/cgroup/box", max=9 * GB, current=0)
-    assert memory(tmp_path) == Memory(8 * GB, 6 * GB, None)
-
-
-def test_a_mean_path_stays_inside(tmp_path: Path) -> None:
-    """A process outside the namespace has such a path; nothing beyond the mount is read."""
-    write_proc(tmp_path, "0::/../../elsewhere\n", V2)
-    write_group(tmp_path / "sys/fs/cgroup")
-    write_group(tmp_path / "sys/elsewhere", max=GB, current=0)
-    assert memory(tmp_path).limit is None
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    for name, each in values.items():
+        write_group(tmp_path / "sys/fs/cgroup" / name, **each)
+    assert memory(tmp_path) == found
+    assert memory(tmp_path).usable == (found.limit or 8 * GB)
 
 
 CPU_V1 = "33 31 0:30 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"

@@ -13,6 +13,7 @@ from mapped_files import held_of
 
 from edgedec.hardware import resident
 from edgedec.hardware.resident import drop_pages
+from edgedec.loading.sessions import Meter
 
 SIZE = 4 << 20
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -76,3 +77,16 @@ def test_elsewhere_nothing_happens(file: Path, monkeypatch: pytest.MonkeyPatch) 
     with mapped(file, mmap.ACCESS_READ) as memory:
         drop_pages(file)
         assert memory[:4] == b"\0\1\2\3"
+
+
+@linux
+@pytest.mark.parametrize("counting", [True, False])
+@pytest.mark.usefixtures("full_measurements")
+def test_what_a_model_has_mapped_and_not_read_is_counted_for_it(file: Path, counting: bool) -> None:
+    meter = Meter(counting=counting)
+    with mapped(file, mmap.ACCESS_READ):
+        meter.mark("read")
+        drop_pages(file)
+        meter.mark("not read")
+        assert meter.unread("read") == 0
+        assert meter.unread("not read") == (SIZE if counting else 0)

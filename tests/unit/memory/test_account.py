@@ -15,6 +15,7 @@ from edgedec.decoding.drafting.recycle import RecycleDrafter
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.noise import noise_bytes
 from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding.session_base import PREFILL_CHUNK
 from edgedec.memory import account as module
 from edgedec.memory.account import Account, ModelCosts, Shape, account, remembered
 
@@ -55,6 +56,21 @@ def test_a_draft_model_that_rested_reads_the_output_in_chunks_as_large_as_a_prom
     found = account(TARGET, draft, Shape(4000, 3, (), prompt=200), process=0)
     # The target computes small rounds over its output: a chunk's worth over 31 tokens.
     assert found.workspace == 600 * 200 + 100 * 4000
+    # Large ones are chunks over more than its prompt.
+    wide = Shape(4000, 31, (), prompt=100)
+    assert account(TARGET, None, wide, process=0).workspace == 600 * 4000 * 32 // PREFILL_CHUNK
+
+
+def test_several_texts_by_hand() -> None:
+    alone = account(TARGET, DRAFT, Shape(1000, 3, ()), process=0)
+    shape = Shape(1000, 3, (), beside=(500, 200))
+    found = account(replace(TARGET, own=5, scratch_each=True), DRAFT, shape, process=0)
+    assert found.sessions == 2 * 5
+    assert found.target_kv == (1004 + 504 + 204) * 8000
+    assert found.draft_kv == (300 + 300 + 203) * 2000
+    assert found.workspace == 3 * alone.workspace
+    assert found.sampler == alone.sampler + 2 * noise_bytes(1000)
+    assert found.text == 160 * (1000 + 500 + 200)
 
 
 def kept(make: Callable[[], Any]) -> int:
