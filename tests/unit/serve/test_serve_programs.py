@@ -162,6 +162,18 @@ talk = [ChatMessage(role="user", content=hello)]
 stream = "".join(part.delta or "" for part in model.stream_chat(talk))
 print(json.dumps([model.chat(talk).message.content, stream]))
 """,
+    "jupyter_ai_magics": """
+import os
+os.environ |= {"OLLAMA_HOST": url, "OPENAI_BASE_URL": url + "/v1", "OPENAI_API_KEY": "none"}
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "jupyter_ai_magics")
+given = json.dumps({"temperature": 0, "num_predict": 20}, separators=(",", ":"))
+text = shell.run_cell_magic("ai", f"ollama:tiny --format text -m {given}", hello).text
+zero = json.dumps({"temperature": 0}, separators=(",", ":"))  # it hands on no limit there
+other = shell.run_cell_magic("ai", f"openai-chat-custom:tiny --format text -m {zero}", hello).text
+print(json.dumps([text, other[: len(text)]]))
+""",
     "litellm": """
 import litellm
 asked = dict(
@@ -196,3 +208,18 @@ def test_a_client_has_the_text_whole_and_as_a_stream(server: Server, module: str
     expected = text_here(server)
     assert expected
     assert json.loads(done.stdout.splitlines()[-1]) == [expected, expected]
+
+
+def test_a_notebooks_own_magic_runs_the_command(tmp_path: Path) -> None:
+    """``%%script`` gives a cell to a program and shows what it writes."""
+    pytest.importorskip("IPython", reason="ipython is not installed, nor needed by edgedec")
+    words = f"{sys.executable} -m edgedec generate demo - -n 8 -t 1 --temperature 0"
+    code = (
+        "from IPython.core.interactiveshell import InteractiveShell as Shell\n"
+        f"Shell.instance().run_cell_magic('script', {words!r}, 'def read_lines(path):')"
+    )
+    own = {**os.environ, "IPYTHONDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    asked: dict[str, Any] = {"env": own, "capture_output": True, "text": True, "check": True}
+    shown = subprocess.run([sys.executable, "-c", code], **asked).stdout
+    direct = subprocess.run(words.split(), input="def read_lines(path):\n", **asked).stdout
+    assert shown.strip() == direct.strip() != ""
