@@ -3,8 +3,9 @@
 
     python -m benchmarks.training.demo.hybrid --start models/demo --out build/hybrid --tokens 4e6
 
-It begins with the embedding of the demo's draft. Needs torch, tokenizers and safetensors.
-Interrupt it at any time; the same command resumes from the checkpoints in --scratch.
+It begins with what it can use of the demo's draft: embedding, norms, MLPs, and one layer's attention.
+Needs torch, tokenizers and safetensors. Interrupt it at any time; the same command resumes from the
+checkpoints in --scratch.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.training.demo.run import (
 from benchmarks.training.demo.train import Schedule, Trainer, autocast
 
 MTP_SHARE = 0.3  # of the loss
+SHORT = 256  # tokens of most windows
 DEPTH = 4  # steps that are measured; it learns the first, as published heads do
 
 
@@ -44,6 +46,65 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
     return parser.parse_args()
+
+
+@torch.no_grad()
+def convert(draft: dict[str, Tensor], model: Hybrid) -> None:
+    """Copy what fits of a decoder of two layers with the same hidden size and heads.
+
+    The first delta layer and the attending one get its MLPs, the latter and the MTP layer its last
+    attention: of the pairs of channels those with the frequencies that are rotated here come first,
+    gates begin half open. Layers between begin as the identity.
+    """
+    dims = model.dims
+    whole = {name: weight.float() for name, weight in draft.items()}
+    last = dims.layers - 1
+    for name in ("embed_tokens.weight", "norm.weight"):
+        plus = 1 if "norm" in name else 0
+        model.get_parameter(f"model.{name}").copy_(whole[f"model.{name}"] - plus)
+    model.mtp.norm.weight.copy_(whole["model.norm.weight"] - 1)
+    for source, place in (
+        ("model.layers.0", "model.layers.0"),
+        ("model.layers.1", f"model.layers.{last}"),
+        ("model.layers.1", "mtp.layers.0"),
+    ):
+        for part in ("gate", "up", "down"):
+            name = f"mlp.{part}_proj.weight"
+            model.get_parameter(f"{place}.{name}").copy_(whole[f"{source}.{name}"])
+        for name in ("input_layernorm.weight", "post_attention_layernorm.weight"):
+            model.get_parameter(f"{place}.{name}").copy_(whole[f"{source}.{name}"] - 1)
+    for layer in range(1, last):
+        model.get_parameter(f"model.layers.{layer}.mlp.down_proj.weight").zero_()
+        model.get_parameter(f"model.layers.{layer}.linear_attn.out_proj.weight").zero_()
+    for place in (f"model.layers.{last}.self_attn", "mtp.layers.0.self_attn"):
+        for name, weight in _attention(whole, "model.layers.1.self_attn", dims).items():
+            model.get_parameter(f"{place}.{name}").copy_(weight)
+    unit = torch.eye(dims.hidden)
+    model.mtp.fc.weight.copy_(0.5 * torch.cat((unit, unit), 1))
+
+
+def _attention(
+    weights: dict[str, Tensor], at: str, dims: HybridDimensions
+) -> dict[str, Tensor]:
+    pairs, kept = dims.head_dim // 2, int(dims.rotated * dims.head_dim) // 2
+    turned = torch.arange(kept) * (pairs // kept)
+    others = torch.tensor([pair for pair in range(pairs) if pair not in turned.tolist()])
+    order = torch.cat((turned, turned + pairs, others, others + pairs))
+    query, key = (
+        weights[f"{at}.{one}_proj.weight"].unflatten(0, (-1, dims.head_dim))[:, order]
+        for one in "qk"
+    )
+    # Of rows of unit RMS, products are as large as what the norms make them.
+    sizes = [x.square().sum(2).mean().sqrt() - 1 for x in (query, key)]
+    gated = torch.stack((query, torch.zeros_like(query)), 1)
+    return {
+        "q_proj.weight": gated.flatten(0, 2),
+        "k_proj.weight": key.flatten(0, 1),
+        "v_proj.weight": weights[f"{at}.v_proj.weight"],
+        "o_proj.weight": 2 * weights[f"{at}.o_proj.weight"],
+        "q_norm.weight": sizes[0].expand(dims.head_dim),
+        "k_norm.weight": sizes[1].expand(dims.head_dim),
+    }
 
 
 def both_losses(model: Hybrid, rows: Tensor) -> Tensor:
@@ -86,8 +147,7 @@ def main() -> None:
     tokenizer = options.start / "target" / "tokenizer.json"
     data = prepare(documents, packages, options.scratch, VOCAB_SIZE, tokenizer)
     model = Hybrid(HybridDimensions(), seed=6)
-    embedding = load_file(options.start / "draft" / "model.safetensors")["model.embed_tokens.weight"]
-    model.model.embed_tokens.weight.data.copy_(embedding)
+    convert(load_file(options.start / "draft" / "model.safetensors"), model)
     schedule = Schedule(
         int(options.tokens),
         tokens_per_step=options.tokens_per_step,
@@ -96,7 +156,7 @@ def main() -> None:
         long=4 * SHORT,
         long_every=16,
         checkpoint_s=300.0,
-    )
+    ).going_on()
     trainer = Trainer("hybrid", model, schedule, options.scratch, seed=6)
     rows = windows(data.corpus.held_out, "cpu")
 

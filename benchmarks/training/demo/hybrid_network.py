@@ -19,7 +19,7 @@ from benchmarks.training.demo.network import Mlp, attend, rotate
 @dataclass(frozen=True)
 class HybridDimensions:
     hidden: int = 256
-    ffn: int = 384
+    ffn: int = 512
     layers: int = 4
     heads: int = 4
     kv_heads: int = 2
