@@ -125,9 +125,7 @@ class Seen:
 
 
 @CASES
-def test_drafted_tokens(
-    case: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drafted_tokens(case: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
     options = ExportOptions(
         case.checkpoint(tmp_path / "model"), tmp_path / "b", weights="fp32", calibration="none",

@@ -3,9 +3,9 @@
 
     python -m benchmarks.training.demo.hybrid --start models/demo --out build/hybrid --tokens 4e6
 
-It begins with what it can use of the demo's draft: embedding, norms, MLPs, and one layer's attention.
-Needs torch, tokenizers and safetensors. Interrupt it at any time; the same command resumes from the
-checkpoints in --scratch.
+It begins with what it can use of the demo's draft: embedding, norms, MLPs, one layer's attention.
+Needs torch, tokenizers and safetensors. Interrupt it at any time: the same command resumes from the
+checkpoints in --scratch, and --out has what was trained so far.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.training.demo.run import (
     prepare,
     write_folder,
 )
-from benchmarks.training.demo.train import Schedule, Trainer, autocast
+from benchmarks.training.demo.train import Schedule, Trainer, autocast, held_out_loss
 
 MTP_SHARE = 0.3  # of the loss
 SHORT = 256  # tokens of most windows
@@ -83,9 +83,7 @@ def convert(draft: dict[str, Tensor], model: Hybrid) -> None:
     model.mtp.fc.weight.copy_(0.5 * torch.cat((unit, unit), 1))
 
 
-def _attention(
-    weights: dict[str, Tensor], at: str, dims: HybridDimensions
-) -> dict[str, Tensor]:
+def _attention(weights: dict[str, Tensor], at: str, dims: HybridDimensions) -> dict[str, Tensor]:
     pairs, kept = dims.head_dim // 2, int(dims.rotated * dims.head_dim) // 2
     turned = torch.arange(kept) * (pairs // kept)
     others = torch.tensor([pair for pair in range(pairs) if pair not in turned.tolist()])
@@ -160,9 +158,10 @@ def main() -> None:
     trainer = Trainer("hybrid", model, schedule, options.scratch, seed=6)
     rows = windows(data.corpus.held_out, "cpu")
 
-    def say() -> None:
-        checkpoint(trainer, data)
-        print("head", head_agreement(model, rows[:16]), flush=True)
+    def say() -> None:  # of little text, since a busy machine trains seldom
+        loss = held_out_loss(model, data.corpus.held_out[:4097])
+        print(f"held-out loss {loss:.3f}, head {head_agreement(model, rows[:4])}", flush=True)
+        write_folder(model, options.out, data.tokenizer_file)
 
     slow = partial(both_losses, model)
     fast = torch.compile(slow, dynamic=False) if options.compile else slow
@@ -171,7 +170,7 @@ def main() -> None:
         return (fast if rows.shape[1] == SHORT + 1 else slow)(rows)
 
     trainer.fit(data.crops.draw, loss_of, say)
-    write_folder(model, options.out, data.tokenizer_file)
+    checkpoint(trainer, data)
     found = describe(trainer) | {"head_agreement_by_depth": head_agreement(model, rows)}
     (options.out / "training.json").write_text(json.dumps(found, indent=2) + "\n")
 

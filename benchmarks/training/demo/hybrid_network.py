@@ -206,7 +206,8 @@ class GatedAttention(nn.Module):
         key, value = (y(x).unflatten(-1, (-1, size)) for y in (self.k_proj, self.v_proj))
 
         def turn(y: Tensor) -> Tensor:
-            turned, rest = y.transpose(1, 2).split((2 * cos.shape[-1], size - 2 * cos.shape[-1]), -1)
+            turns = 2 * cos.shape[-1]
+            turned, rest = y.transpose(1, 2).split((turns, size - turns), -1)
             return torch.cat((rotate(turned, cos, sin), rest), -1)
 
         query, key = turn(self.q_norm(query)), turn(self.k_norm(key))

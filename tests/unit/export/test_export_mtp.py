@@ -193,9 +193,7 @@ def test_a_tensor_of_another_size(case: ModuleType, tmp_path: Path) -> None:
         exported(case.checkpoint(tmp_path / "model", tensors), tmp_path / "b")
 
 
-def test_of_several_layers_the_first_drafts(
-    case: ModuleType, random: Path, tmp_path: Path
-) -> None:
+def test_of_several_layers_the_first_drafts(case: ModuleType, random: Path, tmp_path: Path) -> None:
     stated = case.config(**{case.COUNT: 2})
     tensors = case.mtp_tensors(stated, seed=9, layer=1) | case.weights(stated)
     target = case.checkpoint(tmp_path / "model", tensors, **{case.COUNT: 2})
