@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -40,8 +41,8 @@ class HeadSpec:
         target_norm: that stream is read after the target's final norm.
         own_output: its logits are products with a matrix of its own; else with the target's, of
             the target's vocabulary.
-        stored: by canonical name, where checkpoints keep a tensor, and in which form: the first that
-            they have counts.
+        stored: by canonical name, where checkpoints keep a tensor, and in which form; of several
+            the first that is there.
         note: what the user should know about it, in a line; may be empty.
 
     """
@@ -65,6 +66,11 @@ class HeadSpec:
     def hidden(self) -> int:
         """Channels of a carried state, those of the target's embedding."""
         return self.layer.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of values in its own tensors."""
+        return sum(math.prod(shape) for shape in self.tensors().values())
 
     def changed(self, **changes: object) -> HeadSpec:
         """Return the same head with other wiring."""

@@ -19,7 +19,8 @@ from edgedec.bundle import Bundle
 from edgedec.decoding.acceptance import GumbelCoupling, Verdict
 from edgedec.decoding.tree import Draft
 from edgedec.errors import CheckpointError, InputError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions, draft_vocab, export_bundle
+from edgedec.export.options import FULL
 
 STATE, CARRY, TOKEN = (
     f"edgedec_mtp_{name}" for name in ("state_norm", "carry_norm", "token_first")
@@ -157,6 +158,23 @@ def test_a_trimmed_vocabulary(case: ModuleType, tmp_path: Path) -> None:
         exported(target, tmp_path / "d", draft_vocab=9)
     with pytest.raises(InputError, match="is for a draft: add --draft"):
         exported(target, tmp_path / "d", draft_vocab=320, mtp=False)
+
+
+def test_the_rule_trims_as_for_a_draft(
+    case: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But only an LM head that is large, which none of the tiny ones is, unless told to."""
+    target, _ = case.agreeing(tmp_path / "model")
+    options = {"weights": "int4", "calibration": "self", "parity": False}
+    drafted = []
+    for least, more in ((None, {}), (0, {}), (0, {"draft_vocab": FULL})):
+        if least is not None:
+            monkeypatch.setattr(draft_vocab, "_LEAST_NUMBERS", least)
+            monkeypatch.setattr(draft_vocab, "_LARGE", 0)
+        head = exported(target, tmp_path / f"b{len(drafted)}", **options, **more).head
+        assert head is not None
+        drafted.append(head.dims["vocab_used"])
+    assert drafted == [drafted[0], int(0.75 * drafted[0]), drafted[0]]
 
 
 def test_left_out(case: ModuleType, random: Path, tmp_path: Path) -> None:
