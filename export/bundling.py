@@ -63,8 +63,8 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
         texts = TargetTexts(sources[0], jobs["target"][0], folder, progress)
         calibrate(sources, jobs, texts)
         draft_vocab.trim(sources, jobs, texts)
-        if head is not None and _trims(options) and not head.spec.own_output:
-            head = draft_vocab.of_head(head, sources[0], int(options.draft_vocab or 0), texts)
+        if head is not None:
+            head = draft_vocab.of_head(head, sources[0], jobs["target"], texts)
         options = _check_texts(options, texts)
         for source in sources:
             if not (folder / source.tokenizer).exists():  # the pair shares it

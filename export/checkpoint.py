@@ -240,7 +240,7 @@ class CheckpointTensors:
         self._stored = stored = _Stored(folder, spec)
         self.files = stored.files
         self.dtypes = stored.dtypes
-        self._canonical = CanonicalTensors(stored, spec)
+        self._canonical = CanonicalTensors(stored, spec.tensors(), spec.origins())
 
     def has_own_head(self) -> bool:
         """Return whether the files hold a head with other values than the embedding."""

@@ -118,7 +118,9 @@ def trim(
         for index, job in enumerate(jobs[source.role]):
             count = job.options.draft_vocab
             if count is None and texts.made and source.tokenizer == sources[0].tokenizer:
-                count = by_rule(job)
+                spec = job.spec
+                ends = spec.vocab_size * spec.hidden * (1 if spec.tied else 2)
+                count = by_rule(job, spec.parameters - ends)
             if job.format != FORMAT or count in (None, FULL):
                 continue
             ranks, count = ranking(sources, source), int(count)
@@ -133,30 +135,51 @@ def trim(
             )
 
 
-def by_rule(job: ExportJob) -> int | None:
-    """Return how many tokens a draft's head keeps if nobody says it; None is all."""
+def by_rule(job: ExportJob, others: int) -> int | None:
+    """Return how many tokens a draft's head keeps if nobody says it; None is all.
+
+    Args:
+        job: of the model whose head it is.
+        others: numbers that a pass of the draft reads besides.
+
+    """
     spec = job.spec
     head = spec.vocab_used * spec.hidden
     if head < _LEAST_NUMBERS or job.options.calibration_text is not None:
         return None
     form = onnx_options(job).form
     bits = head_bits(spec, form) / form.bits if job.texts else 1.0  # of one of another matrix
-    others = spec.parameters - spec.vocab_size * spec.hidden * (1 if spec.tied else 2)
     if bits * head <= _LARGE * (bits * head + others):
         return None
     return min(_MOST_KEPT, int(_KEPT * spec.vocab_used))
 
 
 def of_head(
-    head: HeadCheckpoint, target: GivenModel, count: int, texts: TargetTexts
+    head: HeadCheckpoint, target: GivenModel, jobs: Sequence[ExportJob], texts: TargetTexts
 ) -> HeadCheckpoint:
-    """Return a head inside its target's checkpoint that drafts so many tokens.
+    """Return a head that drafts as many tokens as the user says, or the rule.
+
+    One that has an LM head of its own is left as it is.
+
+    Args:
+        head: the head.
+        target: its target.
+        jobs: of the target.
+        texts: what it writes.
 
     Raises:
         InputError: there are fewer tokens, or more of them are always kept.
 
     """
-    _check(count, ranking([target], target), target)  # before texts are written
+    job = next(job for job in jobs if job.format == FORMAT)
+    stated = job.options.draft_vocab
+    count = by_rule(job, head.spec.parameters) if stated is None and texts.made else stated
+    if head.spec.own_output or count in (None, FULL):
+        return head
+    ranks, count = ranking([target], target), int(count)
+    if stated is None and count < len(ranks.always):
+        return head
+    _check(count, ranks, target)  # before texts are written
     written = texts.of(target) if texts.allowed else ()
     ranks = ranking([target], target, written)
     return head.drafting(ranks.first(count), _note(ranks, count, written))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from edgedec.export.job import ExportJob
 from edgedec.export.onnx import GraphOptions
 from edgedec.export.onnx.heads import FILES, write_head
 from edgedec.export.options import ModelReport
-from edgedec.models.heads import HeadSpec
 
 _log = logging.getLogger("edgedec")
 _FORMAT = "onnx"
@@ -60,7 +58,7 @@ def export_head(head: HeadCheckpoint, jobs: Sequence[ExportJob], bundle: Path) -
         role="head",
         name=head.path.name,
         architecture=spec.kind,
-        parameters=_parameters(spec),
+        parameters=spec.parameters,
         size_bytes=sum((folder / name).stat().st_size for name in FILES),
         format=job.format,
         weights=weights,
@@ -149,7 +147,3 @@ def described(report: ModelReport, head: HeadCheckpoint, target: dict[str, Any])
             }
         },
     }
-
-
-def _parameters(spec: HeadSpec) -> int:
-    return sum(math.prod(shape) for shape in spec.tensors().values())

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import CheckpointError
-from edgedec.export.checkpoint import Checkpoint, locate, read_json
+from edgedec.export.checkpoint import Checkpoint, check_finite, locate, read_json
 from edgedec.export.safetensors import SafetensorsFile
-from edgedec.export.tensors import ChosenRows, FloatArray, TensorReader
+from edgedec.export.tensors import CanonicalTensors, ChosenRows, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import HeadSpec, head_for, head_inside
+from edgedec.models.sources import TensorSource
 
 _log = logging.getLogger("edgedec")
 _OFFSETS = "d2t"
@@ -71,7 +72,7 @@ class HeadCheckpoint:
         spec = head_inside(target.config, target.spec)
         if spec is None:
             return None
-        names = {one for name in spec.tensors() for one in spec.stored[name]}
+        names = {one.name for name in spec.tensors() for one in spec.stored[name]}
         if not names & locate(target.path).keys():
             _log.warning(
                 "%s: config.json says that it can draft for itself, and the files have no tensor"
@@ -107,33 +108,46 @@ class HeadTensors:
     """
 
     def __init__(self, path: Path, spec: HeadSpec) -> None:
-        self.files, self._stored = locate(path), spec.stored
-        for name, shape in spec.tensors().items():
-            found = self._found(name)
-            if found is None:
-                raise CheckpointError(f"{path} has no tensor {spec.stored[name][0]}")
-            if self.files[found].shape(found) != shape:
-                raise CheckpointError(
-                    f"{path}: {found} is {list(self.files[found].shape(found))}, expected"
-                    f" {list(shape)} by config.json"
-                )
-
-    def _found(self, name: str) -> str | None:
-        return next((one for one in self._stored[name] if one in self.files), None)
-
-    def _name(self, name: str) -> str:
+        self.files = locate(path)
         # A neighbouring wiring reads tensors that the head itself does not.
-        return self._found(name) or self._stored[name][0]
+        origins = {name: self._origin(sources) for name, sources in spec.stored.items()}
+        for name, shape in spec.tensors().items():
+            for stored, extents in origins[name].stored(shape).items():
+                if stored not in self.files:
+                    raise CheckpointError(f"{path} has no tensor {spec.stored[name][0].name}")
+                if self.files[stored].shape(stored) != extents:
+                    raise CheckpointError(
+                        f"{path}: {stored} is {list(self.files[stored].shape(stored))}, expected"
+                        f" {list(extents)} by config.json"
+                    )
+        there = {name: one for name, one in origins.items() if one.name in self.files}
+        alone = {name: self.files[one.name].shape(one.name) for name, one in there.items()}
+        self._canonical = CanonicalTensors(_Files(self.files), alone | spec.tensors(), there)
+        self._origins = there
+
+    def _origin(self, sources: Sequence[TensorSource]) -> TensorSource:
+        return next((one for one in sources if one.name in self.files), sources[0])
 
     def shape(self, name: str) -> tuple[int, ...]:
-        stored = self._name(name)
-        return self.files[stored].shape(stored)
+        return self._canonical.shape(name)
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        stored = self._name(name)
-        values: FloatArray = self.files[stored].rows(stored, start, stop).astype(np.float32)
-        if not np.isfinite(values).all():
-            raise CheckpointError(f"{stored} contains NaN or infinite weights and is not exported")
+        values = self._canonical.rows(name, start, stop)
+        check_finite(self._origins[name].name, values)
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Stored tensors by their own names."""
+
+    where: Mapping[str, SafetensorsFile]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.where[name].shape(name)
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        values: FloatArray = self.where[name].rows(name, start, stop).astype(np.float32)
         return values
 
 

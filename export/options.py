@@ -49,7 +49,8 @@ class ExportOptions:
         kind="folder", metavar="HEAD", takes="str | Path | None",
     )
     mtp: bool = option(
-        True, "Export the head inside TARGET's own checkpoint, if it has one (MiMo's MTP layer).",
+        True, "Export the head inside TARGET's own checkpoint, if it has one (an MTP layer of"
+        " MiMo or Qwen3.5).",
         shows=True,
     )
     formats: tuple[str, ...] = option(

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import CheckpointError
-from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource
 
 FloatArray = npt.NDArray[np.float32]
@@ -51,14 +50,25 @@ def row_chunks(
 
 
 class CanonicalTensors:
-    """The tensors a spec names, over a reader of those that a checkpoint holds.
+    """Canonical tensors, over a reader of those that a checkpoint holds.
 
     Memory holds only the rows that are asked for and, for a matrix stored as ``[in, out]``, a chunk
     of bounded size.
+
+    Args:
+        stored: the reader.
+        shapes: of the canonical tensors, by name.
+        origins: where and in which form each is stored.
+
     """
 
-    def __init__(self, stored: TensorReader, spec: DecoderSpec) -> None:
-        self._stored, self._shapes, self._origins = stored, spec.tensors(), spec.origins()
+    def __init__(
+        self,
+        stored: TensorReader,
+        shapes: Mapping[str, tuple[int, ...]],
+        origins: Mapping[str, TensorSource],
+    ) -> None:
+        self._stored, self._shapes, self._origins = stored, shapes, origins
 
     def shape(self, name: str) -> tuple[int, ...]:
         if name not in self._shapes:

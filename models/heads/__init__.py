@@ -79,8 +79,9 @@ def _kind(name: str) -> _Kind:
 
 
 def kinds() -> list[str]:
-    """Return the kinds of heads: the modules of this package but the description of a head."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "head")
+    """Return the kinds of heads: the modules of this package that can tell one."""
+    shared = ("head", "mtp")
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in shared)
 
 
 __all__ = ["HeadSpec", "Wiring", "head_for", "head_inside", "is_head", "kinds", "neighbours"]

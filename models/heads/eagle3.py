@@ -18,6 +18,7 @@ from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads.head import FUSE, FUSE_NORM, HIDDEN_NORM, HeadSpec, Wiring
+from edgedec.models.sources import TensorSource
 
 INSIDE = False
 _IDS = "eagle_aux_hidden_state_layer_ids"
@@ -139,7 +140,7 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found or {}
 
 
-def _stored(layer: DecoderSpec) -> dict[str, tuple[str, ...]]:
+def _stored(layer: DecoderSpec) -> dict[str, tuple[TensorSource, ...]]:
     """Return the names that checkpoints have: the authors' ``midlayer``, others' ``layers.0``."""
     found = {
         FUSE: ("fc.weight",),
@@ -153,4 +154,4 @@ def _stored(layer: DecoderSpec) -> dict[str, tuple[str, ...]]:
         if name.startswith("model.layers.0."):
             rest = name.removeprefix("model.layers.0.")
             found[name] = (f"midlayer.{rest}", f"layers.0.{rest}")
-    return found
+    return {name: tuple(map(TensorSource, stored)) for name, stored in found.items()}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from edgedec.models.decoder import DecoderSpec, Shape
+from edgedec.models.sources import TensorSource
 
 # attention: queries, keys and values read token and state side by side. product: a matrix makes one
 # row of both, which an ordinary layer reads.
@@ -39,7 +41,8 @@ class HeadSpec:
         target_norm: that stream is read after the target's final norm.
         own_output: its logits are products with a matrix of its own; else with the target's, of
             the target's vocabulary.
-        stored: by canonical name, the names that checkpoints have for a tensor.
+        stored: by canonical name, where checkpoints keep a tensor, and in which form; of several
+            the first that is there.
         note: what the user should know about it, in a line; may be empty.
 
     """
@@ -56,13 +59,18 @@ class HeadSpec:
     fused: bool = True
     target_norm: bool = False
     own_output: bool = True
-    stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stored: Mapping[str, tuple[TensorSource, ...]] = field(default_factory=dict)
     note: str = ""
 
     @property
     def hidden(self) -> int:
         """Channels of a carried state, those of the target's embedding."""
         return self.layer.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of values in its own tensors."""
+        return sum(math.prod(shape) for shape in self.tensors().values())
 
     def changed(self, **changes: object) -> HeadSpec:
         """Return the same head with other wiring."""

@@ -75,7 +75,7 @@ def tensors_of(head: dict[str, Any], target: dict[str, Any]) -> dict[str, np.nda
     rng = np.random.default_rng(0)
     spec = head_for(head, spec_for(target))
     found = {
-        spec.stored[name][0]: rng.standard_normal(shape).astype(np.float32)
+        spec.stored[name][0].name: rng.standard_normal(shape).astype(np.float32)
         for name, shape in spec.tensors().items()
     }
     return {**found, "d2t": np.zeros(40, np.int64)}

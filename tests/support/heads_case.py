@@ -62,7 +62,7 @@ def tensors(case: str) -> dict[str, np.ndarray]:
     for name, shape in spec.tensors().items():
         values = rng.standard_normal(shape, dtype=np.float32)
         values = 1 + values / 4 if len(shape) == 1 else values / np.sqrt(shape[1])
-        found[spec.stored[name][-1]] = values.astype(np.float32)
+        found[spec.stored[name][-1].name] = values.astype(np.float32)
     found["d2t"] = (DRAFTED - np.arange(len(DRAFTED))).astype(np.int64)
     return found
 

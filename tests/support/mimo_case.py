@@ -19,6 +19,7 @@ from edgedec.models.registry import spec_for
 
 Array = np.ndarray
 MTP = "model.mtp_layers.0"
+KIND, COUNT, PRODUCT = "mimo_mtp", "num_nextn_predict_layers", f"{MTP}.input_proj.weight"
 SCRIPT = [f"<{number}>" for number in range(40)]
 PROMPT = "def add(left, right):\n    return"
 
@@ -79,8 +80,7 @@ def agreeing(folder: Path, *, token_first: bool = False, **changes: Any) -> tupl
         The checkpoint, and a file with the text.
 
     """
-    tokenizer = Tokenizer.from_str(tiny_tokenizers.byte_level().to_str())
-    tokenizer.add_tokens([AddedToken(part, special=False) for part in SCRIPT])
+    tokenizer = scripted()
     changes |= {"vocab_size": tokenizer.get_vocab_size()}
     tensors = weights(config(**changes))
     for name, values in tensors.items():
@@ -100,9 +100,21 @@ def agreeing(folder: Path, *, token_first: bool = False, **changes: Any) -> tupl
     halves = [forth, np.zeros_like(forth)]
     proj = np.concatenate(halves[::-1] if token_first else halves, axis=1)
     tensors[f"{MTP}.input_proj.weight"] = np.ascontiguousarray(proj, np.float32)
+    return checkpoint(folder, tensors, tokenizer, **changes), text_beside(folder)
+
+
+def scripted() -> Tokenizer:
+    """A tokenizer with a token for each part of ``SCRIPT``."""
+    tokenizer = Tokenizer.from_str(tiny_tokenizers.byte_level().to_str())
+    tokenizer.add_tokens([AddedToken(part, special=False) for part in SCRIPT])
+    return tokenizer
+
+
+def text_beside(folder: Path) -> Path:
+    """Write ``SCRIPT`` several times, beside a checkpoint."""
     text = folder.with_suffix(".txt")
     text.write_text("".join(SCRIPT * 4), "utf-8")
-    return checkpoint(folder, tensors, tokenizer, **changes), text
+    return text
 
 
 # -- the formulas -------------------------------------------------------------------------------
@@ -168,15 +180,21 @@ class Formulas:
         q = self._turned(self._linear(f"{at}.q_proj", x).reshape(n, heads, size))
         k = self._turned(self._linear(f"{at}.k_proj", x).reshape(n, -1, size))
         v = self._linear(f"{at}.v_proj", x).reshape(n, -1, size)
-        k, v = (np.repeat(each, heads // each.shape[1], axis=1) for each in (k, v))
-        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(size)
-        scores = np.where(np.tri(n, dtype=bool), scores, -np.inf)
+        return self._linear(f"{at}.o_proj", self._mixed(q, k, v).reshape(n, -1))
+
+    def _mixed(self, q: Array, k: Array, v: Array) -> Array:
+        k, v = (np.repeat(each, q.shape[1] // each.shape[1], axis=1) for each in (k, v))
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(q.shape[-1])
+        scores = np.where(np.tri(len(q), dtype=bool), scores, -np.inf)
         shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
         shares /= shares.sum(axis=-1, keepdims=True)
-        return self._linear(f"{at}.o_proj", np.einsum("hij,jhd->ihd", shares, v).reshape(n, -1))
+        return np.einsum("hij,jhd->ihd", shares, v)
 
     def _turned(self, x: Array) -> Array:
-        size, theta = x.shape[-1], self._stated["rope_theta"]
+        return self._rotated(x, self._stated["rope_theta"])
+
+    def _rotated(self, x: Array, theta: float) -> Array:
+        size = x.shape[-1]
         angles = np.outer(np.arange(len(x)), theta ** (-np.arange(0, size, 2) / size))
         cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
         left, right = np.split(x, 2, axis=-1)

@@ -114,7 +114,7 @@ def random_tensors(spec: DecoderSpec, seed: int = 0) -> dict[str, FloatArray]:
 
 def canonical_tensors(spec: DecoderSpec, stored: dict[str, FloatArray]) -> dict[str, FloatArray]:
     """What emitters read of a checkpoint's tensors, in memory."""
-    reader = CanonicalTensors(MemoryTensors(stored), spec)
+    reader = CanonicalTensors(MemoryTensors(stored), spec.tensors(), spec.origins())
     return {name: read(reader, name) for name in spec.tensors()}
 
 

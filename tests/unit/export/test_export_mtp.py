@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import mimo_case
 import onnx
 import pytest
-from mimo_case import MTP, PROMPT, SCRIPT, agreeing, checkpoint, config, mtp_tensors, weights
+import qwen_mtp_case
+from mimo_case import PROMPT, SCRIPT
 
 from edgedec import Pipeline
 from edgedec.bundle import Bundle
 from edgedec.decoding.acceptance import GumbelCoupling, Verdict
 from edgedec.decoding.tree import Draft
 from edgedec.errors import CheckpointError, InputError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions, draft_vocab, export_bundle
+from edgedec.export.options import FULL
 
 STATE, CARRY, TOKEN = (
     f"edgedec_mtp_{name}" for name in ("state_norm", "carry_norm", "token_first")
 )
+
+
+@pytest.fixture(scope="module", params=[mimo_case, qwen_mtp_case], ids=["mimo", "qwen3_5"])
+def case(request: pytest.FixtureRequest) -> ModuleType:
+    found: ModuleType = request.param
+    return found
 
 
 def exported(target: Path, out: Path, **options: Any) -> Bundle:
@@ -36,26 +46,26 @@ def agreement(bundle: Bundle) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def random(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of a random MiMo, whose drafts are hardly ever right."""
+def random(case: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a random model, whose drafts are hardly ever right."""
     folder = tmp_path_factory.mktemp("random")
-    return exported(checkpoint(folder / "mimo"), folder / "b", parity=False).path
+    return exported(case.checkpoint(folder / "model"), folder / "b", parity=False).path
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A bundle of a MiMo that repeats a text, which its MTP layer drafts without a mistake."""
+def script(case: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle of a model that repeats a text, which its MTP layer drafts without a mistake."""
     folder = tmp_path_factory.mktemp("script")
-    target, text = agreeing(folder / "mimo")
+    target, text = case.agreeing(folder / "model")
     return exported(target, folder / "b", parity_text=text)
 
 
-def test_it_is_found_by_itself(script: Bundle) -> None:
+def test_it_is_found_by_itself(case: ModuleType, script: Bundle) -> None:
     assert script.head is not None
-    assert script.head.architecture == "mimo_mtp"
+    assert script.head.architecture == case.KIND
     assert agreement(script) == [1.0, 1.0, 1.0]
     taps = json.loads((script.path / "manifest.json").read_text("utf-8"))["roles"]["head"]["taps"]
-    assert taps == [2]
+    assert taps == [case.config()["num_hidden_layers"]]
     with Pipeline.open(script.path) as pipeline:
         assert pipeline.engine.drafter.name == "headed"
 
@@ -112,7 +122,7 @@ def test_drafts_are_accepted(script: Bundle) -> None:
 
 
 def test_int4_shares_the_targets_lm_head(tmp_path: Path) -> None:
-    target, text = agreeing(tmp_path / "mimo")
+    target, text = mimo_case.agreeing(tmp_path / "model")
     bundle = exported(target, tmp_path / "b", weights="int4", parity_text=text)
     assert agreement(bundle)[0] > 0.9
     graph = onnx.load(bundle.path / "target" / "head.onnx", load_external_data=False).graph
@@ -125,9 +135,9 @@ def test_int4_shares_the_targets_lm_head(tmp_path: Path) -> None:
     assert places["layers"] == places["model"] == "head.onnx.data"
 
 
-def test_a_trimmed_vocabulary(tmp_path: Path) -> None:
+def test_a_trimmed_vocabulary(case: ModuleType, tmp_path: Path) -> None:
     """The rows that it keeps are its own; with those of the script no draft is lost."""
-    target, text = agreeing(tmp_path / "mimo")
+    target, text = case.agreeing(tmp_path / "model")
     long = tmp_path / "long.txt"
     long.write_text("".join(SCRIPT * 40), "utf-8")
     options = {"parity_text": text, "calibration": "self", "calibration_text": long}
@@ -150,10 +160,28 @@ def test_a_trimmed_vocabulary(tmp_path: Path) -> None:
         exported(target, tmp_path / "d", draft_vocab=320, mtp=False)
 
 
-def test_left_out(random: Path, tmp_path: Path) -> None:
+def test_the_rule_trims_as_for_a_draft(
+    case: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But only an LM head that is large, which none of the tiny ones is, unless told to."""
+    target, _ = case.agreeing(tmp_path / "model")
+    options = {"weights": "int4", "calibration": "self", "parity": False}
+    drafted = []
+    for least, more in ((None, {}), (0, {}), (0, {"draft_vocab": FULL})):
+        if least is not None:
+            monkeypatch.setattr(draft_vocab, "_LEAST_NUMBERS", least)
+            monkeypatch.setattr(draft_vocab, "_LARGE", 0)
+        head = exported(target, tmp_path / f"b{len(drafted)}", **options, **more).head
+        assert head is not None
+        drafted.append(head.dims["vocab_used"])
+    assert drafted == [drafted[0], int(0.75 * drafted[0]), drafted[0]]
+
+
+def test_left_out(case: ModuleType, random: Path, tmp_path: Path) -> None:
     """The target is then the one of a checkpoint without such a layer."""
-    without = exported(checkpoint(tmp_path / "mimo"), tmp_path / "b", mtp=False, parity=False)
-    bare = checkpoint(tmp_path / "bare" / "mimo", num_nextn_predict_layers=0)
+    target = case.checkpoint(tmp_path / "model")
+    without = exported(target, tmp_path / "b", mtp=False, parity=False)
+    bare = case.checkpoint(tmp_path / "bare" / "model", **{case.COUNT: 0})
     theirs = exported(bare, tmp_path / "c", parity=False)
     assert without.head is theirs.head is None
     graphs = [folder / "target" / "model.onnx" for folder in (without.path, theirs.path, random)]
@@ -161,30 +189,32 @@ def test_left_out(random: Path, tmp_path: Path) -> None:
     assert mine == other != headed
 
 
-def test_tensors_that_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tensors = weights(config())
-    del tensors[f"{MTP}.input_proj.weight"]
-    with pytest.raises(CheckpointError, match=r"no tensor .*input_proj.weight; --no-mtp"):
-        exported(checkpoint(tmp_path / "some", tensors), tmp_path / "b")
+def test_tensors_that_are_missing(
+    case: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tensors = case.weights(case.config())
+    del tensors[case.PRODUCT]
+    with pytest.raises(CheckpointError, match=rf"no tensor {case.PRODUCT}; --no-mtp"):
+        exported(case.checkpoint(tmp_path / "some", tensors), tmp_path / "b")
     assert not (tmp_path / "b").exists()
-    none = {name: values for name, values in tensors.items() if "mtp_layers" not in name}
+    none = {name: values for name, values in tensors.items() if "mtp" not in name}
     with caplog.at_level(logging.WARNING, "edgedec"):
-        bundle = exported(checkpoint(tmp_path / "none", none), tmp_path / "c", parity=False)
+        bundle = exported(case.checkpoint(tmp_path / "none", none), tmp_path / "c", parity=False)
     assert bundle.head is None
     assert "exported without a head" in caplog.text
 
 
-def test_a_tensor_of_another_size(tmp_path: Path) -> None:
-    tensors = weights(config())
-    tensors[f"{MTP}.input_proj.weight"] = tensors[f"{MTP}.input_proj.weight"][:, :64].copy()
+def test_a_tensor_of_another_size(case: ModuleType, tmp_path: Path) -> None:
+    tensors = case.weights(case.config())
+    tensors[case.PRODUCT] = tensors[case.PRODUCT][:, :64].copy()
     with pytest.raises(CheckpointError, match=r"expected \[64, 128\].*--no-mtp"):
-        exported(checkpoint(tmp_path / "mimo", tensors), tmp_path / "b")
+        exported(case.checkpoint(tmp_path / "model", tensors), tmp_path / "b")
 
 
-def test_of_several_layers_the_first_drafts(random: Path, tmp_path: Path) -> None:
-    stated = config(num_nextn_predict_layers=2)
-    tensors = weights(stated) | mtp_tensors(stated, seed=9, layer=1)
-    target = checkpoint(tmp_path / "mimo", tensors, num_nextn_predict_layers=2)
+def test_of_several_layers_the_first_drafts(case: ModuleType, random: Path, tmp_path: Path) -> None:
+    stated = case.config(**{case.COUNT: 2})
+    tensors = case.mtp_tensors(stated, seed=9, layer=1) | case.weights(stated)
+    target = case.checkpoint(tmp_path / "model", tensors, **{case.COUNT: 2})
     options = ExportOptions(
         target, tmp_path / "b", weights="fp32", calibration="none", parity=False
     )
@@ -195,34 +225,30 @@ def test_of_several_layers_the_first_drafts(random: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("stated", "remedy"),
-    [
-        ({STATE: True}, f"{STATE} is false"),
-        ({TOKEN: True}, f"{TOKEN} is false"),
-        ({CARRY: True}, f"at depth 2, and in 100% if {CARRY} is false"),
-    ],
+    ("key", "words"),
+    [(STATE, ""), (TOKEN, ""), (CARRY, "at depth 2, and in 100% if ")],
     ids=["norm", "order", "carry"],
 )
-def test_wrong_wiring_is_named(stated: dict[str, bool], remedy: str, tmp_path: Path) -> None:
-    target, text = agreeing(tmp_path / "mimo", **stated)
-    with pytest.raises(CheckpointError, match=remedy):
+def test_wrong_wiring_is_named(case: ModuleType, key: str, words: str, tmp_path: Path) -> None:
+    usual = case is qwen_mtp_case
+    target, text = case.agreeing(tmp_path / "model", **{key: not usual})
+    with pytest.raises(CheckpointError, match=f"{words}{key} is {str(usual).lower()}"):
         exported(target, tmp_path / "b", parity_text=text)
     assert not (tmp_path / "b").exists()
 
 
-def test_a_layer_that_was_trained_otherwise(tmp_path: Path) -> None:
+def test_a_layer_that_was_trained_otherwise(case: ModuleType, tmp_path: Path) -> None:
     """It is named, and then told by its configuration."""
-    target, text = agreeing(tmp_path / "mimo", token_first=True)
-    with pytest.raises(CheckpointError, match=f"{TOKEN} is true"):
+    other = case is not qwen_mtp_case
+    target, text = case.agreeing(tmp_path / "model", token_first=other)
+    with pytest.raises(CheckpointError, match=f"{TOKEN} is {str(other).lower()}"):
         exported(target, tmp_path / "b", parity_text=text)
     file = target / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), TOKEN: True}), "utf-8")
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), TOKEN: other}), "utf-8")
     assert agreement(exported(target, tmp_path / "b", parity_text=text)) == [1.0, 1.0, 1.0]
 
 
-def test_a_field_that_is_no_number(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="num_nextn_predict_layers is 'one'"):
-        exported(
-            checkpoint(tmp_path / "mimo", weights(config()), num_nextn_predict_layers="one"),
-            tmp_path / "b",
-        )
+def test_a_field_that_is_no_number(case: ModuleType, tmp_path: Path) -> None:
+    target = case.checkpoint(tmp_path / "m", case.weights(case.config()), **{case.COUNT: "one"})
+    with pytest.raises(CheckpointError, match=f"{case.COUNT} is 'one'"):
+        exported(target, tmp_path / "b")

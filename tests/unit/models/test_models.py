@@ -384,7 +384,7 @@ def test_a_turned_matrix_is_read_in_parts(monkeypatch):
             asked.append((stop - start) * int(np.prod(self.shape(name)[1:])))
             return super().rows(name, start, stop)
 
-    reader = CanonicalTensors(Watched(stored), spec)
+    reader = CanonicalTensors(Watched(stored), spec.tensors(), spec.origins())
     got = reader.rows(spec.name("up", 1), 5, 9)
     assert max(asked) <= 1000
     np.testing.assert_array_equal(got, stored["transformer.h.1.mlp.c_fc.weight"][:, 5:9].T)

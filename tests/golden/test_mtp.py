@@ -1,13 +1,16 @@
-"""MiMo's MTP layer computes and drafts what its authors' formulas do, written out in numpy."""
+"""MTP layers compute and draft what their formulas do, written out in numpy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
+import mimo_case
 import numpy as np
 import pytest
-from mimo_case import PROMPT, Formulas, checkpoint, config, weights
+import qwen_mtp_case
+from mimo_case import PROMPT, Formulas
 
 from edgedec import Pipeline
 from edgedec.decoding.drafting.head import HeadDrafter
@@ -24,11 +27,12 @@ from edgedec.runtimes.onnx.model import OnnxModel
 TOLERANCE = 1e-4
 TOKENS = np.random.default_rng(2).integers(0, 340, 24).tolist()
 STEPS = 3
+CASES = pytest.mark.parametrize("case", [mimo_case, qwen_mtp_case], ids=["mimo", "qwen3_5"])
 
 
-def exported(folder: Path, **changed: object) -> tuple[OnnxModel, OnnxHead]:
+def exported(case: ModuleType, folder: Path, **changed: object) -> tuple[OnnxModel, OnnxHead]:
     """Both graphs of a random checkpoint, with other wiring of its head."""
-    target = Checkpoint.open(checkpoint(folder / "mimo"))
+    target = Checkpoint.open(case.checkpoint(folder / "model"))
     head = HeadCheckpoint.inside(target)
     assert head is not None
     spec, options = head.spec.changed(**changed), GraphOptions("tiny", weights="fp32")
@@ -60,8 +64,8 @@ def logits(model: OnnxModel, head: OnnxHead) -> FloatArray:
     return np.concatenate(rows)
 
 
-def expected() -> FloatArray:
-    formulas = Formulas(weights(config()), config())
+def expected(case: ModuleType) -> FloatArray:
+    formulas = case.Formulas(case.weights(case.config()), case.config())
     following, states, rows = TOKENS[1:], formulas.states(TOKENS)[:-1], []
     for _ in range(STEPS):
         scores, own = formulas.mtp(following, states)
@@ -71,22 +75,27 @@ def expected() -> FloatArray:
     return np.concatenate(rows)
 
 
-def test_logits_at_every_depth(tmp_path: Path) -> None:
-    assert np.abs(logits(*exported(tmp_path)) - expected()).max() < TOLERANCE
+@CASES
+def test_logits_at_every_depth(case: ModuleType, tmp_path: Path) -> None:
+    assert np.abs(logits(*exported(case, tmp_path)) - expected(case)).max() < TOLERANCE
 
 
 @pytest.mark.parametrize(
-    ("changed", "first"),
+    ("case", "changed", "first"),
     [
-        ({"state_first": False}, 0),
-        ({"target_norm": True}, 0),
-        ({"taps": (1,)}, 0),
-        ({"carry": "normed"}, len(TOKENS) - 1),
+        (mimo_case, {"state_first": False}, 0),
+        (mimo_case, {"target_norm": True}, 0),
+        (mimo_case, {"taps": (1,)}, 0),
+        (mimo_case, {"carry": "normed"}, len(TOKENS) - 1),
+        (qwen_mtp_case, {"state_first": True}, 0),
+        (qwen_mtp_case, {"target_norm": False}, 0),
+        (qwen_mtp_case, {"carry": "raw"}, len(TOKENS) - 1),
     ],
-    ids=["order", "norm", "layer", "carry"],
 )
-def test_other_wiring_is_far_off(changed: dict[str, object], first: int, tmp_path: Path) -> None:
-    off = np.abs(logits(*exported(tmp_path, **changed)) - expected()).max(axis=1)
+def test_other_wiring_is_far_off(
+    case: ModuleType, changed: dict[str, object], first: int, tmp_path: Path
+) -> None:
+    off = np.abs(logits(*exported(case, tmp_path, **changed)) - expected(case)).max(axis=1)
     assert off[first] > 100 * TOLERANCE
     assert off[:first].max(initial=0) < TOLERANCE
 
@@ -115,19 +124,19 @@ class Seen:
         ]
 
 
-def test_drafted_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@CASES
+def test_drafted_tokens(case: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
     options = ExportOptions(
-        checkpoint(tmp_path / "mimo"), tmp_path / "b", weights="fp32", calibration="none",
+        case.checkpoint(tmp_path / "model"), tmp_path / "b", weights="fp32", calibration="none",
         parity=False,
     )  # fmt: skip
     export_bundle(options)
     with Pipeline.open(tmp_path / "b", drafter="head", draft_length=3) as pipeline:
         pipeline.generate(PROMPT, max_new_tokens=30, ignore_eos=True)
     assert sum(len(drafted) for *_, drafted in seen.drafts) > 60
-    assert seen.wrong(Formulas(weights(config()), config())) == []
+    assert seen.wrong(case.Formulas(case.weights(case.config()), case.config())) == []
     # The control: another order of the halves.
-    other = weights(config())
-    name = "model.mtp_layers.0.input_proj.weight"
-    other[name] = np.concatenate(np.split(other[name], 2, axis=1)[::-1], axis=1)
-    assert len(seen.wrong(Formulas(other, config()))) > 10
+    other = case.weights(case.config())
+    other[case.PRODUCT] = np.concatenate(np.split(other[case.PRODUCT], 2, axis=1)[::-1], axis=1)
+    assert len(seen.wrong(case.Formulas(other, case.config()))) > 10
