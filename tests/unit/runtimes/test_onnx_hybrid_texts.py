@@ -164,7 +164,7 @@ def test_a_saved_text_goes_on(checkpoints: Path, tmp_path: Path, family: str) ->
 
 
 # Three layers' rows of two tokens; or rows of three, of queries, keys and values with the decay and
-# share of each head, and matrices of 16 by 16 of four heads; or rows with the step of each head, and
+# share of each head, and matrices of 16 by 16 of four heads; or rows with the steps of heads, and
 # matrices of 16 by 32.
 STATES = {
     "lfm2": 3 * 2 * 64,
