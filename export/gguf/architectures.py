@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout, turning
-from edgedec.export.gguf.sections import Section
+from edgedec.export.gguf.sections import Section, interval
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import Mamba2, Mixer
+from edgedec.models.mixers import DeltaNet, Mamba2, Mixer
 from edgedec.models.traits import Activation, NormKind, Placement, QkNorm, Residual, Scales
 
 ALL_BIASES = frozenset({"q", "k", "v", "o", "gate", "up", "down"})
@@ -48,6 +48,7 @@ class Architecture:
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
         nope: a key may say that no layer rotates.
+        gate: its attention has one.
         mixer: what some of its layers have in attention's place.
         layout: its arrangement of tensors.
         scales: fields of Scales that it applies, from its keys or implicitly.
@@ -78,6 +79,7 @@ class Architecture:
     even: bool = False
     tied: bool = False
     nope: bool = False
+    gate: bool = False
     mixer: type[Mixer] | None = None
     layout: Layout = LLAMA_LAYOUT
     scales: frozenset[str] = frozenset()
@@ -120,6 +122,9 @@ class Architecture:
             names = sorted({type(kind).__name__ for kind in spec.mixers if kind is not None})
             yield f"{names[0]} in attention's place" if names else "decoder of attention alone"
             return
+        if spec.gated_attention != self.gate:
+            yield "gate of attention" if spec.gated_attention else "attention without a gate"
+        yield from self._lacks_delta(spec)
         yield from self._lacks_mamba(spec)
         yield from self._lacks_mlp(spec)
         yield from self._lacks_biases(spec)
@@ -139,6 +144,14 @@ class Architecture:
         same = experts is not None and experts.renormalised == self.experts
         if experts is None or not same or bool(experts.shared) != self.shared:
             yield "such a mixture of experts" if experts else "MLP without experts"
+
+    def _lacks_delta(self, spec: DecoderSpec) -> Iterator[str]:
+        kinds = [kind for kind in spec.mixers if isinstance(kind, DeltaNet)]
+        for kind in kinds[:1]:
+            if kind.value_dim != kind.key_dim:
+                yield f"values of {kind.value_dim} channels with keys of {kind.key_dim}"
+            if spec.attending != tuple(range(spec.layers))[interval(spec) - 1 :: interval(spec)]:
+                yield "attention in other layers than every so many"
 
     def _lacks_mamba(self, spec: DecoderSpec) -> Iterator[str]:
         for kind in spec.mixers:
