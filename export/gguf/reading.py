@@ -231,7 +231,8 @@ class GgufTensors:
         def read(stored: str, first: int, last: int) -> tuple[FloatArray, ...]:
             shape = self.shape(name)
             if len(shape) == 1 or len(self.file.shape(stored)) == 1:
-                return (self.file.read(stored).reshape(shape)[first:last],)
+                whole = self.file.read(stored).reshape(-1, *shape[1:])
+                return (whole[first:last],)
             return (self.file.rows(stored, first, last),)
 
         (found,) = self._in_order(name, start, stop, read)
