@@ -154,10 +154,10 @@ def slices(name: str, sizes: Mapping[str, int], **form: bool) -> dict[str, Tenso
 
 def stacked(name: str, down: str, count: int, size: int) -> dict[str, TensorSource]:
     """Return sources of experts in two tensors: ``name`` has gate and up of each, then the next."""
-    rows = {"stack": count, "rows": 2 * count * size, "group": size, "step": 2 * size}
+    gate = TensorSource(name, stack=count, rows=2 * count * size, group=size, step=2 * size)
     return {
-        "experts_gate": TensorSource(name, **rows),
-        "experts_up": TensorSource(name, start=size, **rows),
+        "experts_gate": gate,
+        "experts_up": dataclasses.replace(gate, start=size),
         "experts_down": TensorSource(down, stack=count),
     }
 

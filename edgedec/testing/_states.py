@@ -86,10 +86,10 @@ class States(Comparisons):
         session.prefill(tokens)
         session.forward(chain, want=_WANTED)
         session.commit([0, 1])
-        session.rollback(7)
+        self.back(model, session, tokens, 7)
         self.check_states(model, self.states(session, chain), tokens[:7], chain)
         session.rollback(7)
-        fork = session.fork(5)
+        fork = self.fork(model, session, tokens, 5)
         self.check_states(model, self.states(fork, chain), tokens[:5], chain)
         if model.capabilities.snapshot:
             file, other = io.BytesIO(), model.open(64)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout, turning
-from edgedec.export.gguf.sections import Section, near
+from edgedec.export.gguf.sections import Section, interval, near
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import Mamba2, Mixer
+from edgedec.models.mixers import DeltaNet, Mamba2, Mixer
 from edgedec.models.traits import Activation, NormKind, Placement, QkNorm, Residual, Scales
 
 ALL_BIASES = frozenset({"q", "k", "v", "o", "gate", "up", "down"})
@@ -48,6 +48,7 @@ class Architecture:
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
         nope: a key may say that no layer rotates.
+        gate: its attention has one.
         mixer: what some of its layers have in attention's place.
         sized: its layers are of two kinds, with heads of their own sizes, and the last ones may
             read the keys and values of the two before them; values have norms (Gemma 4).
@@ -80,6 +81,7 @@ class Architecture:
     even: bool = False
     tied: bool = False
     nope: bool = False
+    gate: bool = False
     mixer: type[Mixer] | None = None
     sized: bool = False
     layout: Layout = LLAMA_LAYOUT
@@ -123,6 +125,9 @@ class Architecture:
             names = sorted({type(kind).__name__ for kind in spec.mixers if kind is not None})
             yield f"{names[0]} in attention's place" if names else "decoder of attention alone"
             return
+        if spec.gated_attention != self.gate:
+            yield "gate of attention" if spec.gated_attention else "attention without a gate"
+        yield from self._lacks_delta(spec)
         yield from self._lacks_mamba(spec)
         if self.sized != bool(spec.sizes) or self.sized != spec.norm.values:
             yield "layers of different sizes" if spec.sizes else "layers of one size"
@@ -144,6 +149,14 @@ class Architecture:
         same = experts is not None and experts.renormalised == self.experts
         if experts is None or not same or bool(experts.shared) != self.shared:
             yield "such a mixture of experts" if experts else "MLP without experts"
+
+    def _lacks_delta(self, spec: DecoderSpec) -> Iterator[str]:
+        kinds = [kind for kind in spec.mixers if isinstance(kind, DeltaNet)]
+        for kind in kinds[:1]:
+            if kind.value_dim != kind.key_dim:
+                yield f"values of {kind.value_dim} channels with keys of {kind.key_dim}"
+            if spec.attending != tuple(range(spec.layers))[interval(spec) - 1 :: interval(spec)]:
+                yield "attention in other layers than every so many"
 
     def _lacks_mamba(self, spec: DecoderSpec) -> Iterator[str]:
         for kind in spec.mixers:

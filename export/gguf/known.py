@@ -16,8 +16,9 @@ from edgedec.export.gguf.architectures import (
     refuse,
     usual_scale,
 )
-from edgedec.export.gguf.naming import FUSED_QKV, Layout
+from edgedec.export.gguf.naming import FUSED_QKV, QKV_STEM, Layout
 from edgedec.export.gguf.sections import (
+    DELTA,
     MAMBA,
     NOPE,
     PATTERN,
@@ -31,7 +32,7 @@ from edgedec.export.gguf.sections import (
 )
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import Mamba2, ShortConv
+from edgedec.models.mixers import DeltaNet, Mamba2, ShortConv
 from edgedec.models.registry import architectures, llamacpp_names
 
 
@@ -163,6 +164,27 @@ _OLMO2 = Architecture(
     layout=Layout(own_head=True),
     sections=(windows(4),),
 )
+_QWEN35 = Architecture(
+    "qwen35",
+    model_type="qwen3_5_text",
+    qk_norms=("head",),
+    biases=frozenset({"step"}),
+    gate=True,
+    mixer=DeltaNet,
+    layout=Layout(
+        fused={"blk.{layer}.attn_q": ("q", "attention_gate")},
+        names={
+            "mlp_norm": "blk.{layer}.post_attention_norm",
+            "mix_in": QKV_STEM,
+            "conv": "blk.{layer}.ssm_conv1d",
+            "mix_out": "blk.{layer}.ssm_out",
+        },
+    ),
+    sections=(DELTA,),
+)
+_QWEN35_MOE = dataclasses.replace(
+    _QWEN35, name="qwen35moe", model_type="qwen3_5_moe_text", experts=True, shared=True
+)
 # By llama.cpp's names; the files of models/ say with ``GGUF`` which of them compute a family.
 _ALL = (
     _LLAMA,
@@ -171,6 +193,8 @@ _ALL = (
     _BY_LAYER,
     _GEMMA3,
     _OLMO2,
+    _QWEN35,
+    _QWEN35_MOE,
     Architecture("qwen2", biases=QKV, narrow=True),
     Architecture("qwen3", biases=QKV, qk_norms=("head",)),
     Architecture("qwen3moe", model_type="qwen3_moe", biases=QKV, qk_norms=("head",), experts=True),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import SMALL, Mamba2
 from edgedec.models.sources import CANONICAL
 
 # Names by role. A bias has its weight's name with another suffix.
@@ -36,6 +37,9 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "mix_in": "blk.{layer}.shortconv.in_proj",
         "conv": "blk.{layer}.shortconv.conv",
         "mix_out": "blk.{layer}.shortconv.out_proj",
+        "mix_gate": "blk.{layer}.attn_gate",
+        "mix_step": "blk.{layer}.ssm_alpha",
+        "mix_beta": "blk.{layer}.ssm_beta",
         "step": "blk.{layer}.ssm_dt",
         "decay": "blk.{layer}.ssm_a",
         "skip": "blk.{layer}.ssm_d",
@@ -47,6 +51,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "experts_gate": "blk.{layer}.ffn_gate_exps",
         "experts_up": "blk.{layer}.ffn_up_exps",
         "experts_down": "blk.{layer}.ffn_down_exps",
+        "shared_router": "blk.{layer}.ffn_gate_inp_shexp",
         "shared_gate": "blk.{layer}.ffn_gate_shexp",
         "shared_up": "blk.{layer}.ffn_up_shexp",
         "shared_down": "blk.{layer}.ffn_down_shexp",
@@ -55,7 +60,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
 
 
 # Always f32, since they are small and have a large effect.
-_KEPT = frozenset({"positions", "router", "conv", "decay", "skip"})
+_KEPT = SMALL | {"positions", "router", "shared_router", "conv", "decay", "skip"}
 # Their names have no suffix.
 _BARE = frozenset({"decay", "skip"})
 
@@ -149,10 +154,13 @@ def _place(
         shape = (shape[0], shape[2])
     if members[0].startswith("experts_") and spec.experts is not None:
         shape = (spec.experts.count, shape[0] // spec.experts.count, *shape[1:])
-    if members[0] in ("decay", "skip"):
-        shape = (shape[0], 1)
-    if members[0] == "mix_norm":  # of one group
-        shape = (1, shape[0])
+    if members[0] == "shared_router":
+        shape = shape[1:]
+    if isinstance(spec.mixer(layer), Mamba2):
+        if members[0] in ("decay", "skip"):
+            shape = (shape[0], 1)
+        if members[0] == "mix_norm":  # of one group
+            shape = (1, shape[0])
     name = names[members[0].removesuffix("_bias")].format(layer=layer)
     return TensorPlace(name + _suffix(members[0]), parts, layer, shape)
 

@@ -16,6 +16,7 @@ from edgedec.export.gguf.file import BLOCKS_OF_32, ModelFile
 from edgedec.export.gguf.known import known_as
 from edgedec.export.gguf.metadata import model_keys, rope_of
 from edgedec.export.gguf.naming import FUSED_QKV, LLAMA_LAYOUT, QKV_STEM, TensorPlace
+from edgedec.export.gguf.pieces import columns, exchanged, pieces, places
 from edgedec.export.gguf.sections import SIZES, Traits
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
@@ -51,8 +52,11 @@ def decoder_of(file: ModelFile) -> tuple[DecoderSpec, Architecture]:
 
 def _as_stored(file: ModelFile, architecture: Architecture) -> Architecture:
     """Return an architecture with query, key and value in one tensor, if the file has them so."""
-    fused = architecture.layout.fused
-    if QKV_STEM in fused or f"{QKV_STEM.format(layer=0)}.weight" not in file.tensors:
+    fused, names = architecture.layout.fused, architecture.layout.names
+    if (
+        QKV_STEM in {*fused, *names.values()}
+        or f"{QKV_STEM.format(layer=0)}.weight" not in file.tensors
+    ):
         return architecture
     layout = dataclasses.replace(architecture.layout, fused={**FUSED_QKV, **fused})
     return dataclasses.replace(architecture, layout=layout)
@@ -113,7 +117,8 @@ def _of_tensors(file: ModelFile, read: Traits, architecture: Architecture) -> Tr
     if architecture.experts is not None and file.count("expert_count", 0 if shared else None):
         count, used = file.count("expert_count"), file.count("expert_used_count")
         beside = file.count("expert_shared_feed_forward_length") if shared else 0
-        found["experts"] = Experts(count, used, architecture.experts, beside)
+        gated = bool(beside) and _has(file, "shared_router", architecture)
+        found["experts"] = Experts(count, used, architecture.experts, beside, gated)
         found["ffn"] = file.count("expert_feed_forward_length", read["ffn"])
     return found
 
@@ -225,8 +230,10 @@ class GgufTensors:
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
         def read(stored: str, first: int, last: int) -> tuple[FloatArray, ...]:
-            if len(self.shape(name)) == 1:
-                return (self.file.read(stored).reshape(-1)[first:last],)
+            shape = self.shape(name)
+            if len(shape) == 1 or len(self.file.shape(stored)) == 1:
+                whole = self.file.read(stored).reshape(-1, *shape[1:])
+                return (whole[first:last],)
             return (self.file.rows(stored, first, last),)
 
         (found,) = self._in_order(name, start, stop, read)
@@ -235,7 +242,7 @@ class GgufTensors:
 
     def fits(self, name: str, bits: int, block_size: int) -> bool:
         """See ``HoldsBlocks``."""
-        needed = BLOCKS_OF_32.get(self.file.tensors[self._at[name][1]].type)
+        needed = BLOCKS_OF_32.get(self.file.tensors[self._at[name][1].name].type)
         return needed is not None and needed <= bits and block_size == 32
 
     def numbers(self, name: str, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
@@ -252,8 +259,16 @@ class GgufTensors:
         read: Callable[[str, int, int], tuple[FloatArray, ...]],
     ) -> tuple[FloatArray, ...]:
         """Return rows as a checkpoint orders them, of arrays of rows of the file."""
-        role, stored, before = self._at[name]
-        order = self._architecture.order(self._spec, role)
+        role, place, before = self._at[name]
+        stored, spec = place.name, self._spec
+        if order_of := pieces(spec, tuple(role for role, _ in place.parts), place.layer):
+            runs = places(order_of, role, start, stop)
+            parts = [read(stored, first, last) for first, last in runs]
+            return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+        if groups := columns(spec, role, place.layer):
+            back = np.argsort(groups)
+            return tuple(exchanged(part, back.tolist()) for part in read(stored, start, stop))
+        order = self._architecture.order(spec, role)
         size, rows = len(order), self.shape(name)[0]
         stop = min(stop, rows)
         # Whole heads, since rows of one are exchanged.
@@ -268,12 +283,12 @@ class GgufTensors:
 
 def _origins(
     places: Iterable[TensorPlace], spec: DecoderSpec
-) -> Iterable[tuple[str, tuple[str, str, int]]]:
+) -> Iterable[tuple[str, tuple[str, TensorPlace, int]]]:
     """Yield each canonical tensor's role, the file's tensor and its first row there."""
     shapes: dict[str, Any] = spec.tensors()
     for place in places:
         first = 0
         for role, name in place.parts:
             if name != spec.name("embed") or role == "embed":  # not a copy as a head
-                yield name, (role, place.name, first)
+                yield name, (role, place, first)
             first += shapes[name][0]

@@ -12,7 +12,7 @@ import numpy as np
 from edgedec._support.fields import one_line
 from edgedec.export.gguf.file import ModelFile
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import MOST_TAPS, Mamba2, Mixer, ShortConv, mixers
+from edgedec.models.mixers import MOST_TAPS, DeltaNet, Mamba2, Mixer, ShortConv, mixers
 from edgedec.models.rope import Rope
 from edgedec.models.traits import LayerSizes, Norm, Scales
 
@@ -177,6 +177,51 @@ def _mambas(file: ModelFile, read: Traits) -> Traits:
 
 _SSM = "ssm."
 MAMBA = Section(_mamba_keys, _mambas)
+
+
+def interval(spec: DecoderSpec) -> int:
+    """Return after how many layers one attends."""
+    return spec.attending[0] + 1
+
+
+def _delta_keys(spec: DecoderSpec) -> Keys:
+    kind = next(kind for kind in spec.mixers if isinstance(kind, DeltaNet))
+    # Pairs of channels that turn with a picture's time, rows and columns: of a text, all do so
+    # with the position, where these cover them.
+    pairs = spec.rotary_dim // 2
+    return {
+        "full_attention_interval": interval(spec),
+        "rope.dimension_sections": [*((pairs + more) // 3 for more in (2, 1, 0)), 0],
+        _SSM + "conv_kernel": kind.taps,
+        _SSM + "inner_size": kind.values,
+        _SSM + "state_size": kind.key_dim,
+        _SSM + "time_step_rank": kind.value_heads,
+        _SSM + "group_count": kind.key_heads,
+    }
+
+
+def _deltas(file: ModelFile, read: Traits) -> Traits:
+    inner, heads = (file.count(_SSM + key) for key in ("inner_size", "time_step_rank"))
+    keys, dim = (file.count(_SSM + key) for key in ("group_count", "state_size"))
+    if not keys or not heads or heads % keys or not dim or inner != heads * dim:
+        raise file.wrong(
+            f"{inner} channels of values cannot be shared by {heads} heads of {dim} channels, or"
+            f" those by {keys} keys"
+        )
+    every = file.count("full_attention_interval", 4)
+    if not 0 < every <= read["layers"]:
+        raise file.wrong(f"one of {every} layers attends, of {read['layers']}")
+    kind = DeltaNet(keys, heads, dim, dim, _taps(file, _SSM + "conv_kernel"))
+    attends = [(layer + 1) % every == 0 for layer in range(read["layers"])]
+    ropes = zip(read["ropes"], attends, strict=True)
+    return {
+        "mixers": mixers(None if attention else kind for attention in attends),
+        "ropes": tuple(rope if attention else None for rope, attention in ropes),
+        "gated_attention": True,
+    }
+
+
+DELTA = Section(_delta_keys, _deltas)
 
 # -- no positions ---------------------------------------------------------------------------------
 

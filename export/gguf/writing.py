@@ -16,6 +16,7 @@ from edgedec.errors import ExportError
 from edgedec.export.gguf.architectures import Architecture
 from edgedec.export.gguf.metadata import rope_factors
 from edgedec.export.gguf.naming import TensorPlace
+from edgedec.export.gguf.pieces import columns, exchanged, pieces
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
@@ -128,6 +129,19 @@ class _Stream:
             file.write(narrow.tobytes())
 
     def _chunks(self) -> Iterator[FloatArray]:
+        place, spec = self._place, self._spec
+        names = dict(place.parts)
+        groups = columns(spec, place.parts[0][0], place.layer)
+        found = pieces(spec, tuple(names), place.layer)
+        for piece in found:
+            factor = np.float32(self._architecture.factor(spec, piece.role))
+            end = piece.start + piece.rows
+            yield self._tensors.rows(names[piece.role], piece.start, end) * factor
+        if not found:
+            yield from (exchanged(part, groups) for part in self._stacked())
+
+    def _stacked(self) -> Iterator[FloatArray]:
+        """Yield the rows of canonical tensors one under the other."""
         left = math.prod(self.shape)
         for role, name in self._place.parts:
             order = self._architecture.order(self._spec, role)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_granite
 import tiny_lfm2
 import tiny_qwen3_5
 from kinds import first
@@ -23,7 +24,11 @@ from edgedec.runtimes.onnx.recurrent import RecurrentRows
 from edgedec.testing import SessionContract
 
 Load = Callable[..., OnnxModel]
-FAMILIES = {"lfm2": tiny_lfm2.CONFIG, "qwen3_5": tiny_qwen3_5.CONFIG}
+FAMILIES = {
+    "lfm2": tiny_lfm2.CONFIG,
+    "qwen3_5": tiny_qwen3_5.CONFIG,
+    "granitemoehybrid": tiny_granite.CONFIG,
+}
 KINDS = [(weights, family) for weights in ("fp32", "int4", "int8") for family in FAMILIES]
 both = pytest.mark.parametrize("family", FAMILIES)
 

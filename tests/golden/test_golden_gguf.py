@@ -43,6 +43,7 @@ REFUSED = {
     "olmo2-biased": "bias of 'o'",
     "phi3-window": "window of",
     "qwen3-biased": "bias of 'o'",
+    "qwen3_5_text-wide": "values of 24 channels with keys of 16",
     # Sparse mixtures: not written to GGUF yet.
     "olmoe": "2 key heads for 4",
     "olmoe-all": "such a mixture",

@@ -42,6 +42,8 @@ GRANITE_H = GRANITE4 | {
     "num_local_experts": 4,
     "intermediate_size": 32,
 }
+QWEN_LAYERS = {"layer_types": ["linear_attention", "full_attention"]}
+QWEN_H = {"model_type": "qwen3_5_text", **QWEN_LAYERS}
 GRANITE_H_LAYERS = ["attention" if at in (5, 15, 25, 35) else "mamba" for at in range(40)]
 LFM2_LAYERS = ["full_attention" if at in (2, 5, 8, 10, 12, 14) else "conv" for at in range(16)]
 LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
@@ -65,6 +67,18 @@ PUBLISHED = {
         {"model_type": "gemma3_text", **sizes(1152, 6912, 26, 4, 1, 262144, 32768)}
         | {"sliding_window": 512},
         999_885_952,
+    ),
+    "Qwen3.5-0.8B, text": (
+        {"model_type": "qwen3_5", "tie_word_embeddings": True}
+        | {
+            "text_config": {
+                **sizes(1024, 3584, 24, 8, 2, 248320, 262144),
+                "model_type": "qwen3_5_text",
+                "linear_num_value_heads": 16,
+                "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25},
+            }
+        },
+        752_393_024,
     ),
     "gemma-3-4b, text": (
         {"model_type": "gemma3"}
@@ -186,6 +200,8 @@ def test_what_published_files_leave_out():
     assert [rope is None for rope in found["SmolLM3-3B"].ropes] == [False, False, False, True] * 9
     assert found["stablelm-2-1_6b"].rotary_dim == 16
     assert found["pythia-70m"].rotary_dim == 16
+    assert found["Qwen3.5-0.8B, text"].attending == (3, 7, 11, 15, 19, 23)
+    assert found["Qwen3.5-0.8B, text"].rotary_dim == 64
     assert found["LFM2-350M"].ffn == 4608
     assert found["LFM2-1.2B"].attending == (2, 5, 8, 10, 12, 14)
     assert found["LFM2-1.2B"].rope.theta == 1_000_000
@@ -233,6 +249,9 @@ def test_ropes_as_transformers_5_writes_them():
         ({**GRANITE_H, "mamba_proj_bias": True}, "without biases"),
         ({"model_type": "lfm2", "layer_types": ["conv", "mamba"]}, "conv and full_attention only"),
         ({"model_type": "lfm2", "conv_bias": True}, "LFM2 without biases"),
+        ({**QWEN_H, "layer_types": ["linear_attention", "conv"]}, "linear_attention and full"),
+        ({**QWEN_H, "attention_bias": True}, "Qwen3.5 without biases"),
+        ({**QWEN_H, "num_experts": 8}, "without experts: take a dense one"),
         ({"model_type": "hunyuan_v1_dense", "rope_scaling": {"alpha": 9.0}}, "not dynamic"),
         ({"model_type": "mistral3", "text_config": {"model_type": "x"}}, "text_config is a 'x'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 0.7}}, "mscale 0.7"),
@@ -268,6 +287,11 @@ def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
         ({**GRANITE_H, "mamba_d_conv": 1}, "mamba_d_conv is 1, expected 2 to 64"),
         ({**GRANITE_H, "num_experts_per_tok": 9}, "uses 9 experts of 4"),
         ({"model_type": "lfm2", "layer_types": ["conv"] * 2}, "no layer attends"),
+        ({"model_type": "qwen3_5"}, "no text_config"),
+        ({**QWEN_H, "layer_types": ["linear_attention"] * 2}, "no layer attends"),
+        ({**QWEN_H, "linear_num_key_heads": 3}, "32 linear value heads cannot share 3 keys"),
+        ({**QWEN_H, "linear_conv_kernel_dim": 1}, "kernel_dim is 1, expected 2 to 64"),
+        ({**QWEN_H, "rope_parameters": [1]}, r"rope_parameters is \[1\], expected an object"),
         ({"model_type": "lfm2", "layer_types": ["conv"]}, "1 layer_types for 2"),
         ({"model_type": "lfm2", "conv_L_cache": 1}, "conv_L_cache is 1, expected 2 to 64"),
     ],
@@ -280,7 +304,6 @@ def test_fields_that_make_no_sense(changes, words):
 # -- tensors --------------------------------------------------------------------------------------
 
 
-QWEN_H = {"layer_types": ["linear_attention", "full_attention"]}
 MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 GEMMA4 = {
     "layer_types": ["sliding_attention", "full_attention"] * 2,
@@ -300,7 +323,10 @@ FURTHER = {
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "olmoe": MIXTURE,
     "qwen3_moe": MIXTURE,
-    **{key: {**QWEN_H, **MIXTURE} for key in ("qwen3_5_moe", "qwen3_5_moe_text")},
+    "qwen3_5": QWEN_LAYERS,
+    "qwen3_5_text": QWEN_LAYERS,
+    "qwen3_5_moe": {**QWEN_LAYERS, **MIXTURE},
+    "qwen3_5_moe_text": {**QWEN_LAYERS, **MIXTURE},
     "stablelm": {"qk_layernorm": True},
 }
 
@@ -308,7 +334,7 @@ FURTHER = {
 def checkpoint_of(kind):
     """Configuration, spec and stored tensors of a tiny decoder of that kind."""
     config = tiny_config(**{"model_type": kind, **FURTHER.get(kind, {})})
-    if kind in ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5_moe"):
+    if kind in ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe"):
         text = {**config, "model_type": "ministral3" if kind == "mistral3" else kind}
         config = {"model_type": kind, "text_config": {**text, "tie_word_embeddings": True}}
     spec = spec_for(config)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_granite
 import tiny_lfm2
 import tiny_qwen3_5
 from kinds import in_full
@@ -31,7 +32,11 @@ SEEDED = SamplingParams(temperature=0.8, seed=3)
 ASKED = GenerateOptions(max_new_tokens=48, sampling=SEEDED, ignore_eos=True)
 FAMILIES = {
     family: {name: value for name, value in config.items() if name != "vocab_size"}
-    for family, config in (("lfm2", tiny_lfm2.CONFIG), ("qwen3_5", tiny_qwen3_5.CONFIG))
+    for family, config in (
+        ("lfm2", tiny_lfm2.CONFIG),
+        ("qwen3_5", tiny_qwen3_5.CONFIG),
+        ("granitemoehybrid", tiny_granite.CONFIG),
+    )
 }
 
 
@@ -159,8 +164,13 @@ def test_a_saved_text_goes_on(checkpoints: Path, tmp_path: Path, family: str) ->
 
 
 # Three layers' rows of two tokens; or rows of three, of queries, keys and values with the decay and
-# share of each head, and matrices of 16 by 16 of four heads.
-STATES = {"lfm2": 3 * 2 * 64, "qwen3_5": 3 * (3 * (64 + 64 + 4 * 2) + 4 * 16 * 16)}
+# share of each head, and matrices of 16 by 16 of four heads; or rows with the steps of heads, and
+# matrices of 16 by 32.
+STATES = {
+    "lfm2": 3 * 2 * 64,
+    "qwen3_5": 3 * (3 * (64 + 64 + 4 * 2) + 4 * 16 * 16),
+    "granitemoehybrid": 3 * (3 * (128 + 2 * 16 + 4) + 4 * 16 * 32),
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
