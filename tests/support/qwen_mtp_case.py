@@ -86,10 +86,10 @@ def agreeing(folder: Path, *, token_first: bool = True, **changes: Any) -> tuple
     tokenizer = scripted()
     changes |= {"vocab_size": tokenizer.get_vocab_size(), "tie_word_embeddings": False}
     tensors = weights(config(**changes))
+    # Norms are stored less 1.
+    zeros = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "norm.weight")
     for name, values in tensors.items():
-        if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
-            values[:] = 0
-        elif name.endswith("norm.weight") or "pre_fc_norm" in name:
+        if name.endswith(zeros) or "pre_fc_norm" in name:
             values[:] = 0
     ids = [tokenizer.token_to_id(part) for part in SCRIPT]
     after = np.roll(ids, -1)
