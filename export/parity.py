@@ -107,8 +107,10 @@ class ParityRun:
         """Return the exported residual stream before the first layer."""
         first, *others = stream_names(self._spec, 0)
         embedded = self._embedded(ids, parts)
-        feeds = {"position_ids": np.arange(len(ids))[None], "input_ids": ids[None], first: embedded}
-        return [embedded, *(self._exported.run(others, feeds) if others else ())]
+        places: dict[str, FloatArray | npt.NDArray[np.int64]] = {
+            "position_ids": np.arange(len(ids))[None], "input_ids": ids[None], first: embedded,
+        }  # fmt: skip
+        return [embedded, *(self._exported.run(others, places) if others else ())]
 
     def _embedded(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> FloatArray:
         """Return the exported embedding of ``[n]`` ids, ``[1, n, hidden]``."""

@@ -117,7 +117,7 @@ class Reference:
 
         Behind its channels are those of ``DecoderSpec.carried``, here and after each layer.
         """
-        x = self._looked_up("embed", tokens) * np.float32(self.spec.scales.embed)
+        x: FloatArray = self._looked_up("embed", tokens) * np.float32(self.spec.scales.embed)
         if self.spec.position_rows:
             x = x + self._tensors.rows(self.spec.name("positions"), 0, len(tokens))
         if self.spec.own_inputs:
@@ -127,16 +127,14 @@ class Reference:
     def _looked_up(self, role: str, tokens: Sequence[int]) -> FloatArray:
         name = self.spec.name(role)
         found = {token: self._tensors.rows(name, token, token + 1)[0] for token in set(tokens)}
-        return np.stack([found[token] for token in tokens])
+        rows: FloatArray = np.stack([found[token] for token in tokens])
+        return rows
 
     def _own_inputs(self, tokens: Sequence[int], x: FloatArray) -> FloatArray:
         """Return what each layer reads besides the stream, ``[n, layers * own_inputs]``."""
         width = self.spec.own_inputs
-        (size, hidden), name = (
-            self.spec.tensors()[self.spec.name("own_in")],
-            self.spec.name("own_in"),
-        )
-        projected = self.product(Product(name, 0, size, x)) * np.float32(hidden**-0.5)
+        name, size = self.spec.name("own_in"), self.spec.layers * width
+        projected = self.product(Product(name, 0, size, x)) * np.float32(self.spec.hidden**-0.5)
         normed = self._normed(projected.reshape(len(x), -1, width), self._weight("own_in_norm", 0))
         rows = self._looked_up("own_table", tokens) * np.float32(width**0.5)
         own: FloatArray = (normed.reshape(rows.shape) + rows) * np.float32(0.5**0.5)

@@ -57,7 +57,7 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
     """
     fed = ("gate", "up") if spec.gated else ("up",)
     mixed = [role for role in spec.mixer_matrices(layer) if role not in SMALL]
-    roles = [(role,) for role in mixed]
+    roles: list[tuple[str, ...]] = [(role,) for role in mixed]
     if mixed[:2] == ["q", "k"] and not spec.gated_attention:
         roles = [("q", "k"), *roles[2:]]
     if spec.experts is None:

@@ -85,10 +85,6 @@ class Format(Protocol):
         """
         ...
 
-    def look_up(self, ids: str, out: str, table: str) -> str:
-        """Emit as ``embed`` does, in a table that is large beside the rest of the weights."""
-        ...
-
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
         """Emit ``[r, hidden]`` to ``[r, vocab]``, plus ``mask`` ``[vocab]`` if there is one."""
         ...
@@ -131,9 +127,6 @@ class Plain:
             return self._graph.node("Gather", [stored, ids], out, axis=0)
         rows = self._graph.node("Gather", [stored, ids], f"{out}.half", axis=0)
         return self._graph.node("Cast", [rows], out, to=1)
-
-    def look_up(self, ids: str, out: str, table: str) -> str:
-        return self.embed(ids, out, table, shared=False)
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
         # Gemm reads [out, in] as it is: a tied embedding is stored once.
@@ -228,15 +221,9 @@ class Quantized:
         return self._multiplied(x, out, done, mask or "")
 
     def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
-        bits, stored = (self._head_bits, table) if shared else (8, "embedding")
-        return self._looked_up(ids, out, table, bits, stored)
-
-    def look_up(self, ids: str, out: str, table: str) -> str:
-        return self._looked_up(ids, out, table, self._form.bits, table)
-
-    def _looked_up(self, ids: str, out: str, table: str, bits: int, stored: str) -> str:
         g = self._graph
         rows, hidden = self._tensors.shape(table)
+        bits, stored = (self._head_bits, table) if shared else (8, "embedding")
         if hidden % self._block_of([table], bits):
             # Blocks padded at the end of each row: the lookup has no way to leave them out.
             half = g.stream(

@@ -6,13 +6,15 @@ it, and a token reads one row.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 
 from edgedec.export.onnx.late import LateRows
 from edgedec.export.onnx.parts import GraphParts
-from edgedec.export.tensors import read
+from edgedec.export.tensors import FloatArray, read
+from edgedec.export.weights import make_format
 
 
 class OwnInputs:
@@ -32,7 +34,12 @@ class OwnInputs:
         """Emit ``own_inputs``, those of all layers, ``[1, n, layers * own_inputs]``."""
         g, spec, parts = self._graph, self._spec, self._parts
         width, half = spec.own_inputs, 0.5**0.5
-        rows = parts.store.look_up(ids, "own.rows", spec.name("own_table"))
+        # In the weights' own bits, whatever those of the head are: it is large beside the rest.
+        store = make_format(
+            dataclasses.replace(parts.options.form, head_bits=None), g, parts.tensors
+        )
+        rows = store.embed(ids, "own.rows", spec.name("own_table"), shared=True)
+        parts.store.errors |= store.errors
         scaled = parts.scaled("own.looked_up", rows, width**0.5 * half)
         names = [spec.name("own_in")]
         projected = parts.store.linear(embedded, "own.product", names, [])
@@ -54,13 +61,11 @@ class OwnInputs:
         stream = parts.multiplied(f"{at}.stream", x, number)
         return stream, parts.multiplied(f"{at}.branch", branch, number)
 
-    def _factor(self, layer: int) -> np.ndarray:
+    def _factor(self, layer: int) -> FloatArray:
         spec = self._spec
-        return (
-            read(self._parts.tensors, spec.name("factor", layer))
-            if spec.factors
-            else np.ones(1, np.float32)
-        )
+        if not spec.factors:
+            return np.ones(1, np.float32)
+        return read(self._parts.tensors, spec.name("factor", layer))
 
     def _added(self, layer: int, x: str) -> str:
         """Emit what the layer's own input adds to ``x``."""

@@ -70,10 +70,10 @@ def sizes(path: Path) -> dict[str, int]:
     by_layer = stated["kv_heads"]
     near = header.metadata.get(of_model + "attention.key_length_swa")
     slides = header.metadata.get(of_model + "attention.sliding_window_pattern")
-    if type(near) is int and isinstance(slides, np.ndarray) and isinstance(by_layer, np.ndarray):
-        shared = header.metadata.get(of_model + "attention.shared_kv_layers", 0)
-        channels = by_layer * np.where(slides, near, stated.pop("head_dim"))
-        kept = len(channels) - shared
+    if isinstance(slides, np.ndarray) and isinstance(by_layer, np.ndarray) and type(near) is int:
+        shared = header.metadata.get(of_model + "attention.shared_kv_layers") or 0
+        channels = by_layer * np.where(slides, near, stated.pop("head_dim") or 0)
+        kept = len(channels) - int(shared)
         stated |= {"kv_layers": kept, "kv_channels": int(channels[:kept].sum())}
     elif isinstance(by_layer, np.ndarray):  # 0 in layers without keys and values
         heads = by_layer[by_layer > 0]
