@@ -79,6 +79,10 @@ def write(bundle: Bundle, out: Path) -> None:
         raise InputError(
             "--layout genai: expected keys and values alone, found a model whose layers keep states"
         )
+    if "varied" in facts:
+        raise InputError(
+            "--layout genai: expected heads of one size, found a model whose heads differ by layer"
+        )
     _rewire(model.graph, facts["layers"])
     del model.metadata_props[:]
     onnx.save(model, out / _GRAPH)

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import pytest
+import tiny_gemma4
 from tiny_lfm2 import CONFIG
 from tiny_models import tiny_checkpoint
 from tiny_variants import VARIANTS
@@ -119,9 +120,13 @@ def test_what_it_cannot_hold_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_states_of_layers_are_refused(tmp_path: Path) -> None:
-    own = {name: value for name, value in CONFIG.items() if name != "vocab_size"}
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [(CONFIG, "layers keep states"), (tiny_gemma4.UNSHARED, "heads differ by layer")],
+)
+def test_other_layers_are_refused(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    own = {name: value for name, value in config.items() if "vocab_size" not in name}
     source = tiny_checkpoint(tmp_path / "source", **own)
-    with pytest.raises(InputError, match="layers keep states"):
+    with pytest.raises(InputError, match=words):
         export(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -57,7 +57,7 @@ def bundle(checkpoints: Path, weights: str = "fp32", draft: bool = False) -> Pat
 
 def compared(checkpoints: Path, weights: str, drafter: str) -> Verification:
     options = OpenOptions(drafter=drafter, draft_length=5).changed(batch_invariant=True, threads=1)
-    folder = bundle(checkpoints, weights, draft=drafter in ("model", "hybrid", "tree"))
+    folder = bundle(checkpoints, weights, draft=drafter in ("model", "hybrid", "adaptive"))
     return verify(folder, PROMPTS, ASKED, options=options)
 
 
