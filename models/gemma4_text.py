@@ -63,7 +63,9 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         c.refuse("use_bidirectional_attention")
     layers = c.positive("num_hidden_layers")
     sliding = list(c.kinds([(layer + 1) % _EVERY != 0 for layer in range(layers)]))
-    sliding[-1:] = [False]  # whatever the file says
+    if len(sliding) != layers:
+        raise CheckpointError(f"config.json: {len(sliding)} layer_types for {layers} layers")
+    sliding[-1] = False  # whatever the file says
     sizes, biased = _sizes(c, sliding), c.flag("attention_bias")
     own = c.count("hidden_size_per_layer_input")
     if own and c.positive("vocab_size_per_layer_input") != c.positive("vocab_size"):

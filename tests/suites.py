@@ -27,6 +27,7 @@ OF_KERNELS = (
     "tests/contract/test_onnx.py",
     "tests/contract/test_onnx_hub.py",
     "tests/contract/test_onnx_hybrids.py",
+    "tests/contract/test_onnx_shared.py",
     "tests/contract/test_openvino.py",
     "tests/golden/test_quantized_graph.py",
     "tests/unit/library/test_ready.py",
