@@ -46,7 +46,7 @@ _OWN_HEAD = (
 # reads images and sound, and layers that predict further tokens.
 _KNOWN = re.compile(
     r"rotary_(pos_)?emb\.|(attn|attention)\.(masked_)?bias$"
-    r"|(^|\.)(vision|visual|multi_modal|audio|image)|(^|\.)mtp|\.nextn"
+    r"|(^|\.)(embed_)?(vision|visual|multi_modal|audio|image)|(^|\.)mtp|\.nextn"
 )
 _NAMED, _BLOCK = 4, 1 << 22
 
@@ -346,7 +346,12 @@ class _Stored:
 
     def unused(self) -> list[str]:
         """Return the tensors that no spec reads, without known kinds, by name."""
-        used = {self._name(name) for name in self._spec.stored()}
+        spec = self._spec
+        used = {self._name(name) for name in spec.stored()}
+        # Of layers that read other layers' keys and values, which files may hold nevertheless.
+        borrowing = (layer for layer in spec.attending if layer not in spec.caching)
+        spare = (spec.name(role, layer) for layer in borrowing for role in ("k", "v", "k_norm"))
+        used |= {self._name(name) for name in spare}
         if self._spec.tied:  # the same values as the embedding's
             used |= {name for name in self._where if name.endswith(CANONICAL["head"])}
         return sorted(name for name in self._where.keys() - used if not _KNOWN.search(name))

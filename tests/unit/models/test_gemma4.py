@@ -1,12 +1,15 @@
 """Gemma 4's config.json: published sizes, what files leave out, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tiny_gemma4 import CONFIG, FULL, SLIDING
+from tiny_models import random_stored, save_checkpoint
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.export.checkpoint import Checkpoint
 from edgedec.models.registry import spec_for
 
 # As Google's folder states them.
@@ -90,3 +93,20 @@ def test_what_is_refused(changes: dict[str, Any], error: type[Exception], words:
 
 def test_vision_attends_both_ways_in_images_alone() -> None:
     assert spec_for({**CONFIG, "use_bidirectional_attention": "vision"}) == spec_for(CONFIG)
+
+
+def test_what_a_folder_holds_besides_the_text_decoder_is_no_news(tmp_path: Path) -> None:
+    """Images, sound, and keys of layers that read those of others."""
+    config = {"model_type": "gemma4", "text_config": CONFIG, "tie_word_embeddings": True}
+    stored = random_stored(spec_for(config))
+    named = {name.replace("model.", "model.language_model."): one for name, one in stored.items()}
+    beside = ("model.embed_vision.embedding_projection.weight", "model.audio_tower.a.weight",
+              "model.language_model.layers.5.self_attn.k_proj.weight")  # fmt: skip
+    one = np.ones(3, np.float32)
+    whole = save_checkpoint(tmp_path / "whole", config, named | dict.fromkeys(beside, one))
+    assert not Checkpoint.open(whole).notes
+    # The control: a layer with keys of its own has one tensor too many.
+    odd = {"model.language_model.layers.1.self_attn.k_proj.scale": one}
+    assert (
+        "k_proj.scale" in Checkpoint.open(save_checkpoint(tmp_path, config, named | odd)).notes[0]
+    )
