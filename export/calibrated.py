@@ -187,7 +187,7 @@ def _roles(spec: DecoderSpec, layer: int) -> tuple[str, ...]:
         beside = tuple(f"shared_{role}" for role in fed if spec.experts.shared)
         fed = (*(f"experts_{role}" for role in fed), *beside)
     mixed = (role for role in spec.mixer_matrices(layer) if role not in SMALL)
-    return (*mixed, *fed, *spec.own_matrices)
+    return (*mixed, *fed, *spec.per_layer_matrices)
 
 
 def of_job(

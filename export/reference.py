@@ -120,8 +120,8 @@ class Reference:
         x: FloatArray = self._looked_up("embed", tokens) * np.float32(self.spec.scales.embed)
         if self.spec.position_rows:
             x = x + self._tensors.rows(self.spec.name("positions"), 0, len(tokens))
-        if self.spec.own_inputs:
-            x = np.concatenate((x, self._own_inputs(tokens, x)), axis=1)
+        if self.spec.per_layer_inputs:
+            x = np.concatenate((x, self._per_layer_inputs(tokens, x)), axis=1)
         return x
 
     def _looked_up(self, role: str, tokens: Sequence[int]) -> FloatArray:
@@ -130,13 +130,15 @@ class Reference:
         rows: FloatArray = np.stack([found[token] for token in tokens])
         return rows
 
-    def _own_inputs(self, tokens: Sequence[int], x: FloatArray) -> FloatArray:
-        """Return what each layer reads besides the stream, ``[n, layers * own_inputs]``."""
-        width = self.spec.own_inputs
-        name, size = self.spec.name("own_in"), self.spec.layers * width
+    def _per_layer_inputs(self, tokens: Sequence[int], x: FloatArray) -> FloatArray:
+        """Return what each layer reads besides the stream, ``[n, layers * per_layer_inputs]``."""
+        width = self.spec.per_layer_inputs
+        name, size = self.spec.name("per_layer_in"), self.spec.layers * width
         projected = self.product(Product(name, 0, size, x)) * np.float32(self.spec.hidden**-0.5)
-        normed = self._normed(projected.reshape(len(x), -1, width), self._weight("own_in_norm", 0))
-        rows = self._looked_up("own_table", tokens) * np.float32(width**0.5)
+        normed = self._normed(
+            projected.reshape(len(x), -1, width), self._weight("per_layer_in_norm", 0)
+        )
+        rows = self._looked_up("per_layer_table", tokens) * np.float32(width**0.5)
         own: FloatArray = (normed.reshape(rows.shape) + rows) * np.float32(0.5**0.5)
         return own
 
@@ -183,8 +185,8 @@ class Reference:
             del normed, attended
             fed = yield from self._mlp(layer, self._optional_norm("mlp_norm", layer, x))
             x = x + self._added("mlp_post_norm", layer, fed)
-            if self.spec.own_inputs:
-                x = x + (yield from self._own(layer, x, rows["own_inputs"]))
+            if self.spec.per_layer_inputs:
+                x = x + (yield from self._per_layer(layer, x, rows["per_layer_inputs"]))
             if self.spec.factors:
                 x = x * self._weight("factor", layer)
             return np.concatenate((x, *rows.values()), axis=1) if rows else x
@@ -199,14 +201,14 @@ class Reference:
         parts = np.split(beside, np.cumsum([*carried.values()])[:-1], axis=1)
         return dict(zip(carried, parts, strict=True)) if carried else {}
 
-    def _own(self, layer: int, x: FloatArray, inputs: FloatArray) -> Steps:
+    def _per_layer(self, layer: int, x: FloatArray, inputs: FloatArray) -> Steps:
         """Return what a layer's own input adds to the stream."""
-        width = self.spec.own_inputs
-        (gate,) = yield from self._linears(("own_gate",), layer, x, False)
+        width = self.spec.per_layer_inputs
+        (gate,) = yield from self._linears(("per_layer_gate",), layer, x, False)
         active = ACTIVATIONS[self.spec.activation](gate)
         inner = active * inputs[:, layer * width : (layer + 1) * width]
-        (product,) = yield from self._linears(("own_out",), layer, inner, False)
-        return self._norm("own_norm", layer, product)
+        (product,) = yield from self._linears(("per_layer_out",), layer, inner, False)
+        return self._norm("per_layer_norm", layer, product)
 
     def final_norm(self, x: FloatArray) -> FloatArray:
         """Return the final norm's output, which the head multiplies."""

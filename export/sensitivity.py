@@ -66,7 +66,7 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
         roles.append(tuple(f"experts_{role}" for role in (*fed, "down")))
         if spec.experts.shared:
             roles += [tuple(f"shared_{role}" for role in fed), ("shared_down",)]
-    roles += [(role,) for role in spec.own_matrices]
+    roles += [(role,) for role in spec.per_layer_matrices]
     return [tuple(spec.name(role, layer) for role in each) for each in roles]
 
 

@@ -41,8 +41,8 @@ class DecoderSpec:
             tuple for all layers.
         sizes: of each layer, where layers differ in them; empty where ``ffn``, ``kv_heads``,
             ``head_dim`` and ``rotary_dim`` are those of all.
-        own_inputs: channels of an input that each layer has besides the residual stream: rows of
-            a table of tokens, to which a projection of the embeddings is added; 0 is none.
+        per_layer_inputs: channels of an input that each layer has besides the residual stream: rows
+            of a table of tokens, to which a projection of the embeddings is added; 0 is none.
         factors: whether each layer's output is multiplied by a stored number.
         rotary_dim: the first channels of each head, which are rotated; others pass.
         position_rows: rows of a learned table of positions (added to embeddings); 0 is none.
@@ -76,7 +76,7 @@ class DecoderSpec:
     rotary_dim: int
     mixers: tuple[Mixer | None, ...] = ()
     sizes: tuple[LayerSizes, ...] = ()
-    own_inputs: int = 0
+    per_layer_inputs: int = 0
     factors: bool = False
     position_rows: int = 0
     residual: Residual = "sequential"
@@ -125,7 +125,9 @@ class DecoderSpec:
 
     def carried(self, layer: int) -> dict[str, int]:
         """Return what a layer may read of earlier ones besides the stream, and its channels."""
-        found = {"own_inputs": self.layers * self.own_inputs} if self.own_inputs else {}
+        found = {}
+        if self.per_layer_inputs:
+            found["per_layer_inputs"] = self.layers * self.per_layer_inputs
         for lender in self.lenders:
             if lender < layer:
                 size = self.at(lender).kv_size
@@ -244,17 +246,17 @@ class DecoderSpec:
         yield from ((role, 0, shape) for role, shape in self._norm_shapes("final_norm"))
         if not self.tied:
             yield "head", 0, (self.vocab_size, self.hidden)
-        if self.own_inputs:
-            rows = self.layers * self.own_inputs
-            yield "own_table", 0, (self.vocab_size, rows)
-            yield "own_in", 0, (rows, self.hidden)
-            yield "own_in_norm", 0, (self.own_inputs,)
+        if self.per_layer_inputs:
+            rows = self.layers * self.per_layer_inputs
+            yield "per_layer_table", 0, (self.vocab_size, rows)
+            yield "per_layer_in", 0, (rows, self.hidden)
+            yield "per_layer_in_norm", 0, (self.per_layer_inputs,)
         for layer in range(self.layers):
             yield from ((role, layer, shape) for role, shape in self._layer_shapes(layer))
 
     def _layer_shapes(self, layer: int) -> Iterator[tuple[str, Shape]]:
         mixer, at = self.mixer(layer), self.at(layer)
-        matrices = self._kept_shapes(layer) | at._mlp_shapes() | self._own_shapes()
+        matrices = self._kept_shapes(layer) | at._mlp_shapes() | self._per_layer_shapes()
         for role, (rows, columns, bias) in matrices.items():
             yield role, (rows, columns)
             if bias:
@@ -268,8 +270,8 @@ class DecoderSpec:
             yield "q_norm", (at.head_dim if shared else at.q_size,)
             if self.lender(layer) == layer:
                 yield "k_norm", (at.head_dim if shared else at.kv_size,)
-        if self.own_inputs:
-            yield "own_norm", (self.hidden,)
+        if self.per_layer_inputs:
+            yield "per_layer_norm", (self.hidden,)
         if self.factors:
             yield "factor", (1,)
 
@@ -278,9 +280,9 @@ class DecoderSpec:
         return tuple(self._kept_shapes(layer))
 
     @property
-    def own_matrices(self) -> tuple[str, ...]:
+    def per_layer_matrices(self) -> tuple[str, ...]:
         """Return the roles of the matrices of a layer's own input."""
-        return tuple(self._own_shapes())
+        return tuple(self._per_layer_shapes())
 
     def _kept_shapes(self, layer: int) -> dict[str, tuple[int, int, bool]]:
         """Return as ``_mixer_shapes`` does, without the matrices that the layer does without."""
@@ -303,13 +305,13 @@ class DecoderSpec:
             "o": (self.hidden, self.q_size, self.out_bias),
         }
 
-    def _own_shapes(self) -> dict[str, tuple[int, int, bool]]:
+    def _per_layer_shapes(self) -> dict[str, tuple[int, int, bool]]:
         """Return as ``_mlp_shapes`` does, of what adds a layer's own input to the stream."""
-        if not self.own_inputs:
+        if not self.per_layer_inputs:
             return {}
         return {
-            "own_gate": (self.own_inputs, self.hidden, False),
-            "own_out": (self.hidden, self.own_inputs, False),
+            "per_layer_gate": (self.per_layer_inputs, self.hidden, False),
+            "per_layer_out": (self.hidden, self.per_layer_inputs, False),
         }
 
     def _mlp_shapes(self) -> dict[str, tuple[int, int, bool]]:

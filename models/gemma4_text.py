@@ -78,7 +78,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         ropes=_ropes(c, sliding),
         rotary_dim=c.positive("head_dim"),
         sizes=sizes,
-        own_inputs=own,
+        per_layer_inputs=own,
         factors=True,
         norm=c.norm(placement="pre_post", values=True),
         activation=c.activation("hidden_activation"),

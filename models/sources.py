@@ -39,12 +39,12 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "up": "model.layers.{layer}.mlp.up_proj.weight",
         "down": "model.layers.{layer}.mlp.down_proj.weight",
         # Of inputs that each layer has besides the residual stream.
-        "own_table": "model.embed_tokens_per_layer.weight",
-        "own_in": "model.per_layer_model_projection.weight",
-        "own_in_norm": "model.per_layer_projection_norm.weight",
-        "own_gate": "model.layers.{layer}.per_layer_input_gate.weight",
-        "own_out": "model.layers.{layer}.per_layer_projection.weight",
-        "own_norm": "model.layers.{layer}.post_per_layer_input_norm.weight",
+        "per_layer_table": "model.embed_tokens_per_layer.weight",
+        "per_layer_in": "model.per_layer_model_projection.weight",
+        "per_layer_in_norm": "model.per_layer_projection_norm.weight",
+        "per_layer_gate": "model.layers.{layer}.per_layer_input_gate.weight",
+        "per_layer_out": "model.layers.{layer}.per_layer_projection.weight",
+        "per_layer_norm": "model.layers.{layer}.post_per_layer_input_norm.weight",
         "factor": "model.layers.{layer}.layer_scalar",
         # Of what may stand in attention's place.
         "mix_in": "model.layers.{layer}.conv.in_proj.weight",

@@ -352,7 +352,7 @@ def _sized_keys(spec: DecoderSpec) -> Keys:
         "attention.sliding_window": max(spec.windows) or spec.max_context,
         "attention.sliding_window_pattern": slides,
         "attention.shared_kv_layers": shared,
-        "embedding_length_per_layer_input": spec.own_inputs,
+        "embedding_length_per_layer_input": spec.per_layer_inputs,
     }
 
 
@@ -388,7 +388,7 @@ def _sized(file: ModelFile, read: Traits) -> Traits:
         "sizes": tuple(sizes),
         "head_dim": dims[1][0],
         "rotary_dim": dims[1][1],
-        "own_inputs": file.count("embedding_length_per_layer_input", 0),
+        "per_layer_inputs": file.count("embedding_length_per_layer_input", 0),
         "factors": "blk.0.layer_output_scale.weight" in file.tensors,
         "norm": dataclasses.replace(read["norm"], values=True),
     }

@@ -20,8 +20,8 @@ from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits, with_rows
 from edgedec.export.onnx.late import LateRows
 from edgedec.export.onnx.mamba2 import Mambas
 from edgedec.export.onnx.options import GraphOptions, context, metadata, tap_name
-from edgedec.export.onnx.own_inputs import OwnInputs
 from edgedec.export.onnx.parts import GraphParts
+from edgedec.export.onnx.per_layer import PerLayerInputs
 from edgedec.export.onnx.recurrence import (
     mixer_feeds,
     recurrence_feeds,
@@ -67,8 +67,8 @@ def write_model(
         store = make_format(options.form, graph, tensors, rounding)
         Emitter(GraphParts(spec, tensors, graph, store, options)).model()
         facts = metadata(spec, options)
-        if spec.own_inputs:
-            facts["looked_up"] = graph.data.size(spec.name("own_table"))
+        if spec.per_layer_inputs:
+            facts["looked_up"] = graph.data.size(spec.name("per_layer_table"))
         graph.save({"edgedec": json.dumps(facts)})
     return store.errors
 
@@ -107,12 +107,12 @@ class Emitter:
 
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
-        self._attention, self._own = Attention(parts), OwnInputs(parts)
+        self._attention, self._per_layer = Attention(parts), PerLayerInputs(parts)
         self._mixers = {kind: writer(parts) for kind, writer in _MIXERS.items()}
-        more = self._spec.own_inputs or self._spec.factors
-        end = self._own.layer if more else None
+        more = self._spec.per_layer_inputs or self._spec.factors
+        end = self._per_layer.layer if more else None
         self._flow = Flow[str](parts, self._mixed, end=end)
-        end = OwnInputs(parts, self._wanted).layer if more else None
+        end = PerLayerInputs(parts, self._wanted).layer if more else None
         self._last = Flow[str](parts, self._mixed_where_wanted, self._wanted, end)
 
     def model(self) -> None:
@@ -122,8 +122,8 @@ class Emitter:
         self.attention_inputs()
         g.input("rows", np.int64, ("r",))
         x: str = self._embedded(ids)
-        if spec.own_inputs:
-            self._own.inputs(ids, x)
+        if spec.per_layer_inputs:
+            self._per_layer.inputs(ids, x)
         branch: str | None = None
         if spec.position_rows:
             branch = g.node("Gather", [self._position_table(), "position_ids"], "positioned")

@@ -214,7 +214,7 @@ LENT_BY_FIRST = tuple(
         ("gemma4_text", {"norm": {"values": False}}),
         ("gemma4_text", {"scales": {"attention": None}}),
         ("gemma4_text", {"factors": False}),
-        ("gemma4_text", {"own_inputs": 0}),
+        ("gemma4_text", {"per_layer_inputs": 0}),
         ("gemma4_text", {"sizes": LENT_BY_FIRST}),
         ("phi3-longrope", {"max_context": 32}),
         ("olmo2", {"qk_norm": "heads"}),

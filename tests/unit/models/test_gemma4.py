@@ -32,7 +32,7 @@ E2B: dict[str, Any] = {
 def test_e2b() -> None:
     """Its card says 2.3 billion effective parameters: those besides the layers' table."""
     spec = spec_for(E2B)
-    table = spec.vocab_size * spec.layers * spec.own_inputs
+    table = spec.vocab_size * spec.layers * spec.per_layer_inputs
     assert 2.25e9 < spec.parameters - table < 2.35e9
     assert table == 262_144 * 35 * 256
     assert spec.caching == tuple(range(15))

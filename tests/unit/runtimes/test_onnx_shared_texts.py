@@ -131,7 +131,7 @@ def test_the_table_is_no_weight_that_passes_read(
     """Blocks of 32 numbers have a scale of 32 bits."""
     folder = bundle(checkpoints, weights) / "target"
     info, spec = OnnxModel.load(folder, threads=1).info, spec_for(OWN)
-    numbers = VOCAB * spec.layers * spec.own_inputs
+    numbers = VOCAB * spec.layers * spec.per_layer_inputs
     whole = read_model_file(folder / "model.onnx").weight_bytes
     assert whole - info.weight_bytes == numbers * bits // 8
     assert info.lookup_bytes == 3 * 4096  # of a row and of its scales, wherever they begin

@@ -17,7 +17,7 @@ from edgedec.export.tensors import FloatArray, read
 from edgedec.export.weights import make_format
 
 
-class OwnInputs:
+class PerLayerInputs:
     """Writes what each layer adds into a graph.
 
     Args:
@@ -31,30 +31,32 @@ class OwnInputs:
         self._late = LateRows(parts)
 
     def inputs(self, ids: str, embedded: str) -> None:
-        """Emit ``own_inputs``, those of all layers, ``[1, n, layers * own_inputs]``."""
+        """Emit ``per_layer_inputs``, those of all layers, ``[1, n, layers * per_layer_inputs]``."""
         g, spec, parts = self._graph, self._spec, self._parts
-        width, half = spec.own_inputs, 0.5**0.5
+        width, half = spec.per_layer_inputs, 0.5**0.5
         # In the weights' own bits, whatever those of the head are: it is large beside the rest.
         store = make_format(
             dataclasses.replace(parts.options.form, head_bits=None), g, parts.tensors
         )
-        rows = store.embed(ids, "own.rows", spec.name("own_table"), shared=True)
+        rows = store.embed(ids, "per_layer.rows", spec.name("per_layer_table"), shared=True)
         parts.store.errors |= store.errors
-        scaled = parts.scaled("own.looked_up", rows, width**0.5 * half)
-        names = [spec.name("own_in")]
-        projected = parts.store.linear(embedded, "own.product", names, [])
-        projected = parts.scaled("own.projected", projected, spec.hidden**-0.5)
-        split = g.node("Reshape", [projected, parts.dims(1, -1, spec.layers, width)], "own.split")
-        weight = read(parts.tensors, spec.name("own_in_norm")) * np.float32(half)
-        normed = parts.bare_norm("own.normed", split, weight)
-        flat = g.node("Reshape", [normed, parts.dims(1, -1, spec.layers * width)], "own.flat")
-        parts.add("own_inputs", flat, scaled)
+        scaled = parts.scaled("per_layer.looked_up", rows, width**0.5 * half)
+        names = [spec.name("per_layer_in")]
+        projected = parts.store.linear(embedded, "per_layer.product", names, [])
+        projected = parts.scaled("per_layer.projected", projected, spec.hidden**-0.5)
+        split = g.node(
+            "Reshape", [projected, parts.dims(1, -1, spec.layers, width)], "per_layer.split"
+        )
+        weight = read(parts.tensors, spec.name("per_layer_in_norm")) * np.float32(half)
+        normed = parts.bare_norm("per_layer.normed", split, weight)
+        flat = g.node("Reshape", [normed, parts.dims(1, -1, spec.layers * width)], "per_layer.flat")
+        parts.add("per_layer_inputs", flat, scaled)
 
     def layer(self, layer: int, x: str, branch: str) -> tuple[str, str]:
         """Emit the end of a layer after ``x + branch``, as ``Flow`` names what it returns."""
         parts, at = self._parts, f"layers.{layer}"
         factor = self._factor(layer)
-        if self._spec.own_inputs:
+        if self._spec.per_layer_inputs:
             x = parts.add(f"{at}.fed", x, branch)
             branch = self._added(layer, x)
         number = self._graph.constant(f"{at}.factor", factor)
@@ -69,15 +71,15 @@ class OwnInputs:
 
     def _added(self, layer: int, x: str) -> str:
         """Emit what the layer's own input adds to ``x``."""
-        g, parts, at = self._graph, self._parts, f"layers.{layer}.own"
-        width = self._spec.own_inputs
+        g, parts, at = self._graph, self._parts, f"layers.{layer}.per_layer"
+        width = self._spec.per_layer_inputs
         ends = [
             g.constant(f"axis.{n}", np.array([n], np.int64))
             for n in (layer * width, (layer + 1) * width, 2)
         ]
-        own = g.node("Slice", [self._late.of("own_inputs", 1, layer), *ends], f"{at}.input")
+        own = g.node("Slice", [self._late.of("per_layer_inputs", 1, layer), *ends], f"{at}.input")
         own = self._kept(own, f"{at}.kept") if self._kept else own
-        gate = parts.linear(f"{at}.gate", x, layer, ("own_gate",), False)
+        gate = parts.linear(f"{at}.gate", x, layer, ("per_layer_gate",), False)
         inner = parts.multiplied(f"{at}.gated", parts.activated(f"{at}.active", gate), own)
-        product = parts.linear(f"{at}.product", inner, layer, ("own_out",), False)
-        return parts.norm(f"{at}.normed", product, "own_norm", layer)
+        product = parts.linear(f"{at}.product", inner, layer, ("per_layer_out",), False)
+        return parts.norm(f"{at}.normed", product, "per_layer_norm", layer)
