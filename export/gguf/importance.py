@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.export.gguf.naming import Layout
+from edgedec.export.gguf.pieces import columns, exchanged
 from edgedec.export.reference import Product, Reference
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
@@ -50,6 +51,7 @@ def importance(
         if place.matrix and mean is not None:
             # The quantiser reads an importance for each expert.
             copies = place.shape[0] if len(place.shape) == 3 else 1
+            mean = exchanged(mean[None], columns(spec, role, place.layer))[0]
             found[place.name] = np.tile(mean.astype(np.float32), copies)
     return found
 

@@ -17,7 +17,7 @@ from edgedec.export.gguf.known import known_as
 from edgedec.export.gguf.metadata import model_keys, rope_of
 from edgedec.export.gguf.naming import FUSED_QKV, LLAMA_LAYOUT, QKV_STEM, TensorPlace
 from edgedec.export.gguf.pieces import columns, exchanged, pieces, places
-from edgedec.export.gguf.sections import SIZES, Traits
+from edgedec.export.gguf.sections import PREDICTING, SIZES, Traits
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.traits import Experts, Norm, QkNorm, Scales
@@ -176,6 +176,8 @@ def _check_keys(file: ModelFile, spec: DecoderSpec, architecture: Architecture) 
         found = file.value(name)
         if found is None or name in _FREE or isinstance(meant, list):
             continue
+        if name == "block_count":  # the further ones are left out
+            meant = spec.layers + file.count(PREDICTING, 0)
         if isinstance(meant, float) and isinstance(found, int | float):
             same = math.isclose(meant, found, rel_tol=_CLOSE)
         else:
@@ -190,6 +192,8 @@ def _check_tensors(file: ModelFile, spec: DecoderSpec, architecture: Architectur
     constants = architecture.constants(spec)
     left = set(file.tensors) - set(constants) - set(architecture.rope_factors)
     left -= {"output.weight"} if spec.tied else set()
+    further = range(spec.layers, spec.layers + file.count(PREDICTING, 0))
+    left -= {name for name in left if name.startswith(tuple(f"blk.{at}." for at in further))}
     for place in architecture.layout.places(spec):
         if file.shape(place.name) != place.shape:
             raise file.wrong(

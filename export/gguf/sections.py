@@ -72,7 +72,7 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
         )
     return {
         "hidden": hidden,
-        "layers": file.count("block_count"),
+        "layers": _layers(file),
         "heads": heads,
         "kv_heads": _kv_heads(file, heads),
         "head_dim": size,
@@ -86,6 +86,11 @@ def _first(file: ModelFile, key: str) -> int:
     """Return a size; where layers have their own, that of the first."""
     sized = file.value(_NEAR_KEYS) is not None
     return _by_layer_counts(file, key)[0] if sized else file.count(key)
+
+
+def _layers(file: ModelFile) -> int:
+    """Return the layers of the decoder; further prediction layers (MTP) follow them."""
+    return max(file.count("block_count") - file.count(PREDICTING, 0), 0)
 
 
 def _kv_heads(file: ModelFile, heads: int) -> int:
@@ -113,6 +118,7 @@ def _by_layer_counts(file: ModelFile, key: str) -> list[int]:
 
 
 _KV_HEADS = "attention.head_count_kv"
+PREDICTING = "nextn_predict_layers"
 SIZES = Section(_size_keys, _sizes)
 
 

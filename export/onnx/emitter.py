@@ -34,6 +34,7 @@ from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import DeltaNet, Mamba2, Mixer, ShortConv
+from edgedec.runtimes.onnx.recurrent import SINCE
 
 
 def write_model(
@@ -55,7 +56,7 @@ def write_model(
 
     """
     if spec.recurs:
-        check_runtime("layers with a recurrence need", _RECURRENCES_SINCE, "--format gguf")
+        check_runtime("layers with a recurrence need", SINCE[1], "--format gguf")
     for dim in (spec.at(layer).head_dim for layer in range(spec.layers)):
         if dim % 8:
             raise UnsupportedArchitecture(
@@ -93,8 +94,6 @@ def layer_feeds(spec: DecoderSpec, layer: int, count: int, kv: str) -> dict[str,
     return mixer_feeds(spec, layer, kind) | shared
 
 
-# First minor version of onnxruntime with kernels for recurrences.
-_RECURRENCES_SINCE = 25
 _MIXERS: Mapping[type[Mixer], Callable[[GraphParts], Any]] = {
     ShortConv: ShortConvs,
     DeltaNet: DeltaNets,

@@ -293,7 +293,7 @@ def _state_shapes(states: States | None) -> dict[str, list[Any]]:
 
 _PAGE = 4096
 # Beyond any known model.
-_MOST_ROWS, _WIDEST, _LARGEST = 64, 1 << 18, 1 << 26
+_MOST_ROWS, _WIDEST, _LARGEST = 64, 1 << 18, 1 << 22
 _INPUTS = (
     "input_ids",
     "position_ids",

@@ -1,6 +1,6 @@
 """What a session keeps of recurrences: states, and the rows of the tokens that followed them.
 
-A state has the size of thousands of tokens' rows, so that none is copied to go back. A pass reads a
+A state has the size of dozens of tokens' rows, so that none is copied to go back. A pass reads a
 state and the rows behind it that the text kept, and returns the state before its own tokens and the
 one after them. The next pass goes on from the latter if it begins there, else from the former, with
 the rows that were kept since.
@@ -19,17 +19,15 @@ from edgedec.runtimes.onnx.recent import COPIES, ROUND, Bound, Buffers, Copy, Re
 
 # States of a session: before its last tokens, after them, and one that a pass writes.
 _STATES = 3
-
-
-# First minor version of onnxruntime with kernels for recurrences.
-_SINCE = (1, 25)
+# First version of onnxruntime with kernels for recurrences.
+SINCE = (1, 25)
 
 
 def check_runtime(where: str) -> None:
     """Raise RuntimeUnavailable if the installed onnxruntime has no kernels for recurrences."""
     version = ort.__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < _SINCE:
-        needed = ".".join(map(str, _SINCE))
+    if tuple(int(part) for part in version.split(".")[:2]) < SINCE:
+        needed = ".".join(map(str, SINCE))
         raise RuntimeUnavailable(
             f"{where}: layers with a recurrence need onnxruntime {needed} or newer, this is"
             f" {version}: upgrade it"

@@ -304,10 +304,40 @@ def test_what_layers_of_two_kinds_say_otherwise_is_refused(keys, wrong, tmp_path
         read_back(written(Case("gemma4_text"), tmp_path, keys))
 
 
-def test_a_hybrid_that_another_program_wrote(tmp_path):
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({"ssm.time_step_rank": 3}, "64 channels of values cannot be shared by 3 heads"),
+        ({"ssm.group_count": 3}, "or those by 3 keys"),
+        ({"ssm.state_size": 0}, "of 0 channels"),
+        ({"ssm.conv_kernel": 65}, "conv_kernel is 65, expected 2 to 64"),
+        ({"full_attention_interval": 0}, "one of 0 layers attends"),
+        ({"full_attention_interval": 9}, "one of 9 layers attends, of 4"),
+        ({"full_attention_interval": 4}, "no tensor blk.1.attn_qkv"),
+        ({"nextn_predict_layers": 4}, "it says that it has 0 layers"),
+        ({"nextn_predict_layers": 9}, "it says that it has 0 layers"),
+    ],
+)
+def test_what_a_file_of_the_delta_rule_says_otherwise_is_refused(keys, wrong, tmp_path):
+    keys = {f"qwen35.{name}": value for name, value in keys.items()}
+    with pytest.raises(Exception, match=wrong):
+        read_back(written(Case("qwen3_5"), tmp_path, keys))
+
+
+def test_further_prediction_layers_are_left_out(tmp_path, monkeypatch):
+    case, further = Case("qwen3_5"), {"blk.4.nextn.eh_proj.weight": np.ones((2, 2), np.float32)}
+    monkeypatch.setattr("edgedec.export.gguf.writing.rope_factors", lambda *asked: further)
+    keys = {"qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1}
+    assert different(case, *read_back(written(case, tmp_path, keys))) == []
+    with pytest.raises(UnsupportedArchitecture, match=r"its tensor blk\.4\.nextn"):
+        read_back(written(case, tmp_path))
+
+
+@pytest.mark.parametrize("arch", tiny_hybrids.ARCHITECTURES)
+def test_a_hybrid_that_another_program_wrote(tmp_path, arch):
     """Its logits are those of equations that are written down once more."""
-    spec, tensors = read_back(write_hybrid_gguf(tmp_path / "model.gguf", "lfm2"))
+    spec, tensors = read_back(write_hybrid_gguf(tmp_path / "model.gguf", arch))
     tokens = np.random.default_rng(3).integers(4, tiny_hybrids.VOCAB, 40).tolist()
-    expected = HybridReference("lfm2", hybrid_weights("lfm2")).logits(tokens)
+    expected = HybridReference(arch, hybrid_weights(arch)).logits(tokens)
     assert [layer for layer in range(4) if spec.mixer(layer) is None] == [3]
     assert np.abs(Reference(spec, tensors).logits(tokens) - expected).max() < CLOSE

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_qwen3_5
 from tiny_models import (
     CHECKPOINT_VOCAB,
     leftovers,
@@ -351,6 +352,42 @@ def test_a_sparse_mixture(tmp_path, out):
     assert experts.shape.tolist() == [64, 256, 4]
     assert experts.tensor_type.name == "Q8_0"
     assert tensors(out)["blk.1.ffn_gate_inp.weight"].tensor_type.name == "F32"
+
+
+def test_a_delta_rule_with_several_values_of_a_key(tmp_path, out, monkeypatch):
+    """Its output's columns are weighed in the order of the file's heads."""
+    sizes = {"hidden_size": 256, "linear_key_head_dim": 64, "linear_value_head_dim": 64}
+    config = {**tiny_qwen3_5.CONFIG, **sizes, "vocab_size": CHECKPOINT_VOCAB}
+    config["layer_types"] = ["linear_attention", "full_attention"] * 2
+    target = tiny_checkpoint(tmp_path / "m", **config)
+    text = tmp_path / "text.txt"
+    text.write_text("def add(left, right):\n    return left + right\n" * 40)
+    found = {}
+    found["moved"] = importances(target, out.with_name("moved"), text, monkeypatch)
+    monkeypatch.setattr("edgedec.export.gguf.importance.columns", lambda *asked: [])
+    found["unmoved"] = importances(target, out.with_name("unmoved"), text, monkeypatch)
+    heads = {name: each["blk.0.ssm_out.weight"].reshape(4, 64) for name, each in found.items()}
+    np.testing.assert_array_equal(heads["moved"], heads["unmoved"][[0, 2, 1, 3]])
+    assert heads["moved"].std() > 0
+    kinds = {name: each.tensor_type.name for name, each in tensors(out.with_name("moved")).items()}
+    assert kinds["blk.0.attn_qkv.weight"] == "Q8_0"
+    assert kinds["blk.0.ssm_conv1d.weight"] == kinds["blk.0.ssm_a"] == "F32"
+
+
+def importances(target, made, text, monkeypatch):
+    """What an export in q8_0 weighs columns by."""
+    found, ask = {}, child.ask
+
+    def look(request, on_wait=lambda: None):
+        if request.get("importance"):
+            with np.load(request["importance"]) as stored:
+                found.update({name: stored[name] for name in stored.files})
+        return ask(request, on_wait)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(child, "ask", look)
+        export(target, made, "q8_0", imatrix_text=text, parity=False)
+    return found
 
 
 def weighted_error(target, made, weights):

@@ -23,6 +23,7 @@ from edgedec.runtimes.onnx.graph import GRAPH_VERSION
 from edgedec.runtimes.onnx.hybrid import HybridSession
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.recent import RecentRows
+from edgedec.runtimes.onnx.recurrent import RecurrentRows
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,32 @@ def test_states_that_make_no_sense_are_damage(folder: Path, tmp_path: Path, stat
 def test_states_of_another_graph(folder: Path, tmp_path: Path, states: Any, words: str) -> None:
     with pytest.raises(BundleError, match=words):
         OnnxModel.load(changed(folder, tmp_path, lambda facts: facts.update(states=states)))
+
+
+@pytest.fixture(scope="module")
+def recurring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("qwen3_5")
+    write_tiny_model(found, **tiny_qwen3_5.CONFIG)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ([4, 16], "its metadata is damaged"),
+        ([4, 0, 16], "its metadata is damaged"),
+        ([4, "16", 16], "its metadata is damaged"),
+        ([1 << 20, 1 << 10, 16], "its metadata is damaged"),
+        (7, "its metadata is damaged"),
+        ([4, 16, 8], "does not fit its graph"),
+        ([], "unexpected inputs or outputs"),
+    ],
+)
+def test_a_state_of_another_shape(recurring: Path, tmp_path: Path, state: Any, words: str) -> None:
+    other = changed(recurring, tmp_path, lambda facts: facts["states"].update(state=state))
+    with pytest.raises(BundleError, match=words) as caught:
+        OnnxModel.load(other)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_version_of_later_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -155,6 +182,96 @@ def test_rows_that_are_gone_are_not_read() -> None:
     recent.clear()
     assert recent.holds(0)
     assert not recent.holds(1)
+
+
+class Passes:
+    """A recurrence of sums: a state is that of the tokens before it, which rows are."""
+
+    def __init__(self, recent: RecurrentRows) -> None:
+        self.recent = recent
+
+    def run(self, tokens: list[int], at: int, past: list[int]) -> None:
+        """Compute tokens behind ``past``, of which the state and the rows must be."""
+        recent = self.recent
+        kept = recent.before(at)
+        pending = kept.shape[1] - 2
+        read, before, after = recent.begin(at)
+        expected = [0, 0, *past]
+        np.testing.assert_array_equal(kept[0, :, 0], expected[len(expected) - 2 - pending :])
+        assert read[0, 0] == sum(past[: at - pending])
+        start = sum(past)
+        if before is not None:
+            assert not np.shares_memory(before, read)
+            before[...] = start
+        assert not np.shares_memory(after, read)
+        after[...] = start + sum(tokens)
+        rows = [tokens[row] for row in recent.returned(len(tokens))]
+        recent.written(np.array(rows, np.float32)[None, :, None], at, len(tokens))
+
+
+@pytest.mark.parametrize("slots", [1, 48])
+def test_states_are_those_of_their_positions(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts, rounds of one or two passes of which any number is kept, and ways back by copies."""
+    monkeypatch.setattr("edgedec.runtimes.onnx.recurrent.ROUND", slots)
+    monkeypatch.setattr("edgedec.runtimes.onnx.recent.ROUND", slots)
+    rng, recent = np.random.default_rng(0), RecurrentRows(1, 2, 1, (1,))
+    passes, text, copies = Passes(recent), list[int](), [(0, recent.copy(0))]
+    for _ in range(400):
+        kind = rng.random()
+        if kind < 0.1:  # a prompt
+            tokens = rng.integers(1, 9, rng.choice([1, 2, 5, 128])).tolist()
+            recent.held_from = None
+            passes.run(tokens, len(text), text)
+            text += tokens
+            copies.append((len(text), recent.copy(len(text))))
+        elif kind < 0.2:  # to a copy
+            length, copy = copies[int(rng.integers(len(copies)))]
+            text = text[:length]
+            copies = [one for one in copies if one[0] <= length]
+            recent.go(copy, length)
+        else:
+            recent.held_from, added = len(text), list[int]()
+            for _ in range(int(rng.integers(1, 3))):
+                tokens = rng.integers(1, 9, rng.integers(1, 6)).tolist()
+                passes.run(tokens, len(text) + len(added), text + added)
+                added += tokens
+            text += added[: int(rng.integers(0, len(added) + 1))]
+        assert recent.holds(len(text))
+
+
+def test_a_pass_that_fails_leaves_the_states_it_began_with() -> None:
+    recent = RecurrentRows(1, 2, 1, (1,))
+    passes = Passes(recent)
+    recent.held_from = None
+    passes.run([1, 2, 3], 0, [])
+    recent.held_from = 3
+    for kept in (0, 2, 5):
+        passes.run([4, 5, 6, 7, 8], 3, [1, 2, 3])
+        at = 3 + kept
+        recent.held_from = at
+        for state in recent.begin(at)[1:]:
+            if state is not None:
+                state[...] = -1
+        passes.run([9], at, [1, 2, 3, 4, 5, 6, 7, 8][:at])
+        recent.go(None, 0)
+        recent.held_from = None
+        passes.run([1, 2, 3], 0, [])
+        recent.held_from = 3
+
+
+def test_a_source_that_is_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: a state of the tokens that were rejected."""
+    monkeypatch.setattr(
+        RecurrentRows,
+        "_source",
+        lambda self, at: self._base if self._after is None else self._after,
+    )
+    recent = RecurrentRows(1, 2, 1, (1,))
+    passes = Passes(recent)
+    recent.held_from = 0
+    passes.run([1, 2, 3], 0, [])
+    with pytest.raises(AssertionError):
+        passes.run([4], 1, [1])
 
 
 # -- sessions -----------------------------------------------------------------------------------
