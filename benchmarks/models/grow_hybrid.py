@@ -11,6 +11,7 @@ well, so that states of small size are normed a little otherwise.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import zlib
@@ -205,9 +206,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models.grow_hybrid")
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
-    options = parser.parse_args(arguments)
+    for field in dataclasses.fields(HybridShape):
+        flag = "--" + field.name.replace("_", "-")
+        parser.add_argument(flag, type=int, default=field.default)
+    given = vars(parser.parse_args(arguments))
+    source, out = given.pop("source"), given.pop("out")
     try:
-        grow_hybrid(options.source, options.out, HybridShape())
+        grow_hybrid(source, out, HybridShape(**given))
     except EdgedecError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

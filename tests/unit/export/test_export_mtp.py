@@ -189,7 +189,7 @@ def test_the_rule_trims_as_for_a_draft(
     """But only an LM head that is large, which none of the tiny ones is, unless told to."""
     target, _ = case.agreeing(tmp_path / "model")
     options = {"weights": "int4", "calibration": "self", "parity": False}
-    drafted = []
+    drafted: list[int] = []
     for least, more in ((None, {}), (0, {}), (0, {"draft_vocab": FULL})):
         if least is not None:
             monkeypatch.setattr(draft_vocab, "_LEAST_NUMBERS", least)
