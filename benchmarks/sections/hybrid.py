@@ -1,13 +1,14 @@
 """Measures a hybrid: what its memory and its passes cost, by kind of layer.
 
 ``--target`` names its checkpoint or its bundle. Memory is compared with that of a model of the same
-sizes whose layers all attend; passes by rows are broken down by the runtime's own profile. What a
-head and lookup gain on it says the section ``drafts``, whether texts stay plain decoding's
-``same_texts``.
+sizes whose layers all attend; passes by rows are broken down by the runtime's own profile; of a
+checkpoint it is measured what int4 costs each kind of matrix, as ``--weights auto`` does. What a
+head and lookup gain says the section ``drafts``, whether texts stay the same ``same_texts``.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,12 +18,20 @@ import onnx
 
 from benchmarks.bundles import Suite, Unusable
 from benchmarks.sections.limits import PASSES, profiled
+from benchmarks.workloads import heldout_tokens
 from edgedec.bundle import Bundle
 from edgedec.compare.records import Recorder, Row
+from edgedec.export import sensitivity
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.quantize import PlainRounding
+from edgedec.export.weighed import KeptRounding, KeptTensors
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.text.tokenizer import Tokenizer
 
 _TEXTS, _WIDTHS = (2048, 32768), (1, 2, 4, 8)
+# Held-out texts on which int4 is measured, their tokens, and numbers that share a scale.
+_READ, _LENGTH, _BLOCK = 4, 256, 32
 _RECURRENCE, _GROUPED = "LinearAttention", "GroupQueryAttention"
 _KINDS = ("recurrence", "recurrent", "attention", "attending", "mlp", "head", "other")
 
@@ -34,7 +43,11 @@ def hybrid(suite: Suite, recorder: Recorder) -> list[Row]:
     rows = recorder.table(_memory(file.parent), "memory")
     threads = suite.threads or available_cores()
     kinds = kinds_of(file)
-    return rows + recorder.table([_pass(file, kinds, width, threads) for width in _WIDTHS], "rows")
+    rows += recorder.table([_pass(file, kinds, width, threads) for width in _WIDTHS], "rows")
+    source = suite.bundles.source("target")
+    if (source / "config.json").is_file():
+        rows += recorder.table(rounded(source), "int4")
+    return rows
 
 
 def _memory(target: Path) -> list[Row]:
@@ -54,6 +67,36 @@ def _memory(target: Path) -> list[Row]:
             }
             for tokens in _TEXTS
         ]
+
+
+def rounded(folder: Path) -> list[Row]:
+    """Return what int4 costs the matrices of each role, to nearest and each by itself."""
+    checkpoint = Checkpoint.open(folder)
+    spec, tensors = checkpoint.spec, checkpoint.tensors
+    tokens = heldout_tokens(Tokenizer.load(checkpoint.texts), _READ * _LENGTH)
+    texts = [tokens[at : at + _LENGTH] for at in range(0, len(tokens), _LENGTH)]
+    with tempfile.TemporaryDirectory() as scratch:
+        coarse = KeptTensors(tensors, KeptRounding(PlainRounding(), Path(scratch)), _BLOCK)
+        units = sensitivity.measure(spec, tensors, texts, coarse, lambda done, total: None)
+    places = {
+        spec.name(role, layer): (role, spec.mixer(layer) is None)
+        for layer in range(spec.layers)
+        for role in (*spec.mixer_matrices(layer), "gate", "up", "down")
+    }
+    found: dict[tuple[str, str], list[sensitivity.Unit]] = {}
+    for unit in units:
+        role, attends = places.get(unit.names[0], ("head", True))
+        kind = "attending" if attends else "recurrent"
+        found.setdefault(("all" if role == "head" else kind, role), []).append(unit)
+    return [
+        {
+            "layers": kind,
+            "role": role,
+            "weights": sum(unit.numbers for unit in units),
+            "kl_nats": sum(unit.loss for unit in units),
+        }
+        for (kind, role), units in sorted(found.items())
+    ]
 
 
 def kinds_of(file: Path) -> dict[str, str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import qwen_mtp_case
 import tiny_bundles
 import tiny_lfm2
 import tiny_qwen3_5
 from tiny_models import tiny_checkpoint, write_tiny_model
 
 from benchmarks.bundles import Bundles, Suite, Unusable
-from benchmarks.sections.hybrid import hybrid, kinds_of
+from benchmarks.sections.hybrid import hybrid, kinds_of, rounded
 from edgedec.compare.records import Recorder
 from edgedec.export import ExportOptions
 
@@ -44,6 +45,20 @@ def test_its_rows(tmp_path: Path) -> None:
 def test_others_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="needs a hybrid"):
         hybrid(suite(tmp_path), Recorder([].append, "hybrid"))
+
+
+def test_what_int4_costs_by_kind_of_layer(tmp_path: Path) -> None:
+    tensors = qwen_mtp_case.weights(qwen_mtp_case.config())
+    for name, values in tensors.items():
+        if name.endswith("linear_attn.out_proj.weight"):
+            values[:] = 0  # what a recurrence computes is of no use, however it is rounded
+    found = {(row["layers"], row["role"]): row for row in rounded(
+        qwen_mtp_case.checkpoint(tmp_path / "target", tensors)
+    )}  # fmt: skip
+    lossless = {place for place, row in found.items() if row["kl_nats"] < 1e-9}
+    assert lossless == {("recurrent", role) for role in ("mix_in", "mix_gate", "mix_out")}
+    assert found["attending", "attention_gate"]["weights"] == 64 * 64
+    assert found["all", "head"]["kl_nats"] > 0
 
 
 @pytest.mark.parametrize(
