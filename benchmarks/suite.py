@@ -32,6 +32,7 @@ from benchmarks.sections.exact import exact, lone_rows
 from benchmarks.sections.first_token import first_token
 from benchmarks.sections.grammar import grammar
 from benchmarks.sections.huge_pages import huge_pages
+from benchmarks.sections.hybrid import hybrid
 from benchmarks.sections.kernels import kernels
 from benchmarks.sections.kv_types import kv_types
 from benchmarks.sections.limits import limits
@@ -140,6 +141,7 @@ _SECTIONS = (
     memory_held,
     loading,
     huge_pages,
+    hybrid,
     limits,
     prefill,
     first_token,

@@ -16,6 +16,7 @@ from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import CanonicalTensors, ChosenRows, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import HeadSpec, head_for, head_inside
+from edgedec.models.heads.head import TARGET_NORM
 from edgedec.models.sources import TensorSource
 
 _log = logging.getLogger("edgedec")
@@ -72,7 +73,8 @@ class HeadCheckpoint:
         spec = head_inside(target.config, target.spec)
         if spec is None:
             return None
-        names = {one.name for name in spec.tensors() for one in spec.stored[name]}
+        own = spec.tensors().keys() - {TARGET_NORM}
+        names = {one.name for name in own for one in spec.stored[name]}
         if not names & locate(target.path).keys():
             _log.warning(
                 "%s: config.json says that it can draft for itself, and the files have no tensor"

@@ -111,7 +111,7 @@ def grow(
         grown_config["layer_types"] = ["full_attention"] * shape.layers
     large = spec_for(grown_config)
     out.mkdir(parents=True, exist_ok=True)
-    _copy_companions(source, out)
+    copy_companions(source, out)
     (out / "config.json").write_text(json.dumps(grown_config, indent=2) + "\n", "utf-8")
     widening = Widening(small, large, TensorFolder(source), seed)
     headers = {
@@ -205,7 +205,7 @@ def fitting(edges: Sequence[int]) -> int:
     return min(math.gcd(edge, 128) for edge in edges)
 
 
-def _copy_companions(source: Path, out: Path) -> None:
+def copy_companions(source: Path, out: Path) -> None:
     """Copy the tokenizer and the generation settings, unchanged."""
     for file in sorted(source.iterdir()):
         weights = file.suffix == ".safetensors" or file.name.endswith(".safetensors.index.json")

@@ -50,7 +50,7 @@ def grow_head(source: Path, small_target: Path, target: Path, out: Path, seed: i
     head = head_for(config, small)
     layer = head.layer
     keys = max(KV_HEADS, layer.kv_heads)
-    places = layer_places(small, large)
+    places = layer_places(small.layers, large.layers)
     grown = {
         **config,
         "hidden_size": large.hidden,

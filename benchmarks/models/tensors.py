@@ -30,6 +30,10 @@ class TensorFolder:
         if not self._where:
             raise CheckpointError(f"{folder} has no *.safetensors")
 
+    def names(self) -> list[str]:
+        """Return all names, sorted."""
+        return sorted(self._where)
+
     def read(self, name: str) -> Floats:
         """Return one tensor as float32."""
         if name not in self._where:

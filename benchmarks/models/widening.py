@@ -49,7 +49,9 @@ class Widening:
         index = {self._large.name(role): (role, 0, False) for role in ("final_norm", "embed")}
         if not self._large.tied:
             index[self._large.name("head")] = ("head", 0, False)
-        old_layers = {new: old for old, new in enumerate(layer_places(self._small, self._large))}
+        old_layers = {
+            new: old for old, new in enumerate(layer_places(self._small.layers, self._large.layers))
+        }
         roles = [role for role, name in CANONICAL.items() if "{layer}" in name]
         for layer in range(self._large.layers):
             old = old_layers.get(layer, layer % self._small.layers)
@@ -94,9 +96,9 @@ class Widening:
         return Plan(place[out], place["hidden"], True, True)
 
 
-def layer_places(small: DecoderSpec, large: DecoderSpec) -> list[int]:
-    """Return the grown model's layers that compute; the last one is always among them."""
-    return [(i + 1) * large.layers // small.layers - 1 for i in range(small.layers)]
+def layer_places(small: int, large: int) -> list[int]:
+    """Return which of a grown model's layers compute; the last one is always among them."""
+    return [(i + 1) * large // small - 1 for i in range(small)]
 
 
 def query_places(small: DecoderSpec, large: DecoderSpec) -> Index:

@@ -7,11 +7,12 @@ of larger ones.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from benchmarks.bundles import GROWN, LARGER, Suite
 from benchmarks.questions import (
@@ -85,13 +86,21 @@ def drafts(suite: Suite, recorder: Recorder) -> list[Row]:
 def _given(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure what drafts for a given target, at a temperature of 0.2 as well."""
     bundle = suite.bundles.bundle("int4", head="head" in suite.bundles.folders)
-    names = drafters(Bundle.open(bundle).manifest["roles"])
+    roles = Bundle.open(bundle).manifest["roles"]
+    names = drafters(roles)
     samplings = (_GREEDY, _LOW, _USUAL)
     rows: list[Row] = []
-    for kernels in _KERNELS:
+    for kernels in kernels_of(roles):
         case = _Case("given", kernels, samplings, ((bundle, "", names),))
         rows += _measured(suite, recorder, case)
     return rows
+
+
+def kernels_of(roles: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what runs a bundle's target: OpenVINO, only if all of its layers attend."""
+    dims = roles["target"]["dims"]  # layers of several sizes state their channels as well
+    attends = "kv_layers" not in dims or "kv_channels" in dims
+    return _KERNELS if attends else _KERNELS[:1]
 
 
 def drafters(roles: Container[str]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 _TOKENS = 128
 _TURNS = 7
 # Widths of the passes that are broken down, at the context of a text's middle.
-_WIDTHS, _CONTEXT, _PASSES = (1, 4, 8), 100, 20
+_WIDTHS, _CONTEXT, PASSES = (1, 4, 8), 100, 20
 # Rows and columns of a compute-bound product.
 _SIDE, _CHUNK = 2048, 256
 _ATTENTION, _PRODUCT = "GroupQueryAttention", "MatMulNBits"
@@ -191,8 +191,8 @@ def _pass(target: Path, width: int, threads: int, work: Work, machine: Machine) 
     }
 
 
-def _profiled(target: Path, width: int, threads: int) -> tuple[float, Mapping[str, float]]:
-    """Return the seconds of a pass, and those inside operators of each kind."""
+def profiled(file: Path, width: int, threads: int) -> list[Row]:
+    """Return the events of passes over so many rows, by their ends: operators before their pass."""
     from edgedec.runtimes._ort.devices import choose
     from edgedec.runtimes._ort.opening import open_session, session_options
     from edgedec.runtimes.onnx.graph import Graph, GraphFacts
@@ -202,28 +202,34 @@ def _profiled(target: Path, width: int, threads: int) -> tuple[float, Mapping[st
     options.enable_profiling = True
     with tempfile.TemporaryDirectory() as folder:
         options.profile_file_prefix = str(Path(folder, "profile"))
-        file = target / "model.onnx" if target.is_dir() else target
         inference = open_session(str(file), options, choose(None, ()), threads)
         facts = GraphFacts.parse(inference.get_modelmeta().custom_metadata_map, str(file))
         graph = Graph.of(inference, facts, str(file))
         cache = graph.new_cache(_CONTEXT + width)
         passes = Passes(graph, cache)
         passes.run([0] * _CONTEXT, 0, head=False)
-        for _ in range(_PASSES):
+        if cache.recent is not None:
+            cache.recent.held_from = _CONTEXT  # each pass begins there
+        for _ in range(PASSES):
             passes.run([0] * width, _CONTEXT, head=True)
         passes.close()
         cache.close()
         events = json.loads(Path(inference.end_profiling()).read_text("utf-8"))
-    return _by_kind(events)
+    return sorted(events, key=lambda one: float(one["ts"] + one["dur"]))
+
+
+def _profiled(target: Path, width: int, threads: int) -> tuple[float, Mapping[str, float]]:
+    """Return the seconds of a pass, and those inside operators of each kind."""
+    return _by_kind(profiled(target / "model.onnx" if target.is_dir() else target, width, threads))
 
 
 def _by_kind(events: list[Row]) -> tuple[float, Mapping[str, float]]:
     """Sum operators of the last half of the passes, by kind; microseconds become seconds."""
-    # An operator's event ends before that of its pass, whose last product is the head's.
+    # The last product of a pass is the head's.
     totals: list[float] = []
     kinds: list[dict[str, float]] = []
     spent, head = dict.fromkeys(_KINDS, 0.0), 0.0
-    for event in sorted(events, key=lambda one: float(one["ts"] + one["dur"])):
+    for event in events:
         if event["name"] == "model_run":
             totals.append(event["dur"])
             kinds.append({**spent, "head": head})
@@ -235,6 +241,6 @@ def _by_kind(events: list[Row]) -> tuple[float, Mapping[str, float]]:
                 head = event["dur"]
             else:
                 spent["attention" if op == _ATTENTION else "other"] += event["dur"]
-    totals, kinds = totals[-_PASSES // 2 :], kinds[-_PASSES // 2 :]
+    totals, kinds = totals[-PASSES // 2 :], kinds[-PASSES // 2 :]
     typical = {kind: median(one[kind] for one in kinds) / 1e6 for kind in _KINDS}
     return median(totals) / 1e6, typical

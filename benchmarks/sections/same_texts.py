@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.bundles import Suite, Unusable
 from benchmarks.race import texts
 from edgedec._support.model_path import is_gguf
+from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.compare.records import Recorder, Row
 from edgedec.decoding.sampling import SamplingParams
@@ -42,18 +43,20 @@ def same_texts(suite: Suite, recorder: Recorder) -> list[Row]:
     rows = []
     for name, path in _models(suite):
         prompts = _prompts(suite, path)
-        for way in _ways(suite):
+        for way in _ways(suite, path):
             options = OpenOptions(threads=suite.threads, plan="none", **way)
             names = {"model": name, "drafter": way["drafter"], "length": way.get("draft_length")}
             rows.append(_counted(recorder, path, prompts, options, names))
     return recorder.table(rows)
 
 
-def _ways(suite: Suite) -> tuple[dict[str, Any], ...]:
+def _ways(suite: Suite, path: Path) -> Iterator[dict[str, Any]]:
+    yield from _WAYS
     draft = suite.bundles.folders.get("draft")
-    if draft is None:
-        return _WAYS
-    return (*_WAYS, {"drafter": "model", "draft_length": _FIXED, "draft": draft})
+    if draft is not None:
+        yield {"drafter": "model", "draft_length": _FIXED, "draft": draft}
+    if (path / MANIFEST).is_file() and "head" in Bundle.open(path).manifest["roles"]:
+        yield {"drafter": "head", "draft_length": _FIXED}
 
 
 def _models(suite: Suite) -> Iterator[tuple[str, Path]]:

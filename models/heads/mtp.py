@@ -51,8 +51,8 @@ def head(
     """
     flag = Config(config).flag
     last = target.attending[-1]
-    one = {"windows": (target.windows[last],), "ropes": (target.ropes[last],)}
-    layer = dataclasses.replace(target, layers=1, mixers=(), **one)
+    window, rope = target.windows[last], target.ropes[last]
+    layer = dataclasses.replace(target, layers=1, mixers=(), windows=(window,), ropes=(rope,))
     return HeadSpec(
         kind=kind,
         taps=(target.layers,),

@@ -34,6 +34,14 @@ def test_only_what_the_bundle_has_drafts() -> None:
     assert "model" not in section.drafters(["target", "head"])
 
 
+@pytest.mark.parametrize(
+    ("dims", "count"),
+    [({}, 2), ({"kv_layers": 1}, 1), ({"kv_layers": 1, "kv_channels": 64}, 2)],
+)
+def test_a_hybrid_runs_on_one_kind_of_kernels(dims: dict[str, int], count: int) -> None:
+    assert len(section.kernels_of({"target": {"dims": dims}})) == count
+
+
 def suite(tmp_path: Path, target: Path, file: Path | None, prompts: int = 1) -> Suite:
     bundles = Bundles(demo_head.MODELS, tmp_path / "work", {"target": target}, grows=False)
     return Suite(bundles, tmp_path / "out", prompts, threads=1, file=file)

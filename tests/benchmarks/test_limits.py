@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.sections.limits import _PASSES, Machine, Work, _by_kind
+from benchmarks.sections.limits import PASSES, Machine, Work, _by_kind
 
 MACHINE = Machine(bandwidth=1e10, peak=1e11)
 
@@ -35,7 +35,7 @@ def passes(attention: list[int]) -> list[dict[str, Any]]:
 
 
 def test_operators_are_counted_by_kind_in_the_last_half_of_the_passes() -> None:
-    seconds, spent = _by_kind(passes([999] * (_PASSES // 2 + 1) + [40] * (_PASSES // 2)))
+    seconds, spent = _by_kind(passes([999] * (PASSES // 2 + 1) + [40] * (PASSES // 2)))
     assert seconds == pytest.approx((100 + 40 + 200 + 5 + 50 + 7 + 60) / 1e6)
     expected = {"layers": 300e-6, "head": 50e-6, "attention": 40e-6, "other": 12e-6}
     assert spent == pytest.approx(expected)

@@ -12,6 +12,7 @@ from typing import Any
 
 import mimo_case
 import numpy as np
+import tiny_qwen3_5
 import tiny_tokenizers
 from mimo_case import SCRIPT, Array, scripted, text_beside
 from tiny_models import MemoryTensors, canonical_tensors, random_stored, save_checkpoint
@@ -22,19 +23,7 @@ from edgedec.models.registry import spec_for
 
 MTP = "mtp.layers.0"
 KIND, COUNT, PRODUCT = "qwen3_5_mtp", "mtp_num_hidden_layers", "mtp.fc.weight"
-# Keys and values of one head have other sizes, and two value heads share a key.
-_SIZES = {
-    "model_type": "qwen3_5_text", "architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 64,
-    "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 256, "rms_norm_eps": 1e-6,
-    "hidden_act": "silu", "layer_types": [*["linear_attention"] * 3, "full_attention"],
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
-    "linear_value_head_dim": 24, "linear_conv_kernel_dim": 4, "tie_word_embeddings": True,
-    "rope_parameters": {
-        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
-    },
-    "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False, "eos_token_id": 0,
-}  # fmt: skip
+_SIZES = tiny_qwen3_5.CONFIG | {COUNT: 1, "mtp_use_dedicated_embeddings": False}
 
 
 def config(**changes: Any) -> dict[str, Any]:

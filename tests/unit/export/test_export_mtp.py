@@ -17,10 +17,11 @@ from mimo_case import PROMPT, SCRIPT
 from edgedec import Pipeline
 from edgedec.bundle import Bundle
 from edgedec.decoding.acceptance import GumbelCoupling, Verdict
-from edgedec.decoding.tree import Draft
+from edgedec.decoding.tree import Draft, FloatArray
 from edgedec.errors import CheckpointError, InputError
 from edgedec.export import ExportOptions, draft_vocab, export_bundle
 from edgedec.export.options import FULL
+from edgedec.runtimes.onnx.recurrent import RecurrentRows
 
 STATE, CARRY, TOKEN = (
     f"edgedec_mtp_{name}" for name in ("state_norm", "carry_norm", "token_first")
@@ -78,12 +79,12 @@ OPTIONS = [
 ]
 
 
-def differing(bundle: Path, prompt: str, drafter: str = "head") -> int:
+def differing(bundle: Path, prompt: str, drafter: str = "head", **how: bool) -> int:
     """How many texts are not those without drafts; the second of each goes on from the first."""
     wrong = 0
     with (
-        Pipeline.open(bundle, drafter="none") as plain,
-        Pipeline.open(bundle, drafter=drafter, draft_length=3) as headed,
+        Pipeline.open(bundle, drafter="none", **how) as plain,
+        Pipeline.open(bundle, drafter=drafter, draft_length=3, **how) as headed,
     ):
         for options in OPTIONS:
             given = prompt
@@ -113,6 +114,28 @@ def test_texts_of_a_rule_that_takes_every_draft_differ(
 
     monkeypatch.setattr(GumbelCoupling, "accept", takes_all)
     assert differing(random, PROMPT) > 0
+
+
+def test_texts_in_int4_are_the_targets(case: ModuleType, tmp_path: Path) -> None:
+    """With rows that have the bits of a row alone."""
+    target = case.checkpoint(tmp_path / "model")
+    bundle = exported(target, tmp_path / "b", weights="int4", parity=False)
+    assert differing(bundle.path, PROMPT, batch_invariant=True) == 0
+
+
+def test_a_state_with_a_rejected_token_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of a hybrid's texts: what was not kept of a pass stays in its recurrences."""
+    bundle = exported(qwen_mtp_case.checkpoint(tmp_path / "m"), tmp_path / "b", parity=False)
+
+    class Ahead(RecurrentRows):
+        def before(self, at: int) -> FloatArray:
+            return super().before(at + 1 if self.holds(at + 1) else at)
+
+    assert differing(bundle.path, PROMPT) == 0
+    monkeypatch.setattr("edgedec.runtimes.onnx.graph.RecurrentRows", Ahead)
+    assert differing(bundle.path, PROMPT) > 0
 
 
 def test_drafts_are_accepted(script: Bundle) -> None:
@@ -166,7 +189,7 @@ def test_the_rule_trims_as_for_a_draft(
     """But only an LM head that is large, which none of the tiny ones is, unless told to."""
     target, _ = case.agreeing(tmp_path / "model")
     options = {"weights": "int4", "calibration": "self", "parity": False}
-    drafted = []
+    drafted: list[int] = []
     for least, more in ((None, {}), (0, {}), (0, {"draft_vocab": FULL})):
         if least is not None:
             monkeypatch.setattr(draft_vocab, "_LEAST_NUMBERS", least)

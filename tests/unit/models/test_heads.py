@@ -6,11 +6,12 @@ import dataclasses
 from typing import Any
 
 import pytest
+import tiny_qwen3_5
 from tiny_models import tiny_config
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.heads import head_for, head_inside, is_head, kinds, neighbours
-from edgedec.models.heads.head import FUSE, HeadSpec
+from edgedec.models.heads.head import FUSE, HIDDEN_NORM, TARGET_NORM, HeadSpec
 from edgedec.models.registry import spec_for
 
 TARGET = spec_for(tiny_config(num_hidden_layers=12))
@@ -116,7 +117,48 @@ def test_a_head_inside_a_checkpoint_is_like_a_layer_of_its_target() -> None:
     assert not plain.qkv_bias
 
 
-@pytest.mark.parametrize("spec", [head_for(AUTHORS, TARGET), head_inside(MIMO, spec_for(MIMO))])
+QWEN = tiny_qwen3_5.CONFIG | {"mtp_num_hidden_layers": 1}
+WITH_PICTURES = {"model_type": "qwen3_5", "text_config": QWEN}
+
+
+@pytest.mark.parametrize("config", [QWEN, WITH_PICTURES], ids=["text", "multimodal"])
+def test_qwens_head_is_like_a_layer_of_its_target_that_attends(config: dict[str, Any]) -> None:
+    target = spec_for(config)
+    spec = head_inside(config, target)
+    assert spec is not None
+    assert (spec.taps, spec.join, spec.state_first, spec.carry) == (
+        (4,),
+        "product",
+        False,
+        "normed",
+    )
+    assert spec.target_norm
+    assert (spec.layer.mixers, spec.layer.ropes) == ((), (target.ropes[2],))
+    # Query and gate lie in one stored tensor, and a norm is stored less one.
+    at = "model.layers.0.self_attn."
+    for name, start in ((f"{at}q_proj.weight", 0), (f"{at}gate.weight", 16)):
+        (source,) = spec.stored[name]
+        assert (source.name, source.start) == ("mtp.layers.0.self_attn.q_proj.weight", start)
+        assert (source.rows, source.group, source.step) == (128, 16, 32)
+    assert [source.plus for source in spec.stored[HIDDEN_NORM]] == [1.0]
+    assert "model.language_model.norm.weight" in {one.name for one in spec.stored[TARGET_NORM]}
+
+
+def test_a_head_with_an_embedding_of_its_own_is_refused() -> None:
+    own = QWEN | {"mtp_use_dedicated_embeddings": True}
+    with pytest.raises(UnsupportedArchitecture, match="target's embedding only; --no-mtp"):
+        head_inside(own, spec_for(own))
+    assert head_inside(QWEN | {"mtp_num_hidden_layers": 0}, spec_for(QWEN)) is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        head_for(AUTHORS, TARGET),
+        head_inside(MIMO, spec_for(MIMO)),
+        head_inside(QWEN, spec_for(QWEN)),
+    ],
+)
 def test_every_neighbour_differs_in_one_thing(spec: HeadSpec) -> None:
     """What a row hands on makes no difference before the second one."""
     found = list(neighbours(spec, TARGET.layers))

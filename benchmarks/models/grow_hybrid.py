@@ -1,0 +1,223 @@
+"""Widens and deepens a hybrid of Qwen3.5's kind and its MTP layer; they compute what they did.
+
+    python -m benchmarks.models.grow_hybrid build/hybrid /tmp/big
+
+As ``benchmarks.models.grow`` does, for the tensors that its checkpoint stores: what is new in a
+layer, and each new layer, is computed in full and adds nothing. The sizes of heads stay; keys and
+values of the delta rule become more. Epsilon stays what it is, since the norms of heads have it as
+well, so that states of small size are normed a little otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.models.grow import copy_companions
+from benchmarks.models.tensors import Floats, TensorFolder, write_tensors
+from benchmarks.models.widening import Plan, fill, layer_places
+from edgedec.errors import EdgedecError, InputError
+from edgedec.export.checkpoint import read_json
+from edgedec.models.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class HybridShape:
+    """Sizes of a hybrid that can grow; the defaults are 0.5 B."""
+
+    hidden_size: int = 1536
+    intermediate_size: int = 6144
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 32
+    num_key_value_heads: int = 8
+    linear_num_key_heads: int = 16
+    linear_num_value_heads: int = 32
+
+
+def grow_hybrid(source: Path, out: Path, shape: HybridShape, seed: int = 0) -> None:
+    """Grow the checkpoint of folder ``source``, and write it to folder ``out``.
+
+    Args:
+        source: a Hugging Face folder of ``qwen3_5_text``, with ``layer_types`` and tied embedding.
+        out: gets config.json, model.safetensors (float16; norms and gates float32), and copies of
+            the tokenizer's files.
+        shape: no size smaller than the source's.
+        seed: of the random values; equal arguments write equal bytes.
+
+    Raises:
+        InputError: a size shrinks, or heads are shared otherwise.
+
+    """
+    config = read_json(source / "config.json")
+    sizes = {name: getattr(shape, name) for name in HybridShape.__slots__}
+    for name, after in sizes.items():
+        before = Config(config).positive(name)
+        if after % before:
+            raise InputError(f"{name} {after} is no multiple of the source's {before}")
+    if shape.linear_num_value_heads * Config(config).positive("linear_num_key_heads") != (
+        shape.linear_num_key_heads * Config(config).positive("linear_num_value_heads")
+    ):
+        raise InputError("as many value heads as before share a key head of the delta rule")
+    kinds = config["layer_types"]
+    places = layer_places(len(kinds), shape.num_hidden_layers)
+    others = iter(kinds * shape.num_hidden_layers)
+    types = [
+        kinds[places.index(layer)] if layer in places else next(others)
+        for layer in range(shape.num_hidden_layers)
+    ]
+    out.mkdir(parents=True, exist_ok=True)
+    copy_companions(source, out)
+    grown = {**config, **sizes, "layer_types": types}
+    (out / "config.json").write_text(json.dumps(grown, indent=2) + "\n", "utf-8")
+    made = _Grown(config, grown, TensorFolder(source), seed)
+    write_tensors(out / "model.safetensors", made.headers(places), made.chunks)
+
+
+class _Grown:
+    """Makes each grown tensor a few rows at a time."""
+
+    def __init__(
+        self,
+        small: Mapping[str, Any],
+        large: Mapping[str, Any],
+        tensors: TensorFolder,
+        seed: int,
+    ) -> None:
+        self._small, self._large, self._tensors, self._seed = small, large, tensors, seed
+        # The stored tensor behind each, and whether it is of a new layer.
+        self._origin: dict[str, tuple[str, bool]] = {}
+        hidden, wide = small["hidden_size"], large["hidden_size"]
+        key, value = (small[f"linear_{one}_head_dim"] for one in ("key", "value"))
+        keys, values = (small[f"linear_num_{one}_heads"] for one in ("key", "value"))
+        more = [key * large["linear_num_key_heads"], value * large["linear_num_value_heads"]]
+        mixed = [np.arange(keys * key), more[0] + np.arange(keys * key)]
+        mixed = [*mixed, 2 * more[0] + np.arange(values * value)]
+        heads, size = large["num_attention_heads"], small["head_dim"]
+        queries, narrow = self._queries(), large["num_key_value_heads"] * size
+        stream, ffn = np.arange(hidden), np.arange(small["intermediate_size"])
+        inner, gated = large["intermediate_size"], 2 * size
+        read, write = (True, True), (False, False)
+        rows = {
+            "in_proj_qkv": (np.concatenate(mixed), 2 * more[0] + more[1]),
+            "in_proj_z": (np.arange(values * value), more[1]),
+            "in_proj_a": (np.arange(values), large["linear_num_value_heads"]),
+            "in_proj_b": (np.arange(values), large["linear_num_value_heads"]),
+            "q_proj": (_channels(queries, gated), heads * gated),
+            "k_proj": (np.arange(small["num_key_value_heads"] * size), narrow),
+            "v_proj": (np.arange(small["num_key_value_heads"] * size), narrow),
+            "gate_proj": (ffn, inner),
+            "up_proj": (ffn, inner),
+        }
+        columns = {
+            "out_proj": (np.arange(values * value), more[1]),
+            "o_proj": (_channels(queries, size), heads * size),
+            "down_proj": (ffn, inner),
+            "fc": (np.concatenate([stream, wide + stream]), 2 * wide),
+        }
+        taps = np.arange(small["linear_conv_kernel_dim"])
+        self._plans = {
+            "embed_tokens": (
+                Plan(np.arange(small["vocab_size"]), stream, True, False),
+                (large["vocab_size"], wide),
+            ),
+            "conv1d": (
+                Plan(rows["in_proj_qkv"][0], taps, True, True),
+                (rows["in_proj_qkv"][1], len(taps)),
+            ),
+            **{name: (Plan(at, stream, *read), (n, wide)) for name, (at, n) in rows.items()},
+            **{name: (Plan(stream, at, *write), (wide, n)) for name, (at, n) in columns.items()},
+        }
+
+    def _queries(self) -> list[int]:
+        """Return the place of each old query head: it keeps its key head."""
+        group, wider = (
+            one["num_attention_heads"] // one["num_key_value_heads"]
+            for one in (self._small, self._large)
+        )
+        heads = range(self._small["num_attention_heads"])
+        return [head // group * wider + head % group for head in heads]
+
+    def headers(self, places: Sequence[int]) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return types and shapes of all grown tensors, for old layers in these places."""
+        kinds, names = self._small["layer_types"], self._tensors.names()
+        for name in names:
+            if not name.startswith("model.layers."):
+                self._origin[name] = (name, False)
+        for layer, kind in enumerate(self._large["layer_types"]):
+            new = layer not in places
+            old = kinds.index(kind) if new else places.index(layer)
+            at = f"model.layers.{old}."
+            for name in names:
+                if name.startswith(at):
+                    self._origin[name.replace(at, f"model.layers.{layer}.")] = (name, new)
+        return {name: self._header(name) for name in self._origin}
+
+    def _header(self, name: str) -> tuple[str, tuple[int, ...]]:
+        planned = self._plans.get(name.split(".")[-2])
+        if planned is None:
+            return "float32", (self._vector(name).size,)
+        rows, columns = planned[1]
+        return "float16", (rows, 1, columns) if "conv1d" in name else (rows, columns)
+
+    def _vector(self, name: str) -> Floats:
+        """Return a norm's weights, or the gates of heads."""
+        values = self._tensors.read(self._origin[name][0])
+        if name.endswith(("A_log", "dt_bias")):
+            return np.resize(values, self._large["linear_num_value_heads"])
+        if values.size != self._small["hidden_size"] or "linear_attn" in name:
+            return values  # over a head, whose size does not change
+        wide = self._large["hidden_size"]
+        # The mean square over more channels is smaller; what is stored lacks 1.
+        ratio = np.sqrt(values.size / wide)
+        grown: Floats = (np.resize(values + 1, wide) * ratio - 1).astype(np.float32)
+        return grown
+
+    def chunks(self, name: str) -> Iterator[Floats]:
+        """Yield the rows of a grown tensor, in order."""
+        planned = self._plans.get(name.split(".")[-2])
+        if planned is None:
+            yield self._vector(name)
+            return
+        plan, shape = planned
+        stored, new = self._origin[name]
+        source = self._tensors.read(stored)
+        rng = np.random.default_rng((self._seed, zlib.crc32(name.encode())))
+        if new:
+            plan = Plan(np.arange(0), plan.columns, plan.random_rows, plan.random_columns)
+        yield from fill(source.reshape(len(source), -1), plan, shape, rng)
+
+
+def _channels(heads: Sequence[int], size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the channels of these heads."""
+    return (np.array(heads)[:, None] * size + np.arange(size)).reshape(-1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models.grow_hybrid")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("out", type=Path)
+    for field in dataclasses.fields(HybridShape):
+        flag = "--" + field.name.replace("_", "-")
+        parser.add_argument(flag, type=int, default=field.default)
+    given = vars(parser.parse_args(arguments))
+    source, out = given.pop("source"), given.pop("out")
+    try:
+        grow_hybrid(source, out, HybridShape(**given))
+    except EdgedecError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
