@@ -167,9 +167,7 @@ def write(ready: Ready, out: Path, name: str, licence: str | None) -> str:
     """Write a bundle; its large files are the folder's own, by hard links where that can be.
 
     Args:
-        ready: the model.
         out: a folder that does not exist.
-        name: of the model.
         licence: where the folder does not state it.
 
     Returns:

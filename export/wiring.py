@@ -44,7 +44,6 @@ def check(
     """Raise CheckpointError if a neighbouring wiring agrees clearly more often.
 
     Args:
-        head: the checkpoint.
         spec: of the head, as it was exported.
         target: the decoder whose graph is in ``folder``.
         folder: with the graphs.

@@ -82,7 +82,6 @@ def change(
     """Set or, with None, remove a setting; return its value. Other lines of the file stay.
 
     Args:
-        name: of the setting.
         value: as on the command line.
         parsed: returns the number that an option of this name makes of it.
 

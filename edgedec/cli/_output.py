@@ -71,7 +71,6 @@ def show(
     The thinking before an answer goes to standard error.
 
     Args:
-        stream: the text.
         coloured: show accepted draft tokens in green, in a terminal.
         hides_thinking: leave the thinking out.
         exact: outside a terminal write the text alone, so that it can be added to what it
@@ -117,7 +116,6 @@ class _Shown:
 
     Args:
         stream: standard output or standard error.
-        write: writes to it.
         wraps: whether a terminal gets lines that end between words.
 
     """
@@ -212,7 +210,6 @@ def show_figures(result: Generation, meter: EnergyMeter, *, sampled: bool) -> No
     Without -v a busy machine is mentioned once in a run of the program.
 
     Args:
-        result: the text.
         meter: read before its first token.
         sampled: its seed had an effect.
 

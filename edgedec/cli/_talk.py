@@ -28,9 +28,7 @@ class Talk:
     """A chat, whose lines ``_slash.take`` handles.
 
     Args:
-        pipeline: generates the answers.
         options: options of every answer, until commands change them.
-        conversation: the messages so far.
         file: where the conversation is saved after each answer, or None.
         completes: whether each line is continued as text, without a chat template.
         about: names and values that describe the model, for /show.

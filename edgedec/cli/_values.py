@@ -177,7 +177,6 @@ class Whole(click.IntRange):
     """A whole number of an option whose letter means something else to another program.
 
     Args:
-        least, most: limits of the number, if any.
         other: a regular expression of what is meant for the other option.
         option: that other option, and what it is.
 

@@ -77,7 +77,6 @@ class Decoder:
 
         Args:
             kind: its name in the schema.
-            view: its bytes.
             depth: messages that it is in, and itself.
 
         Raises:

@@ -39,7 +39,6 @@ class Package:
 
     Attributes:
         folder: the ``.mlpackage``.
-        blob: its weights.
         facts: what the exporter stated for a runtime.
 
     """

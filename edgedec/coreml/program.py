@@ -46,7 +46,6 @@ class Function:
     """One function of a program, whose shapes are all static.
 
     Attributes:
-        name: of the function.
         inputs: tensors that are given, by name.
         states: tensors that stay between calls, by name.
         outputs: names of the values that are returned.

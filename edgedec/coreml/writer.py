@@ -30,9 +30,6 @@ class PackageWriter:
     Args:
         folder: the ``.mlpackage``, which must not exist.
 
-    Attributes:
-        blob: takes the weights.
-
     """
 
     def __init__(self, folder: Path) -> None:

@@ -46,9 +46,7 @@ class SessionBase(ABC):
     change. If one raises, they stay as they are.
 
     Args:
-        capacity: tokens that fit.
         vocab_size: token ids are below it.
-        capabilities: of the model.
         stop: set by ``interrupt``; None creates an event.
 
     Attributes:

@@ -31,7 +31,6 @@ class Memory:
     """Memory in bytes; None if the system does not report it.
 
     Attributes:
-        total: of the machine.
         free: available to this process, within its limit.
         limit: of the control group around this process, if there is one below ``total``.
 

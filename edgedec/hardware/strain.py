@@ -37,8 +37,6 @@ class Swap:
     """The machine's swap, in bytes.
 
     Attributes:
-        total: its size.
-        used: how much of it is in use.
         compressed: how much of ``total`` is compressed memory (zram) rather than a disk.
 
     """

@@ -27,12 +27,7 @@ from edgedec.errors import BundleError, EdgedecError, RuntimeUnavailable, StateE
 
 
 class UnloadableModel:
-    """A model that can be unloaded, which empties its sessions, and loaded again.
-
-    Args:
-        load: loads the model.
-
-    """
+    """A model that can be unloaded, which empties its sessions, and loaded again."""
 
     kind = "the draft model"
 
@@ -95,7 +90,6 @@ class UnloadableSession:
     """A session of an ``UnloadableModel``: empty and unable to compute while that is unloaded.
 
     Args:
-        model: the model.
         inner: a session of the loaded model.
 
     """
@@ -218,12 +212,7 @@ def _kind(session: Session) -> type[UnloadableSession]:
 
 
 class UnloadableHead(UnloadableModel):
-    """A head that can be unloaded, which empties its sessions, and loaded again.
-
-    Args:
-        load: loads the head.
-
-    """
+    """A head that can be unloaded, which empties its sessions, and loaded again."""
 
     kind = "the head"
 

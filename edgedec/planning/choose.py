@@ -143,8 +143,6 @@ def decide(
     """Choose among all plans that the profile allows.
 
     Args:
-        profile: what was measured.
-        workload: what is to be decoded.
         memory: most bytes that a plan may hold; None sets no limit.
         run: runs the plans that are best by formula. If none can be measured, plain decoding is
             chosen. None chooses by formula, as for a machine that is not at hand.

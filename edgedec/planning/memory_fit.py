@@ -115,7 +115,6 @@ class Fit:
     """A plan of the family that fits, and its context.
 
     Attributes:
-        plan: the plan to use.
         context: its context length in tokens.
         peak_bytes: memory with a full context.
         refused: why no plan fits; empty if one does.
@@ -132,8 +131,6 @@ class MemoryFit:
     """Fits plans into a number of bytes.
 
     Args:
-        profile: what was measured.
-        workload: what is to be decoded.
         given: limit in bytes; None sets none.
         available: the limit if none is given.
 

@@ -31,7 +31,6 @@ class Measuring:
 
     Args:
         sources: by role, the model in every format.
-        sites: what to measure.
         thorough: more widths, contexts and time.
         most_context: longest context at which passes are measured; None sets no limit.
 

@@ -69,11 +69,6 @@ def profile(
     If the stored profile is no longer valid, the pair is measured again, and the logger ``edgedec``
     warns in one line. Only the drafters are measured again for other texts.
 
-    Args:
-        models: the pair.
-        options: what to measure.
-        on_progress: called with each step.
-
     Raises:
         InputError: a prompt that the model's chat template cannot render.
         ProfileError: no place for the target is usable.
@@ -112,8 +107,6 @@ def measure_target(
     """Measure the target at one more place; its ``parity`` says if that failed.
 
     Args:
-        models, options, on_progress: as ``profile`` takes them.
-        place: where to measure it.
         most_context: longest context at which passes are measured; None is that of all places.
 
     """

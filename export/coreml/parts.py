@@ -25,9 +25,6 @@ class ProgramParts:
     """One function under construction; see ``edgedec.export.flow.Parts``.
 
     Attributes:
-        spec, tensors: the decoder and its weights.
-        store: stores the weights.
-        options: options of the program.
         builder: collects the operations.
 
     """

@@ -38,11 +38,7 @@ class Runner(ABC):
     """Runs one sequence's passes, one at a time, until it is closed.
 
     Args:
-        stop: stops a pass.
         maker: name of the library that computes, for messages.
-
-    Attributes:
-        stop: as given.
 
     """
 

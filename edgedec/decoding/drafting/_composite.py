@@ -34,7 +34,6 @@ class CompositeDrafter:
     drafts where it hits and the model elsewhere.
 
     Args:
-        name: for reports.
         arms: the drafters, in the order in which they are tried.
         learner: the arm, if any, that learns from every pass, whichever arm drafted.
         most: tokens that an arm drafts at most in a round, by its name.

@@ -250,7 +250,6 @@ class Window:
         size: most tokens seen, at most what the draft's session holds.
 
     Attributes:
-        size: as given.
         left_out: tokens of the text that are not seen, after the first ones.
 
     """

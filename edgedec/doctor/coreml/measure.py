@@ -32,7 +32,6 @@ def measure(
     """Check a program on a device.
 
     Args:
-        path: the package.
         device: ``cpu``, ``gpu`` or ``ane`` of a Mac; ``reference`` rounds values to fp16.
         expected: logits by step, see ``script``.
         tools: coremltools; None imports it.

@@ -23,7 +23,6 @@ class PlacedProgram:
     """A program's functions by the devices that it may be asked to run on.
 
     Attributes:
-        name: of the program.
         devices: by device and function, where CoreML would compute it.
         problems: by device, why that is not known, in one line; by ``coreml`` of all of them.
 
