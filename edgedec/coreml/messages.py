@@ -59,11 +59,7 @@ def _pack(kind: str, values: Sequence[Any]) -> bytes:
     if kind == "floats":
         return np.asarray(values, "<f4").tobytes()
     # A message of fields without tags is a list of varints.
-    return b"".join(_varint(int(value) % _WRAP) for value in values)
-
-
-def _varint(value: int) -> bytes:
-    return message((1, value))[1:]
+    return b"".join(message((1, int(value) % _WRAP))[1:] for value in values)
 
 
 class Decoder:

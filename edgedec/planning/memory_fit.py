@@ -52,7 +52,8 @@ def footprint(profile: Profile, plan: Plan, context: int) -> Account:
     draft = beside = None
     if plan.draft is not None:
         beside = profile.at("draft", plan.draft)
-        shared = _same_weights(target, beside)
+        # One model is loaded once for both roles.
+        shared = target.name == beside.name and target.place == beside.place
         draft = _of_draft(beside, 0 if shared else _held(beside))
     elif drafting.info(plan.drafter).needs_head:
         beside = profile.head_beside(plan.target)
@@ -100,11 +101,6 @@ def _held(measured: Measured) -> int:
     # Pages of a mapped file may have been dropped, but the weights are needed.
     held = measured.place.weight_memory
     return max(without_cache, measured.weight_bytes if held is None else held)
-
-
-def _same_weights(target: Measured, draft: Measured) -> bool:
-    """Return whether both roles use one model, which is then loaded once."""
-    return target.name == draft.name and target.place == draft.place
 
 
 # -- fitting ------------------------------------------------------------------------------------
