@@ -18,7 +18,7 @@ from edgedec.decoding.drafting.base import DrafterParts, DrafterState
 from edgedec.decoding.prefill import RIDE_ALONG, go_back, shared_length
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler, filters
-from edgedec.decoding.session import Session, Trimmable
+from edgedec.decoding.session import Pass, Session, Trimmable
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import InputError
 
@@ -188,11 +188,15 @@ class Context(ABC):
             own = TokenTree.chain([*own.tokens, *masks])
         sampler = self._sampler
         assert sampler is not None
-        scored = self._session.forward(own, start, sampler.want)
+        scored = self._compute(own, start, sampler)
         # Masks are never kept: as far as the text goes, they were not computed.
         self._pending = len(own.tokens) - len(masks)
         self._passes += 1
         return sampler.rows(scored.below(lag) if lag else scored, tree, Purpose.DRAFT)
+
+    def _compute(self, own: TokenTree, start: int, sampler: Sampler) -> Pass:
+        """Compute the nodes of the session's tree from ``start`` on."""
+        return self._session.forward(own, start, sampler.want)
 
     def _forget(self) -> None:
         self._tree, self._own = None, TokenTree(0)
