@@ -19,6 +19,7 @@ from edgedec.cli._terminal import INTERRUPTED, note, wrapped
 from edgedec.cli._terminal import width as width_of
 from edgedec.cli._wrapping import Style, Wrapping, plainly
 from edgedec.generation.figures import is_busy
+from edgedec.hardware.energy import EnergyMeter
 
 # Whether a line of figures has mentioned that the machine is busy, in the context's ``meta``.
 _SAID_BUSY = "edgedec.said_busy"
@@ -183,8 +184,6 @@ def answer(
     Ends the program if Ctrl-C ended the text, after it was given to ``keep``. The other arguments
     are those of ``show``.
     """
-    from edgedec.hardware.energy import EnergyMeter
-
     meter = EnergyMeter()
     if as_json:
         from edgedec.batch import run
