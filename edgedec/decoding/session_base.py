@@ -128,7 +128,6 @@ class SessionBase(ABC):
                 on_chunk(start + len(chunk), len(tokens))
 
     def tap(self, on_states: OnStates | None) -> None:
-        """See ``Tapped``."""
         if self._closed and on_states is not None:
             raise closed()
         if on_states is not None and not self._capabilities.taps:

@@ -65,16 +65,13 @@ class CompositeDrafter:
 
     @property
     def reads_states(self) -> bool:
-        """See ``ReadsStates``."""
         return bool(self._readers)
 
     def attach(self, target: Session) -> None:
-        """See ``ReadsStates``."""
         for arm in self._readers:
             arm.attach(target)
 
     def read(self, position: int, states: FloatArray) -> None:
-        """See ``ReadsStates``."""
         for arm in self._readers:
             arm.read(position, states)
 

@@ -213,7 +213,6 @@ class Context(ABC):
     # -- memory ---------------------------------------------------------------------------------
 
     def states(self) -> dict[str, DrafterState]:
-        """See ``Stateful``."""
         return {}
 
     def evict(self, *, kept: bool = False) -> None:
