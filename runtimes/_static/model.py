@@ -52,7 +52,6 @@ class StaticShapeModel:
         return self._executor
 
     def open(self, capacity: int) -> Session:
-        """Return a new, empty session."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)
 
