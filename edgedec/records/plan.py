@@ -124,6 +124,7 @@ class Decision:
         machine, bundle, versions: of the profile it was made from.
         memory: bytes that were given; None is no limit.
         max_context: most tokens of a text with its prompt.
+        chosen: the plan to use.
         fallbacks: plans to use when a place fails, best first; the last is plain.
         candidates: all that were considered: those that ran, those by formula, those refused; each
             best first.
