@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
@@ -23,6 +24,7 @@ from edgedec.hardware.energy import EnergyMeter
 
 # Whether a line of figures has mentioned that the machine is busy, in the context's ``meta``.
 _SAID_BUSY = "edgedec.said_busy"
+_GREEN, _DIM = partial(click.style, fg="green"), partial(click.style, dim=True)
 
 if TYPE_CHECKING:
     from edgedec.hardware.energy import EnergyMeter
@@ -88,7 +90,7 @@ def show(
             thinking.show(event.thinking)
             if event.text:
                 thinking.end()
-                shown.add(event.text, _green if coloured and event.source == "draft" else plainly)
+                shown.add(event.text, _GREEN if coloured and event.source == "draft" else plainly)
                 written += len(event.text)
         result = finished(stream)
         thinking.end()
@@ -100,16 +102,8 @@ def show(
     return result, stopped.is_set()
 
 
-def _green(text: str) -> str:
-    return click.style(text, fg="green")
-
-
 def _on_stderr(text: str) -> None:
     click.echo(text, err=True, nl=False)  # without colours where it is no terminal
-
-
-def _dim(text: str) -> str:
-    return click.style(text, dim=True)
 
 
 class _Shown:
@@ -158,7 +152,7 @@ class _Thinking:
         """Print a part of it."""
         if text and not self._hidden:
             self._shown = self._shown or _Shown(sys.stderr, _on_stderr, wraps=self._wraps)
-            self._shown.add(text, _dim)
+            self._shown.add(text, _DIM)
 
     def end(self) -> None:
         """End its last line, if there is any."""

@@ -106,19 +106,16 @@ def _as_source(header: GgufHeader) -> list[tuple[str, str]]:
 
 
 def _print(bundle: Bundle, quick: bool) -> None:
+    roles = filter(None, (*bundle.roles, bundle.head))
     rows = [
         ("bundle", str(bundle.path)),
         ("size", f"{size(bundle.size_bytes)} in {len(bundle.files)} files, "
                  + ("small ones as the manifest says" if quick else "all as the manifest says")),
         *_unlisted(bundle),
-        *(row for role in _roles(bundle) for row in _role(bundle, role)),
+        *(row for role in roles for row in _role(bundle, role)),
         *_sampling(bundle.generation),
     ]  # fmt: skip
     table(rows)
-
-
-def _roles(bundle: Bundle) -> list[Role]:
-    return [*bundle.roles, *([] if bundle.head is None else [bundle.head])]
 
 
 def _sampling(stated: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -278,7 +278,7 @@ class _Planner:
         for target, draft in ((None, plan.draft), (plan.target, None), (plan.target, plan.draft)):
             left = [w for w in fitting if not _uses(w.plan, target, draft)]
             if (target or draft) and any(w.plan.plain for w in left):
-                found.append(min(left, key=_fastest_by_formula).plan)
+                found.append(min(left, key=lambda w: (-w.predicted, w.plan.label)).plan)
         plain = [w for w in fitting if w.plan.plain and w.plan != plan]
         # The place where the target failed is tried last.
         elsewhere = [w for w in plain if not _uses(w.plan, plan.target, plan.draft)] or plain
@@ -295,10 +295,6 @@ def _with_result(weighed: WeighedCandidate, found: Trial | str | None) -> Weighe
     else:
         candidate = dataclasses.replace(weighed.candidate, measured=found)
     return dataclasses.replace(weighed, candidate=candidate)
-
-
-def _fastest_by_formula(weighed: WeighedCandidate) -> tuple[float, str]:
-    return -weighed.predicted, weighed.plan.label
 
 
 def _safest_first(weighed: WeighedCandidate) -> tuple[bool, bool, float, str]:
