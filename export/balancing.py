@@ -69,8 +69,6 @@ def balanced(
     """Return the decoder's weights with outliers moved out of its activations.
 
     Args:
-        spec: the decoder.
-        tensors: its weights.
         texts: token ids; they reveal the outliers.
         bits, block_size: of the quantised matrices.
 

@@ -32,8 +32,6 @@ class CalibratedRounding:
     the router sends it. Embeddings, and a head that is tied to one, are rounded to nearest.
 
     Args:
-        spec: the decoder.
-        tensors: its weights.
         texts: token ids; about 8,000 in all are enough.
         bits, block_size: of the layers' matrices.
         on_layer: called with layers done and the number of layers.

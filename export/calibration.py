@@ -56,7 +56,6 @@ def texts(job: ExportJob, folder: Path, progress: Progress, few: bool = False) -
     Args:
         job: the target's.
         folder: scratch space for a model.
-        progress: called as texts grow.
         few: they are only measured on.
 
     Raises:

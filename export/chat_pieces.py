@@ -93,7 +93,7 @@ class _Probes:
             raise _Unlike
         user_open = back.removeprefix(self._closing((USER, ASSISTANT)))
         if not front.endswith(user_open):
-            user_open = _common_end(front, back)
+            user_open = _common_start(front[::-1], back[::-1])[::-1]
         user_close = self._closing((USER,))
         if not (between.startswith(user_close) and end.startswith(user_close)):
             user_close = _common_start(between, end)
@@ -217,7 +217,3 @@ def _common_start(first: str, second: str) -> str:
     while length < min(len(first), len(second)) and first[length] == second[length]:
         length += 1
     return first[:length]
-
-
-def _common_end(first: str, second: str) -> str:
-    return _common_start(first[::-1], second[::-1])[::-1]

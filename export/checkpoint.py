@@ -56,11 +56,8 @@ class Checkpoint:
     """A decoder's configuration, weights and tokenizer: a Hugging Face folder, or a GGUF file.
 
     Attributes:
-        path: the folder or the file.
-        config: its ``config.json``.
         generation: its ``generation_config.json``, empty when there is none.
         spec: the decoder it describes.
-        tensors: its weights, as a TensorReader.
         texts: the folder with its tokenizer and chat template; a folder's own.
         rounded: the type of weights that are quantised already; empty for others.
         notes: what of its files is used in another way than they say, or not at all; one line each.
@@ -83,7 +80,6 @@ class Checkpoint:
         """Read the configuration and the headers; no weights yet.
 
         Args:
-            path: the folder.
             outline: returns the sizes of a decoder without a spec, whose tensors will not be
                 read; None if a spec is required.
 

@@ -24,8 +24,6 @@ class GivenModel:
 
     Attributes:
         role: ``target`` or ``draft``.
-        checkpoint: its folder.
-        content: its tokenizer.
         tokenizer: the bundle's folder for that tokenizer.
         note: a note for the user, or empty.
 

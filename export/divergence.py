@@ -97,7 +97,6 @@ class ParityFigures:
 
         Args:
             name: of the model, for the message.
-            weights, kv: how they are stored.
             activations: ``int8`` or ``int16`` if products multiply integers.
             calibrated: whether the rounding of the weights was; else the message proposes it.
 
@@ -136,7 +135,6 @@ def check_layer(
     """Return the difference of a layer's output, relative to what the layer adds.
 
     Args:
-        layer: index of the layer.
         before: the residual stream before the layer.
         got, expected: the stream after it, as computed and by the reference.
         what: name of the program that computed it, for messages.

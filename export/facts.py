@@ -12,16 +12,7 @@ TOP_K = 8
 def model_facts(
     spec: DecoderSpec, name: str, eos_ids: Sequence[int], weights: str, max_context: int
 ) -> dict[str, object]:
-    """Return the facts that every form contains about its model.
-
-    Args:
-        spec: the decoder.
-        name: name of the model, for reports.
-        eos_ids: tokens that end a text.
-        weights: how weights are stored.
-        max_context: context length in tokens.
-
-    """
+    """Return the facts that every form contains about its model."""
     return {
         "name": name,
         "layers": spec.layers,

@@ -77,7 +77,6 @@ class Flow(Generic[V]):
     fused with the following norm.
 
     Args:
-        parts: the building blocks.
         attention: emits attention over a layer's normed input, with its output projection, as
             ``attention(layer, x, out)``.
         kept: if attention returns some rows only, emits those rows of another value, as

@@ -25,9 +25,7 @@ def export_head(head: HeadCheckpoint, jobs: Sequence[ExportJob], bundle: Path) -
     """Write a head's graphs into the target's folder of a bundle, and report on it.
 
     Args:
-        head: the checkpoint.
         jobs: of the target, whose files are there; one is in ONNX.
-        bundle: the folder.
 
     """
     job = next(job for job in jobs if job.format == _FORMAT)

@@ -25,16 +25,11 @@ class ExportJob:
 
     Attributes:
         role: ``target`` or ``draft``.
-        format: the format to write.
-        checkpoint: its source.
         spec: the decoder, with ``vocab_used`` limited to the tokenizer's ids.
-        tensors: its canonical tensors.
-        content: its tokenizer.
         columns: vocabulary rows of both models of a pair if they share a tokenizer; at least
             ``spec.vocab_size``.
         weights: how weights are stored, one of the format's own names.
         tokens: the text that parity and the scales of an int8 cache use.
-        options: options of the export.
         taps: layers of which the target shows the residual streams to its head.
         texts: texts for calibrated rounding; empty for rounding to nearest.
         heldout: texts to measure on what rounding loses, which it does not see; empty where nothing

@@ -110,10 +110,6 @@ def measured(
     """Return the ranges of a decoder's products on texts.
 
     Args:
-        spec: the decoder.
-        tensors: its weights.
-        texts: token ids.
-        bits: of activations.
         on_layer: called with layers done and the number of layers.
 
     """

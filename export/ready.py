@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,7 @@ from typing import Any
 
 from edgedec._support.atomic import write_json
 from edgedec._support.fields import one_line
+from edgedec._support.files import linked
 from edgedec._support.model_path import is_hub_name
 from edgedec._support.ready_path import GENAI, GENAI_LABEL, first_graph, ready_graphs
 from edgedec._version import __version__
@@ -167,9 +167,7 @@ def write(ready: Ready, out: Path, name: str, licence: str | None) -> str:
     """Write a bundle; its large files are the folder's own, by hard links where that can be.
 
     Args:
-        ready: the model.
         out: a folder that does not exist.
-        name: of the model.
         licence: where the folder does not state it.
 
     Returns:
@@ -188,7 +186,7 @@ def write(ready: Ready, out: Path, name: str, licence: str | None) -> str:
     files = [PurePosixPath(ready.graph.name), *map(PurePosixPath, ready.weights)]
     for file in files:
         (place / file).parent.mkdir(parents=True, exist_ok=True)
-        _link(links.own_file(ready.folder, str(ready.graph.parent / file)), place / file)
+        linked(links.own_file(ready.folder, str(ready.graph.parent / file)), place / file)
     write_json(place / ready_onnx.READY, ready_onnx.as_json(facts), indent=1)
     tok.write(ready.folder, out / "tokenizer")
     graph = place / ready.graph.name
@@ -213,14 +211,6 @@ def write(ready: Ready, out: Path, name: str, licence: str | None) -> str:
     }
     (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
     return found
-
-
-def _link(source: Path, file: Path) -> None:
-    """Make a second name of a file, or copy it to a disk where that cannot be."""
-    try:
-        os.link(source, file)
-    except OSError:
-        shutil.copyfile(source, file)
 
 
 def _facts(ready: Ready, name: str, wires: Wires, tokens: int) -> ReadyFacts:

@@ -82,7 +82,6 @@ def measure(
     That of a head includes what a lookup in it loses, if the embedding is tied to it.
 
     Args:
-        spec, tensors: the decoder.
         texts: token ids; some are read.
         coarse: the same with all matrices in int4.
         on_step: called with layers done and their number.

@@ -18,9 +18,7 @@ class TargetTexts:
 
     Args:
         target: the model that writes them.
-        job: one of its jobs.
         folder: scratch space for a model.
-        progress: called as texts grow.
 
     Attributes:
         allowed: whether the user lets texts be written to calibrate on, or gave one.

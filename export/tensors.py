@@ -160,7 +160,6 @@ class ChosenRows:
     """Another reader with one matrix more, or another one: some rows of a stored matrix.
 
     Args:
-        inner: the reader.
         name: of the new matrix.
         stored: the matrix that has its rows.
         rows: which, ascending.

@@ -33,9 +33,6 @@ class TracedFacts:
     """The graph's facts for a runtime.
 
     Attributes:
-        name: of the model, for reports.
-        eos_ids: tokens that end a text.
-        max_context: tokens a text may have.
         vocab_used: columns of logits that are tokens.
         vocab_size: columns of logits; more than the graph has are added.
         weights: one of ``WEIGHTS``.

@@ -46,7 +46,6 @@ class KeptRounding:
     written in int4: a rounding that reads texts follows them from the first matrix to the last.
 
     Args:
-        inner: the rounding.
         folder: scratch space.
 
     """
@@ -213,7 +212,6 @@ class Written:
     """A graph on disk.
 
     Attributes:
-        options: of the graph.
         errors: relative error of each quantised tensor.
         weights: how they are stored, if that was chosen.
         notes: lines for the user.

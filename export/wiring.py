@@ -7,8 +7,6 @@ wiring is taken silently: the better one is named, and the export ends.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
+from edgedec._support.files import linked
 from edgedec.errors import CheckpointError
 from edgedec.export.agreement import agreement
 from edgedec.export.graph import DATA_FILE
@@ -44,7 +43,6 @@ def check(
     """Raise CheckpointError if a neighbouring wiring agrees clearly more often.
 
     Args:
-        head: the checkpoint.
         spec: of the head, as it was exported.
         target: the decoder whose graph is in ``folder``.
         folder: with the graphs.
@@ -81,7 +79,7 @@ def _agreement(
 ) -> list[float]:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         scratch = Path(name)
-        _linked(folder / DATA_FILE, scratch / DATA_FILE)
+        linked(folder / DATA_FILE, scratch / DATA_FILE)
         _show(folder / _TARGET_FILE, scratch / _TARGET_FILE, target, spec.taps)
         write_head(spec, head.tensors, head.ids, scratch, options)
         return agreement(scratch, texts)
@@ -105,14 +103,6 @@ def _show(source: Path, copy: Path, target: DecoderSpec, taps: Sequence[int]) ->
     outputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in streams]
     model.graph.output.extend(outputs)
     copy.write_bytes(model.SerializeToString())
-
-
-def _linked(source: Path, other: Path) -> None:
-    """Give a file another name, or copy it where the file system has no links."""
-    try:
-        os.link(source, other)
-    except OSError:
-        shutil.copyfile(source, other)
 
 
 def _has(model: onnx.ModelProto, value: str) -> bool:

@@ -163,8 +163,6 @@ def admit(format: str, path: Path, files: Collection[Path]) -> None:
     """Check a model's files before its runtime opens them.
 
     Args:
-        format: of the model.
-        path: its main file.
         files: all of its files.
 
     Raises:
@@ -246,8 +244,6 @@ def quickest(
     """Return the device that computes a target fastest; None is the one that ``load`` takes.
 
     Args:
-        format: of the target.
-        path: its main file.
         options: that name no device.
         draft: main file of a checked draft model of the same format, with which it decodes.
 
@@ -265,7 +261,6 @@ def load_head(format: str, path: Path, files: Collection[Path], options: LoadOpt
     """Load a head by the runtime of its format.
 
     Args:
-        format: of the head.
         path: its main file, which ``admit`` has checked.
         files: all of its files; no other is opened.
         options: of the target.
@@ -288,9 +283,6 @@ def load(format: str, path: Path, options: LoadOptions, for_draft: Collection[st
     """Load a model by the runtime of its format.
 
     Args:
-        format: of the model.
-        path: its main file.
-        options: choices.
         for_draft: names of the options that were given for the draft alone; messages say so.
 
     Raises:

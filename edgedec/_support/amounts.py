@@ -28,7 +28,6 @@ def given_bytes(name: str, value: object, also: str = "") -> int:
     """Return the bytes that an option of this name gives.
 
     Args:
-        name: of the option.
         value: a number of bytes, or a size as ``"2GB"``.
         also: what else it may be, for the message.
 

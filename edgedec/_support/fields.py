@@ -27,7 +27,6 @@ class Fields:
     """An object whose fields are read with a check of their type.
 
     Args:
-        raw: the object.
         where: it stands, for messages.
 
     Attributes:

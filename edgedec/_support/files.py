@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,6 +113,14 @@ def sha256_of_stream(stream: BinaryIO) -> str:
     while block := stream.read(1 << 20):
         digest.update(block)
     return digest.hexdigest()
+
+
+def linked(source: Path | str, other: Path | str) -> None:
+    """Give a file another name, or copy it where the file system has no links."""
+    try:
+        os.link(source, other)
+    except OSError:
+        shutil.copy2(source, other)
 
 
 def last_bytes(stream: IO[bytes], most: int) -> bytes:

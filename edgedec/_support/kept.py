@@ -376,7 +376,6 @@ class Entry:
 
     Attributes:
         kind: a record's, a folder's or ``leftover``.
-        path: where it is.
         size_bytes: of its files together.
         used: when it was written, or last used, in seconds since 1970.
         what: its contents in a few words.

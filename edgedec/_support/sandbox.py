@@ -85,7 +85,6 @@ class Sandbox:
 
         Args:
             task: what the child's module expects, as JSON.
-            limits: bounds on this task.
             on_wait: called a few times a second meanwhile.
             on_report: called with what the child reports meanwhile, as JSON.
 

@@ -168,10 +168,6 @@ def run(
     decoded again by the next run.
 
     Args:
-        pipeline: open.
-        jobs: all of them.
-        results: receives the results.
-        options: for each.
         decode: runs a stream to its end and returns whether the user stopped it.
         answering: for those that are messages; None is ``options``.
 
@@ -250,7 +246,6 @@ def settings(
 
     Args:
         model: the target and how it is opened.
-        options: of texts.
         answering: of answers to messages; None is ``options``.
 
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from edgedec._support.fields import one_line
 from edgedec.bundle.chat import Chat
 from edgedec.bundle.folder import Bundle
-from edgedec.bundle.onnx_operators import Operator, operators
+from edgedec.bundle.onnx_wires import operators
 from edgedec.text.portable import MAX_BYTES, unknown_parts
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
 
@@ -74,8 +74,8 @@ def fitness(bundle: Bundle, runtime: str = ONNX_RUNTIME) -> Fitness:
     return Fitness(tuple(found), tuple(needs))
 
 
-def _operators(used: set[Operator], runtime: str) -> Iterator[str]:
-    unknown = sorted({operator.name for operator in used} - OPERATORS)
+def _operators(used: set[tuple[str, int]], runtime: str) -> Iterator[str]:
+    unknown = sorted({name for name, _ in used} - OPERATORS)
     for name in unknown:
         yield (
             f"the operator {one_line(name)} was not tried on ONNX Runtime {ONNX_RUNTIME}: export"
@@ -90,14 +90,14 @@ def _operators(used: set[Operator], runtime: str) -> Iterator[str]:
             )
 
 
-def _needs(used: set[Operator]) -> Iterator[str]:
+def _needs(used: set[tuple[str, int]]) -> Iterator[str]:
     for version, what in _recent(used):
         yield f"{what} need ONNX Runtime {version[0]}.{version[1]} or newer"
 
 
-def _recent(used: set[Operator]) -> Iterator[tuple[tuple[int, int], str]]:
+def _recent(used: set[tuple[str, int]]) -> Iterator[tuple[tuple[int, int], str]]:
     for name, bits, version, what in SINCE:
-        if any(one.name == name and bits in (0, one.bits) for one in used):
+        if any(op == name and bits in (0, stored) for op, stored in used):
             yield version, what
 
 

@@ -110,9 +110,6 @@ def check_file(root: Path, name: str, fact: FileFact, *, hashed: bool) -> None:
     """Check a file against the manifest.
 
     Args:
-        root: the bundle's folder.
-        name: the file's path in it.
-        fact: its facts in the manifest.
         hashed: compare the sha256 as well as the size.
 
     Raises:

@@ -153,12 +153,7 @@ def _facts(content: mmap.mmap) -> ModelFile:
 
 
 class _Walk:
-    """Walks over a file once, and stops after a number of fields.
-
-    Args:
-        found: receives the facts.
-
-    """
+    """Walks over a file once, and stops after a number of fields."""
 
     def __init__(self, found: ModelFile) -> None:
         self._found = found

@@ -5,19 +5,49 @@ Source of the field numbers: onnx.proto3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from edgedec.bundle.messages import Message, Messages
 from edgedec.bundle.onnx_file import mapped
-from edgedec.bundle.protobuf import Damaged, fields, marks
+from edgedec.bundle.protobuf import Damaged
 from edgedec.errors import BundleError
 
-_GRAPH, _NODE, _INITIALIZER, _OUTPUT = 7, 1, 5, 12
-_INPUTS, _OUTPUTS, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
-_NAME, _INT, _INNER, _INNERS = 1, 3, 6, 11
-_DIMS, _DATA_TYPE, _TENSOR_NAME = 1, 2, 8
-_VALUE_TYPE, _TENSOR_TYPE, _ELEMENT_TYPE, _SHAPE, _DIM, _DIM_VALUE = 2, 1, 1, 2, 1, 1
+_MESSAGES = Messages(
+    {
+        "Model": {"graph": (7, "*Graph"), "functions": (25, "*Function")},
+        "Graph": {
+            "node": (1, "*Node"),
+            "initializer": (5, "*Tensor"),
+            "output": (12, "*ValueInfo"),
+        },
+        "Function": {"node": (7, "*Node")},
+        "Node": {
+            "input": (1, "*str"),
+            "output": (2, "*str"),
+            "op_type": (4, "str"),
+            "attribute": (5, "*Attribute"),
+            "domain": (7, "str"),
+        },
+        "Attribute": {
+            "name": (1, "str"),
+            "i": (3, "int"),
+            "g": (6, "*Graph"),
+            "graphs": (11, "*Graph"),
+        },
+        "Tensor": {"dims": (1, "ints"), "data_type": (2, "int"), "name": (8, "str")},
+        "ValueInfo": {"name": (1, "str"), "type": (2, "Type")},
+        "Type": {"tensor_type": (1, "TensorType")},
+        "TensorType": {"elem_type": (1, "int"), "shape": (2, "Shape")},
+        "Shape": {"dim": (1, "*Dim")},
+        "Dim": {"dim_value": (1, "int")},
+    }
+)
+# Attributes that state the width of stored numbers.
+_BITS = ("bits", "expert_weight_bits", "kv_cache_bit_width")
 # Types of weights whose elements are numbers of a model, not packed ones: float, int8, fp16, bf16.
 _NUMBERS = (1, 3, 10, 16)
 _PACKED = "MatMulNBits"
@@ -99,29 +129,10 @@ class Wires:
 
 def read_wires(path: Path) -> Wires:
     """Read a graph's nodes; BundleError if the file is missing or damaged."""
-    content = mapped(path)
-    try:
-        return _wires(memoryview(content))
-    except (Damaged, ValueError):
-        raise BundleError(f"{path}: not an ONNX model, or damaged: get it again") from None
-
-
-def _wires(model: memoryview) -> Wires:
-    nodes: list[Node] = []
-    outputs: dict[str, Value] = {}
-    weights: dict[str, int] = {}
-    for number, graph in fields(model):
-        if number != _GRAPH or graph is None:
-            continue
-        for inner, value in fields(graph):
-            if value is None:
-                continue
-            if inner == _NODE:
-                nodes.append(_node(value))
-            elif inner == _OUTPUT:
-                outputs.update([_output(value)])
-            elif inner == _INITIALIZER:
-                weights.update([_weight(value)])
+    graphs = _read(path).get("graph", ())
+    nodes = [_node(one) for graph in graphs for one in graph.get("node", ())]
+    outputs = dict(_output(one) for graph in graphs for one in graph.get("output", ()))
+    weights = dict(_weight(one) for graph in graphs for one in graph.get("initializer", ()))
     numbers = sum(weights.values())
     for node in nodes:  # packed numbers are counted by their product; their scales are none
         if node.op == f"com.microsoft::{_PACKED}":
@@ -130,85 +141,71 @@ def _wires(model: memoryview) -> Wires:
     return Wires(tuple(nodes), outputs, numbers)
 
 
-def _node(view: memoryview) -> Node:
-    op = domain = ""
-    inputs: list[str] = []
-    outputs: list[str] = []
-    sizes: dict[str, int] = {}
-    inner = False
-    for number, value in fields(view):
-        if value is None:
-            continue
-        if number == _INPUTS:
-            inputs.append(bytes(value).decode())
-        elif number == _OUTPUTS:
-            outputs.append(bytes(value).decode())
-        elif number == _OP_TYPE:
-            op = bytes(value).decode()
-        elif number == _DOMAIN:
-            domain = bytes(value).decode()
-        elif number == _ATTRIBUTE:
-            inner |= any(one in (_INNER, _INNERS) for one, _ in fields(value))
-            sizes.update(_size(value))
-    name = op if domain in ("", "ai.onnx") else f"{domain}::{op}"
-    return Node(name, tuple(inputs), tuple(outputs), sizes, inner)
+def operators(path: Path) -> set[tuple[str, int]]:
+    """Return the operators of a file: their names, and the bits that an attribute states or 0.
+
+    Those of functions and of graphs inside nodes are among them.
+
+    Raises:
+        BundleError: the file is missing or damaged.
+
+    """
+    model = _read(path)
+    return {
+        (_operator(node), max(map(_bits, node.get("attribute", ())), default=0))
+        for graph in (*model.get("graph", ()), *model.get("functions", ()))
+        for node in _nodes(graph)
+    }
 
 
-def _size(attribute: memoryview) -> dict[str, int]:
-    name = next((bytes(v).decode() for n, v in fields(attribute) if n == _NAME and v), "")
-    number = dict(_numbers(attribute)).get(_INT)
-    return {} if number is None else {name: number}
+def _read(path: Path) -> Message:
+    content = mapped(path)
+    try:
+        return _MESSAGES.decode("Model", memoryview(content))
+    except (Damaged, ValueError):
+        message = f"{path}: not an ONNX model, or damaged: get it again"
+        raise BundleError(message) from None  # the cause would keep the file mapped
 
 
-def _output(view: memoryview) -> tuple[str, Value]:
-    name, kind, dims = "", 0, []
-    for number, value in fields(view):
-        if number == _NAME and value is not None:
-            name = bytes(value).decode()
-        for tensor in _within(value, _TENSOR_TYPE) if number == _VALUE_TYPE and value else ():
-            kind = dict(_numbers(tensor)).get(_ELEMENT_TYPE, 0)
-            dims = [
-                dict(_numbers(dim)).get(_DIM_VALUE)
-                for shape in _within(tensor, _SHAPE)
-                for dim in _within(shape, _DIM)
-            ]
-    return name, Value(kind, tuple(dims))
+def _nodes(graph: Message) -> Iterator[Message]:
+    """Yield the nodes of a graph, and of the graphs inside them."""
+    for node in graph.get("node", ()):
+        yield node
+        for one in node.get("attribute", ()):
+            for inner in (*one.get("g", ()), *one.get("graphs", ())):
+                yield from _nodes(inner)
 
 
-def _weight(view: memoryview) -> tuple[str, int]:
+def _operator(node: Message) -> str:
+    domain, op = node.get("domain", ""), str(node.get("op_type", ""))
+    return op if domain in ("", "ai.onnx") else f"{domain}::{op}"
+
+
+def _bits(attribute: Message) -> int:
+    return int(attribute.get("i", 0)) if attribute.get("name") in _BITS else 0
+
+
+def _node(node: Message) -> Node:
+    attributes = node.get("attribute", ())
+    return Node(
+        _operator(node),
+        tuple(node.get("input", ())),
+        tuple(node.get("output", ())),
+        {one.get("name", ""): one["i"] for one in attributes if "i" in one},
+        any("g" in one or "graphs" in one for one in attributes),
+    )
+
+
+def _output(info: Message) -> tuple[str, Value]:
+    tensor: Mapping[str, Any] = info.get("type", {}).get("tensor_type", {})
+    dims = tensor.get("shape", {}).get("dim", ())
+    return info.get("name", ""), Value(
+        tensor.get("elem_type", 0), tuple(dim.get("dim_value") for dim in dims)
+    )
+
+
+def _weight(tensor: Message) -> tuple[str, int]:
     """Return a weight's name and its numbers; of a vector or of packed ones none."""
-    name, count, axes, kind = "", 1, 0, 0
-    for number, value in fields(view):
-        if number == _TENSOR_NAME and value is not None:
-            name = bytes(value).decode()
-        elif number == _DIMS and value is not None:  # packed, as proto3 writes them
-            for size in _varints(value):
-                count, axes = count * size, axes + 1
-    for number, size in _numbers(view):
-        if number == _DIMS:
-            count, axes = count * size, axes + 1
-        elif number == _DATA_TYPE:
-            kind = size
-    return name, count if axes > 1 and kind in _NUMBERS else 0
-
-
-def _within(view: memoryview, number: int) -> Iterator[memoryview]:
-    return (value for field, value in fields(view) if field == number and value is not None)
-
-
-def _numbers(view: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield the fields that are whole numbers."""
-    for number, begin, start, end in marks(view):
-        if start is None:
-            tag_bytes = 1 if number < 16 else 2
-            yield number, next(_varints(view[begin + tag_bytes : end]), 0)
-
-
-def _varints(view: memoryview) -> Iterator[int]:
-    value = shift = 0
-    for byte in view:
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            yield value
-            value = shift = 0
+    dims = tensor.get("dims", ())
+    counts = len(dims) > 1 and tensor.get("data_type") in _NUMBERS
+    return tensor.get("name", ""), math.prod(dims) if counts else 0

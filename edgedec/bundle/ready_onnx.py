@@ -33,11 +33,8 @@ class ReadyFacts:
     """Facts about a graph, for a runtime.
 
     Attributes:
-        name: of the model, for reports.
         vocab_size: columns of its logits.
         vocab_used: columns that are tokens, the first ones.
-        max_context: tokens a text may have.
-        eos_ids: tokens that end a text.
         kv_heads, head_dim: of caches whose graph leaves them open; 0 if that is not known.
         names: of inputs and outputs, by the name that most exporters give them.
         caches: names of caches and of what they become, where ``*`` stands for any text.

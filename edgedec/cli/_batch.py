@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _library, _options, _sampling
+from edgedec.cli import _library, _options, _output, _sampling
 from edgedec.cli._terminal import INTERRUPTED
+from edgedec.hardware.energy import EnergyMeter
 
 if TYPE_CHECKING:
     from edgedec.batch.jobs import Job
@@ -24,8 +25,6 @@ class _Printed:
         self.done: set[str] = set()
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
-        from edgedec.cli import _output
-
         _output.print_json({"id": job.id, **fields})
 
     def close(self) -> None:
@@ -53,8 +52,6 @@ def _run_jobs(
     accept: str | None,
 ) -> None:
     from edgedec.batch import run as batch
-    from edgedec.cli import _output
-    from edgedec.hardware.energy import EnergyMeter
 
     results: Sink = _Printed()
     if out is not None:

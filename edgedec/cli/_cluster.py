@@ -9,6 +9,7 @@ import click
 
 from edgedec.cli import _batch, _library, _options, _progress, _sampling
 from edgedec.cli._terminal import note
+from edgedec.generation.own_sampling import of_answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,6 @@ def run(bundle: str, prompts: Path, out: Path, chosen: dict[str, Any], address: 
     from edgedec.batch.jobs import read_jobs
     from edgedec.cluster.common import common, decisive
     from edgedec.cluster.connect import check
-    from edgedec.generation.own_sampling import of_answers
     from edgedec.loading.build import find_pair
 
     check(address)

@@ -13,8 +13,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from edgedec._support import user_folders
+from edgedec._support.atomic import replacing
+from edgedec._support.fields import one_line
+from edgedec._support.files import read_regular
 from edgedec._support.options import declared
+from edgedec.decoding import drafting
+from edgedec.decoding.drafting import AUTO, info
 from edgedec.decoding.params import SamplingParams
+from edgedec.errors import InputError
+from edgedec.generation.keywords import with_changes
+from edgedec.generation.options import GenerateOptions
+from edgedec.loading.options import names_drafter
 
 COMMANDS = ("chat", "generate", "run")
 _MAX_BYTES = 1 << 16
@@ -38,9 +48,6 @@ def _of_texts(name: str) -> tuple[str, Callable[[Any], bool]]:
     """Return the setting of an option that a number gives, checked as the option is."""
 
     def fits(value: Any) -> bool:
-        from edgedec.generation.keywords import with_changes
-        from edgedec.generation.options import GenerateOptions
-
         if type(value) not in (int, float):
             return False
         with_changes(GenerateOptions(), {name: value})
@@ -66,8 +73,6 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def file_name() -> str:
     """Return the path of the file."""
-    from edgedec._support import user_folders
-
     return str(user_folders.config_file())
 
 
@@ -82,7 +87,6 @@ def change(
     """Set or, with None, remove a setting; return its value. Other lines of the file stay.
 
     Args:
-        name: of the setting.
         value: as on the command line.
         parsed: returns the number that an option of this name makes of it.
 
@@ -90,9 +94,6 @@ def change(
         InputError: the value is not one, or the file cannot be read, written or changed by lines.
 
     """
-    from edgedec._support.atomic import replacing
-    from edgedec.errors import InputError
-
     data, file = _data(), Path(file_name())
     given = None if value is None else _typed(name, value, parsed)
     expected = {key: found for key, found in _parsed(data).items() if key != name}
@@ -128,9 +129,6 @@ def _typed(name: str, value: str, parsed: Callable[[str, str], Any]) -> Any:
 
 def _data() -> bytes:
     """Return the file's bytes; none without a file."""
-    from edgedec._support.files import read_regular
-    from edgedec.errors import InputError
-
     file = file_name()
     try:
         data = read_regular(Path(file), _MAX_BYTES)
@@ -144,8 +142,6 @@ def _data() -> bytes:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    from edgedec.errors import InputError
-
     file = file_name()
     if sys.version_info >= (3, 11):
         import tomllib
@@ -161,9 +157,6 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _check(file: str, name: str, value: Any) -> None:
-    from edgedec._support.fields import one_line
-    from edgedec.errors import InputError
-
     if name not in SETTINGS:
         near = difflib.get_close_matches(name, SETTINGS, 1)
         known = f"did you mean {near[0]}?" if near else f"expected {', '.join(SETTINGS)}"
@@ -187,11 +180,6 @@ def options(command: str) -> dict[str, Any]:
         InputError: the file is invalid, or names two drafters.
 
     """
-    from edgedec._support import user_folders
-    from edgedec.decoding.drafting import AUTO
-    from edgedec.errors import InputError
-    from edgedec.loading.options import names_drafter
-
     others = ("model", "system") if command == "generate" else ("model",)
     found = {name: value for name, value in read().items() if name not in others}
     if names_drafter(found.get("draft")):
@@ -212,8 +200,6 @@ def one_drafter(chosen: dict[str, Any]) -> None:
         click.UsageError: both are given in one place.
 
     """
-    from edgedec.decoding import drafting
-
     spec, drafter = chosen.get("spec"), chosen.get("drafter")
     if spec is None:
         return
@@ -231,9 +217,6 @@ def settled(draft: Any, drafter: str | None) -> tuple[Any, str | None]:
 
     A draft model and a drafter that uses one go together, wherever each is from.
     """
-    from edgedec.decoding.drafting import AUTO, info
-    from edgedec.loading.options import names_drafter
-
     if draft is None or drafter is None:
         return draft, drafter
     source = click.get_current_context().get_parameter_source

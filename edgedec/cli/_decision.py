@@ -8,6 +8,7 @@ import click
 
 from edgedec._support.amounts import speed
 from edgedec.cli import _terminal
+from edgedec.cli._output import size
 from edgedec.cli._terminal import say
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate
 
 
 def _row(one: Candidate, plain: float, rough: bool, chosen: bool) -> tuple[str, ...]:
-    from edgedec.cli._output import size
-
     trial, mark = one.measured, "" if one.measured or not rough else _FORMULA
     return (
         ("* " if chosen else "  ") + one.plan.label,

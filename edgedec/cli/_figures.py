@@ -85,8 +85,6 @@ def cut(
     """Return how to go on where a limit cut a text; None if it ended by itself.
 
     Args:
-        result: the text.
-        options: it was generated with.
         trained: the longest context of the model.
         turns: before it in `edgedec chat`; None elsewhere.
 

@@ -16,12 +16,13 @@ from typing import Any, NoReturn
 
 import click
 
+from edgedec._support import installation
 from edgedec._support.fields import printable
 from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model, ollama_name
 from edgedec._support.option_names import ELSEWHERE
 from edgedec.cli import _config, _output
 from edgedec.cli._terminal import INTERRUPTED
-from edgedec.errors import EdgedecError
+from edgedec.errors import EdgedecError, RuntimeUnavailable
 
 # Commands by what they are for, as `edgedec --help` lists them.
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -110,9 +111,6 @@ def check_package() -> None:
 
     if "Pipeline" in getattr(edgedec, "__all__", ()):
         return
-    from edgedec._support import installation
-    from edgedec.errors import RuntimeUnavailable
-
     raise RuntimeUnavailable(
         f"{edgedec.__file__} belongs to another project: {installation.stranger()}"
     )

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.model_path import DEMO, OWN_DRAFT, is_gguf, names_model, ready
 from edgedec.cli._flags import flags
 from edgedec.cli._terminal import note
+from edgedec.decoding import drafting
+from edgedec.errors import InputError
 from edgedec.records.function_options import PULL
 
 if TYPE_CHECKING:
@@ -40,8 +43,6 @@ class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         """Return completions; reads nothing but the library's records."""
         from click.shell_completion import CompletionItem
 
-        from edgedec._support.model_path import DEMO
-
         names = [DEMO] if self._files else []
         with suppress(OSError):
             names += dict.fromkeys(model.name for model in library().models())
@@ -58,7 +59,6 @@ FORM = flags(PULL, ("weights", "calibrated", "max_kl"))
 
 def form(chosen: dict[str, Any]) -> Form | None:
     """Remove the options of ``FORM`` from a command's values, and return the requested form."""
-    from edgedec.errors import InputError
     from edgedec.library.records import Form
 
     weights, calibrated, max_kl = (chosen.pop(name) for name in ("weights", "calibrated", "max_kl"))
@@ -94,9 +94,6 @@ def library() -> Library:
 
 def matching(word: str) -> list[Model]:
     """Return the library's models that match a word; InputError if there is none."""
-    from edgedec._support.model_path import names_model
-    from edgedec.errors import InputError
-
     models = library()
     if found := models.matching(word):
         return found
@@ -111,7 +108,6 @@ def matching(word: str) -> list[Model]:
 
 def one(word: str) -> Model:
     """Return the one model that matches a word; InputError if there is none, or several."""
-    from edgedec.errors import InputError
     from edgedec.library.records import several
 
     found = matching(word)
@@ -133,8 +129,6 @@ def path(word: str | Path, format: str | None = None) -> str:
 
     ``format`` is the value of --format, for which a GGUF file may be made into a bundle.
     """
-    from edgedec._support.model_path import is_gguf, ready
-
     there = ready(word)
     if there is not None and not (format is not None and is_gguf(there)):
         return str(there)
@@ -147,8 +141,6 @@ def draft_path(
     word: str | Path | None, target: str | Path, format: str | None = None
 ) -> Path | None:
     """Return the path of a draft model, which is given like a target; warns if it is the target."""
-    from edgedec._support.model_path import OWN_DRAFT
-
     if word is None:
         return None
     found = Path(path(word, format))
@@ -160,8 +152,6 @@ def draft_path(
 
 def suggest(word: str | Path, path: str | Path, draft: str | Path | None = None) -> None:
     """Print on stderr the command that comes next for a model, which the user calls ``word``."""
-    from edgedec._support.model_path import DEMO
-
     command = ["edgedec", "chat", str(word)]
     if path == DEMO:  # which was trained on code, and answers nothing
         command = ["edgedec", "generate", str(word), "def __lt__(self, other):"]
@@ -173,7 +163,6 @@ def suggest(word: str | Path, path: str | Path, draft: str | Path | None = None)
 
 def _chats(path: str | Path) -> bool:
     """Return whether a model has a chat template."""
-    from edgedec._support.model_path import is_gguf
     from edgedec.bundle import Bundle
     from edgedec.bundle.chat import Chat
     from edgedec.gguf import GgufHeader
@@ -188,8 +177,6 @@ def draft(value: str, wish: Wish) -> str | Path:
 
     ``value`` is a model as for MODEL. It gets the form and the format of ``wish``.
     """
-    from edgedec.decoding import drafting
-
     if drafting.known(value):
         return value
     near = difflib.get_close_matches(value, drafting.names(), 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgedec._support.options import DEVICE, GGUF, declared
-from edgedec.cli import _config, _library, _partner, _values
+from edgedec.cli import _config, _library, _partner, _progress, _values
 from edgedec.cli._flags import Flag, flag, flags, made
 from edgedec.decoding import drafting
 from edgedec.loading.options import OPENINGS, OpenOptions
 from edgedec.records.load import LoadOptions
 from edgedec.records.workload import Workload
+from edgedec.runtimes import registry
 
 if TYPE_CHECKING:
+    from edgedec.pipeline import Pipeline
     from edgedec.records.adapter import LoadOption
 
 _DRAFT = "draft_"
@@ -79,8 +82,6 @@ WORKLOAD = [
 
 
 def _declared() -> dict[str, LoadOption]:
-    from edgedec.runtimes import registry
-
     return registry.options()
 
 
@@ -107,8 +108,6 @@ def _parsed(text: str | tuple[str, object]) -> tuple[str, object]:
 @functools.cache
 def runtime_flags() -> list[Flag]:
     """Return a flag for each option; hidden unless many people set it."""
-    from edgedec.runtimes import registry
-
     found: dict[str, Flag] = {}
     for info in registry.infos().values():
         formats = "/".join(info.formats).upper()
@@ -125,8 +124,6 @@ def runtime_flags() -> list[Flag]:
 
 def _group_of(option: str) -> str:
     """Return the group of the help page in which an option of runtimes stands."""
-    from edgedec.runtimes import registry
-
     formats = {
         format
         for info in registry.infos().values()
@@ -221,6 +218,23 @@ def load_options(chosen: dict[str, Any], **more: Any) -> OpenOptions:
 
 def registry_flag(name: str) -> str:
     """Return the flag of an option for the draft alone."""
-    from edgedec.runtimes import registry
-
     return registry.flag(name, None, draft=True)
+
+
+@contextmanager
+def opened(
+    target: str | Path, options: OpenOptions, asked: str | list[dict[str, Any]] | None = None
+) -> Iterator[Pipeline]:
+    """Open a model, and say in a terminal if that takes long; close it at the end.
+
+    ``asked`` is the prompt or the conversation, which is held against the context before.
+    """
+    from edgedec.loading.capacity import check_prompt
+    from edgedec.pipeline import Pipeline
+
+    if asked is not None:
+        check_prompt(target, options, asked)
+    with _progress.opening(Path(target).name):
+        pipeline = Pipeline.open(target, options)
+    with pipeline:
+        yield pipeline

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
@@ -19,9 +20,11 @@ from edgedec.cli._terminal import INTERRUPTED, note, wrapped
 from edgedec.cli._terminal import width as width_of
 from edgedec.cli._wrapping import Style, Wrapping, plainly
 from edgedec.generation.figures import is_busy
+from edgedec.hardware.energy import EnergyMeter
 
 # Whether a line of figures has mentioned that the machine is busy, in the context's ``meta``.
 _SAID_BUSY = "edgedec.said_busy"
+_GREEN, _DIM = partial(click.style, fg="green"), partial(click.style, dim=True)
 
 if TYPE_CHECKING:
     from edgedec.hardware.energy import EnergyMeter
@@ -71,7 +74,6 @@ def show(
     The thinking before an answer goes to standard error.
 
     Args:
-        stream: the text.
         coloured: show accepted draft tokens in green, in a terminal.
         hides_thinking: leave the thinking out.
         exact: outside a terminal write the text alone, so that it can be added to what it
@@ -88,7 +90,7 @@ def show(
             thinking.show(event.thinking)
             if event.text:
                 thinking.end()
-                shown.add(event.text, _green if coloured and event.source == "draft" else plainly)
+                shown.add(event.text, _GREEN if coloured and event.source == "draft" else plainly)
                 written += len(event.text)
         result = finished(stream)
         thinking.end()
@@ -100,16 +102,8 @@ def show(
     return result, stopped.is_set()
 
 
-def _green(text: str) -> str:
-    return click.style(text, fg="green")
-
-
 def _on_stderr(text: str) -> None:
     click.echo(text, err=True, nl=False)  # without colours where it is no terminal
-
-
-def _dim(text: str) -> str:
-    return click.style(text, dim=True)
 
 
 class _Shown:
@@ -117,7 +111,6 @@ class _Shown:
 
     Args:
         stream: standard output or standard error.
-        write: writes to it.
         wraps: whether a terminal gets lines that end between words.
 
     """
@@ -159,7 +152,7 @@ class _Thinking:
         """Print a part of it."""
         if text and not self._hidden:
             self._shown = self._shown or _Shown(sys.stderr, _on_stderr, wraps=self._wraps)
-            self._shown.add(text, _dim)
+            self._shown.add(text, _DIM)
 
     def end(self) -> None:
         """End its last line, if there is any."""
@@ -185,8 +178,6 @@ def answer(
     Ends the program if Ctrl-C ended the text, after it was given to ``keep``. The other arguments
     are those of ``show``.
     """
-    from edgedec.hardware.energy import EnergyMeter
-
     meter = EnergyMeter()
     if as_json:
         from edgedec.batch import run
@@ -212,7 +203,6 @@ def show_figures(result: Generation, meter: EnergyMeter, *, sampled: bool) -> No
     Without -v a busy machine is mentioned once in a run of the program.
 
     Args:
-        result: the text.
         meter: read before its first token.
         sampled: its seed had an effect.
 

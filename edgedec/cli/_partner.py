@@ -56,7 +56,7 @@ def located(word: str, chosen: dict[str, Any], wish: Wish) -> Located:
     if draft == drafting.AUTO:
         chosen["draft"] = None
     with _library.listener() as listener:
-        ask = _agreed if yes else _asked
+        ask = (lambda offer: True) if yes else _asked
         search = Search(_library.library(), listener, ask, _ADVICE, drafter, yes)
         if not (looks and search.wanted):
             return _library.located(word, wish)
@@ -79,10 +79,6 @@ def here(target: str | Path, drafter: str) -> Path | None:
 
     listener = Listener(lambda text: None)
     return Search(_library.library(), listener, _asked, _ADVICE, drafter).here(target)
-
-
-def _agreed(offer: Offer) -> bool:
-    return True
 
 
 def _asked(offer: Offer) -> bool | None:

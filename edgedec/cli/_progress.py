@@ -26,10 +26,6 @@ class Lines:
 
     Each line says more than the one before: stages that go on at the same time are one line, of the
     one that began last, and a share that does not grow is not printed again.
-
-    Args:
-        clock: returns seconds.
-
     """
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from edgedec._support import user_folders
+
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings
@@ -107,6 +109,4 @@ def messages(commands: Sequence[str]) -> Messages:
     """Return the source of messages for this process's standard input."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return Piped()
-    from edgedec._support import user_folders
-
     return Typed(commands, user_folders.history_file())

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedec.cli._flags import flag
+from edgedec.errors import InputError
 from edgedec.records.function_options import PLAN
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ option = flag(PLAN["prompts"])
 def named(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
     """Return (name, prompt) pairs from a file, or function heads that the demo pair never saw."""
     from edgedec.batch.jobs import read_jobs
-    from edgedec.errors import InputError
     from edgedec.models.demo.heldout import heldout_prompts
 
     if path is None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from edgedec._support.files import open_regular
 from edgedec._support.model_path import DEMO
 from edgedec._support.options import declared
 from edgedec.cli._flags import flag, flags, made
+from edgedec.cli._terminal import note
 from edgedec.cli._values import text
 from edgedec.decoding.params import SamplingParams
 from edgedec.generation import ANSWER_TOKENS, TEXT_TOKENS
@@ -35,8 +37,6 @@ def system_text(value: str) -> str:
         return text(value)
     if value.startswith("@@"):
         return text(value[1:])
-    from edgedec._support.files import open_regular
-
     path = Path(value[1:]).expanduser()
     try:
         with open_regular(path) as file:
@@ -106,8 +106,6 @@ def parsed(name: str, text: str) -> Any:
 
 def note_system(model: str, system: str | None) -> None:
     """Say what a system message does to the demo, which is no assistant."""
-    from edgedec.cli._terminal import note
-
     if model == DEMO and system is not None:
         note(
             f"note: {DEMO} was trained on code alone: with --system it continues a chat template"
@@ -137,8 +135,6 @@ def described(sampling: SamplingParams, own: SamplingParams | None) -> str:
 
 def for_text(chosen: dict[str, Any], pipeline: Pipeline, *, answers: bool) -> GenerateOptions:
     """Return the options of one text; an answer is drawn as the model asks, which -v says."""
-    from edgedec.cli._terminal import note
-
     own = pipeline.sampling if answers else None
     options = generate_options(chosen, own)
     if own is not None and chosen["verbosity"]:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from edgedec._support.installation import quoted
 from edgedec._support.model_path import is_gguf
 from edgedec.cli import _options, _partner
+from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.library.locate import Located
@@ -37,7 +39,6 @@ _ID = 8
 
 def _duration(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
     """Return ``--keep-alive`` in seconds."""
-    from edgedec.errors import InputError
     from edgedec.serve import keeping
 
     try:
@@ -95,7 +96,6 @@ def offers(words: Sequence[str], chosen: dict[str, Any], *, tells: bool) -> list
             one name, or the library is empty.
 
     """
-    from edgedec.errors import InputError
     from edgedec.library.locate import Wish
 
     named = [name for word in words for name in word.split(",")]
@@ -123,7 +123,6 @@ def _whole_library() -> list[tuple[tuple[str, ...], str, Located, Path | None]]:
 
     Of several forms of one name, the one that `edgedec run NAME` takes has it; others have ids.
     """
-    from edgedec.errors import InputError
     from edgedec.library import Library
     from edgedec.library.locate import Located
     from edgedec.library.records import CALIBRATED
@@ -189,8 +188,6 @@ def _has_plan(path: str | Path, options: OpenOptions) -> bool:
 
 def planning(model: str, draft: Any) -> str:
     """Return the command that makes a plan of a model, to be pasted in any folder."""
-    from edgedec._support.installation import quoted
-
     words = [model, *(("--draft", str(draft)) if draft else ())]
     return " ".join(["edgedec plan", *(quoted(_anywhere(word)) for word in words)])
 

@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgedec._support.options import declared
-from edgedec.cli import _figures, _sampling
+from edgedec.cli import _figures, _output, _sampling
 from edgedec.cli._conversation import Conversation, SessionFile, turns
 from edgedec.cli._terminal import note
 from edgedec.decoding.params import SamplingParams
-from edgedec.errors import InputError
+from edgedec.errors import (
+    BundleError,
+    InputError,
+    PassFailed,
+    PromptTooLong,
+    RuntimeUnavailable,
+    SessionError,
+)
 from edgedec.generation import ANSWER_TOKENS
-from edgedec.generation.options import GenerateOptions
+from edgedec.generation.keywords import with_changes
+from edgedec.generation.options import FORMER, GenerateOptions
 from edgedec.generation.own_sampling import DESCRIBED
+from edgedec.hardware.energy import EnergyMeter
 
 if TYPE_CHECKING:
     from edgedec.errors import PromptTooLong
@@ -28,9 +37,7 @@ class Talk:
     """A chat, whose lines ``_slash.take`` handles.
 
     Args:
-        pipeline: generates the answers.
         options: options of every answer, until commands change them.
-        conversation: the messages so far.
         file: where the conversation is saved after each answer, or None.
         completes: whether each line is continued as text, without a chat template.
         about: names and values that describe the model, for /show.
@@ -59,14 +66,10 @@ class Talk:
 
     def change(self, **changes: Any) -> None:
         """Change options of the following answers by name; InputError leaves all as they are."""
-        from edgedec.generation.keywords import with_changes
-
         self.options = with_changes(self.options, changes)
 
     def at_start(self, name: str) -> Any:
         """Return the value that an option had when the chat began."""
-        from edgedec.generation.options import FORMER
-
         sampling = self._first.sampling
         place = sampling if hasattr(sampling, name) else self._first
         return getattr(place, FORMER.get(name, name))
@@ -104,16 +107,6 @@ class Talk:
 
     def answer(self) -> None:
         """Answer the waiting message, or report why that is impossible."""
-        from edgedec.cli import _output
-        from edgedec.errors import (
-            BundleError,
-            PassFailed,
-            PromptTooLong,
-            RuntimeUnavailable,
-            SessionError,
-        )
-        from edgedec.hardware.energy import EnergyMeter
-
         talk, options = self.conversation, self.options
         meter = EnergyMeter()
         try:

@@ -19,6 +19,8 @@ from edgedec._support.model_path import DEMO, exists, is_gguf, is_hub_name, olla
 from edgedec._support.ready_path import ready_onnx
 from edgedec.cli._config import FEW_BYTES
 from edgedec.decoding import drafting
+from edgedec.errors import InputError
+from edgedec.runtimes import registry
 
 AUTO_MEMORY = "auto"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -131,8 +133,6 @@ def drafter(value: str) -> str:
 
 def spec(value: str) -> str:
     """Parse stages of drafting, such as lookup:n=8,head:k=4."""
-    from edgedec.errors import InputError
-
     try:
         return drafting.of_spec(value)
     except InputError as error:
@@ -177,7 +177,6 @@ class Whole(click.IntRange):
     """A whole number of an option whose letter means something else to another program.
 
     Args:
-        least, most: limits of the number, if any.
         other: a regular expression of what is meant for the other option.
         option: that other option, and what it is.
 
@@ -227,8 +226,6 @@ def formats(*others: str) -> Listed:
     """Return the type of a model format: the ``others``, and those that runtimes support."""
 
     def names() -> list[str]:
-        from edgedec.runtimes import registry
-
         return [*others, *registry.formats()]
 
     return Listed(names)

@@ -24,7 +24,6 @@ class Wrapping:
     """A text in a terminal, in parts as they come.
 
     Args:
-        write: writes to the terminal.
         columns: returns its width in characters.
 
     """
@@ -44,7 +43,6 @@ class Wrapping:
         """Add a part.
 
         Args:
-            text: of the part.
             style: colours it, in whatever pieces it is written.
 
         """

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _terminal
+from edgedec._support.atomic import write_json
+from edgedec.cli import _help, _library, _model, _options, _output, _progress, _prompts, _terminal
+from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.compare.drafters import DrafterTask
@@ -74,7 +76,6 @@ def command(
     edgedec bench large.gguf --draft small.gguf
     edgedec bench ./my-bundle --submit my-machine.json
     """  # fmt: skip
-    from edgedec.cli import _output
     from edgedec.compare.drafters import bench_bundle
     from edgedec.hardware import contention
 
@@ -96,10 +97,7 @@ def command(
 
 def _submit(asked: DrafterTask, file: Path, as_json: bool) -> None:
     """Measure by the rules, and write the file to send."""
-    from edgedec._support.atomic import write_json
-    from edgedec.cli import _output
     from edgedec.compare.submission import remarks, submission
-    from edgedec.errors import InputError
 
     if not file.parent.is_dir():
         raise InputError(f"--submit {file}: the folder {file.parent} is missing: make it first")

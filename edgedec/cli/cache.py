@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _options, _output
 
 
 @click.command()
@@ -28,7 +28,6 @@ def command(clear: bool, as_json: bool) -> None:
     from datetime import datetime
 
     from edgedec._support import kept
-    from edgedec.cli import _output
 
     found = kept.clear() if clear else kept.entries()
     written = [datetime.fromtimestamp(one.used) for one in found]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.fields import printable
 from edgedec._support.model_path import DEMO
 from edgedec.cli import (
     _config,
@@ -17,13 +18,15 @@ from edgedec.cli import (
     _model,
     _options,
     _partner,
-    _progress,
     _sampling,
     _slash,
+    _terminal,
 )  # fmt: skip
 from edgedec.cli._conversation import Conversation
+from edgedec.cli._output import size
 from edgedec.cli._talk import Talk
 from edgedec.cli._terminal import note
+from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ SESSION = click.option(
     _options.FINDS,
     _options.LOAD_AND_WRITE,
 )
-def command(bundle: str, system: str | None, session: Path | None, **chosen: Any) -> None:
+def command(bundle: str, **chosen: Any) -> None:
     """Chat with a model in the terminal.
 
     MODEL is what `edgedec run` takes: a folder, a file or a name. /help lists the commands:
@@ -79,11 +82,11 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     edgedec chat ./qwen --session monday.chat
     """  # fmt: skip
     if bundle == DEMO:  # which follows no instructions
-        system = _config.typed("system", system)
+        chosen["system"] = _config.typed("system", chosen["system"])
     _sampling.generate_options(chosen)  # wrong ones are reported before a model is loaded
-    _sampling.note_system(bundle, system)
+    _sampling.note_system(bundle, chosen["system"])
     path = _partner.path(bundle, chosen)
-    converse(bundle, path, _options.open_options(chosen, path), chosen, system, session)
+    converse(bundle, path, _options.open_options(chosen, path), chosen)
 
 
 def converse(
@@ -91,26 +94,22 @@ def converse(
     path: str | Path,
     opening: OpenOptions,
     chosen: dict[str, Any],
-    system: str | None,
-    session: Path | None,
     completes: bool = False,
 ) -> None:
     """Open a model, which the user called ``title``, and chat until the user leaves.
 
     With ``completes``, or without a chat template, each line is continued as text. ``chosen`` has
-    the values of the command's options for texts.
+    the values of the command's options.
 
     Raises:
         InputError: there is neither a template nor a terminal, or the session cannot be used.
 
     """
     from edgedec.cli import _prompt
-    from edgedec.pipeline import Pipeline
 
+    system, session = chosen["system"], chosen["session"]
     typed = _config.typed("system", system)
-    with _progress.opening(Path(path).name):
-        pipeline = Pipeline.open(path, opening)
-    with pipeline:
+    with _options.opened(path, opening) as pipeline:
         if pipeline.tokenizer.chat_template is None:
             completes = True
             if not sys.stdin.isatty() or session is not None or typed is not None:
@@ -159,9 +158,6 @@ def _show_banner(
     about: Sequence[tuple[str, str]], options: GenerateOptions, own: SamplingParams | None
 ) -> None:
     """Print the banner on stderr, in as many lines as a terminal needs."""
-    from edgedec._support.fields import printable
-    from edgedec.cli import _terminal
-
     rows = [*about]
     if own is not None or not options.sampling.greedy:
         rows.append(("sampling", _sampling.described(options.sampling, own)))
@@ -173,8 +169,6 @@ def _show_banner(
 
 def _banner(title: str, pipeline: Pipeline) -> list[tuple[str, str]]:
     """Return the banner's names and values."""
-    from edgedec.decoding.drafting import PLAIN
-
     pair, plan = pipeline.pair, pipeline.plan
     drafter = plan["drafter"]
     if drafter == PLAIN:
@@ -206,8 +200,6 @@ def _banner(title: str, pipeline: Pipeline) -> list[tuple[str, str]]:
 
 def _named(source: Source) -> str:
     """Return a model's name, format and size."""
-    from edgedec.cli._output import size
-
     stored = sum(file.stat().st_size for file in source.files.values())
     name = f"{source.path.name}, " if source.format == "gguf" else ""
     return f"{name}{source.format}, {size(stored)}"

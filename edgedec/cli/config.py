@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from edgedec.cli import _config, _options, _sampling, _values
+from edgedec._support import user_folders
+from edgedec._support.model_path import DEMO
+from edgedec.cli import _config, _options, _output, _sampling, _terminal, _values
 from edgedec.cli._terminal import note
 
 
@@ -60,10 +62,6 @@ def command(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError("--json shows all settings: leave the command out")
         return
-    from edgedec._support import user_folders
-    from edgedec._support.model_path import DEMO
-    from edgedec.cli import _output, _terminal
-
     found, file = _config.read(), user_folders.config_file()
     without = {"model": DEMO, "draft": "auto", "drafter": "auto"}
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _progress
+from edgedec.cli import _help, _library, _model, _options, _output, _progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,7 +85,6 @@ def command(
     edgedec demo --pace 0
     edgedec demo large.gguf --draft small.gguf
     """  # fmt: skip
-    from edgedec.cli import _output
     from edgedec.compare.side_by_side import SideBySide
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions

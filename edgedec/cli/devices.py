@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgedec._support.fields import printable, to_json
 from edgedec._support.parts import part
-from edgedec.cli import _library, _options, _progress, _remote
+from edgedec.cli import _library, _options, _output, _progress, _remote
 from edgedec.cli._library import MODEL
+from edgedec.cli._output import size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,8 +60,6 @@ def command(
     edgedec devices --rpc 192.168.1.7:50052,192.168.1.8:50052
     edgedec devices --json
     """
-    from edgedec._support.fields import to_json
-    from edgedec.cli import _output
     from edgedec.doctor.survey import survey
 
     if measure:
@@ -93,7 +93,6 @@ def _print(found: Survey) -> None:
 
     from rich.console import Console
 
-    from edgedec._support.fields import printable
     from edgedec.cli._output import size, table
     from edgedec.hardware.machine import describe
 
@@ -121,8 +120,6 @@ def _table(found: Iterable[SurveyedDevice]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from edgedec._support.fields import printable
-
     listed = list(found)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     tried = any(one.takes is not None for one in listed)
@@ -139,7 +136,6 @@ def _table(found: Iterable[SurveyedDevice]) -> Table:
 
 
 def _size(one: SurveyedDevice) -> str:
-    from edgedec.cli._output import size
     from edgedec.hardware.machine import describe
 
     if one.cluster is not None:

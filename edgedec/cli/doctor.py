@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from edgedec._support.fields import to_json
 from edgedec._support.parts import part
-from edgedec.cli import _options, _progress
+from edgedec.cli import _options, _output, _progress
+from edgedec.cli._output import size, table
 
 SAMPLE = ""
 
@@ -42,7 +44,6 @@ def command(coreml: str | None, as_json: bool) -> None:
     if coreml is not None:
         _check_coreml(coreml, as_json)
         return
-    from edgedec.cli import _output
     from edgedec.doctor.report import examine
 
     facts = examine()
@@ -56,9 +57,6 @@ def command(coreml: str | None, as_json: bool) -> None:
 
 def _check_coreml(bundle: str, as_json: bool) -> None:
     """Check a bundle's CoreML programs, or the samples; exit with code 1 if a step fails."""
-    from edgedec._support.fields import to_json
-    from edgedec.cli import _output
-
     coreml = part("edgedec.doctor.coreml", "--coreml")
     with _progress.progress("checking") as listen:
 
@@ -79,7 +77,6 @@ def _check_coreml(bundle: str, as_json: bool) -> None:
 
 
 def _print(facts: dict[str, Any]) -> None:
-    from edgedec.cli._output import size, table
     from edgedec.doctor.report import swap_in_words
 
     memory, cpu, demo = facts["memory"], facts["cpu"], facts["demo"]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from edgedec._support.model_path import is_gguf
 from edgedec._support.options import declared
-from edgedec.cli import _help, _library, _options, _progress, _terminal
+from edgedec.cli import _help, _library, _options, _output, _progress, _terminal
 from edgedec.cli._flags import flags
+from edgedec.cli._output import size, table
 from edgedec.errors import InputError
 from edgedec.export.options import ExportOptions
 
@@ -82,8 +84,6 @@ def command(
     edgedec export ./model --out ./htp --weights int8 --static-activations int16
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
-    from edgedec._support.model_path import is_gguf
-    from edgedec.cli import _output
     from edgedec.export.options import rounding
     from edgedec.functions import convert
 
@@ -133,8 +133,6 @@ _CLOSENESS = {
 
 
 def _print(report: ExportReport, *, figures: bool) -> None:
-    from edgedec.cli import _output
-    from edgedec.cli._output import size, table
     from edgedec.export.parity import verdict
 
     rows = []

@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from edgedec._support.parts import part
-from edgedec.cli import _help, _library, _model, _options, _progress, _sampling, _values
+from edgedec.cli import _help, _library, _model, _options, _output, _sampling, _values
 from edgedec.cli._terminal import note
+from edgedec.errors import InputError
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 
@@ -134,8 +135,6 @@ def user(text: str) -> list[dict[str, Any]]:
 
 def with_system(messages: list[Any], system: str | None) -> list[Any]:
     """Return a conversation that begins with this message; InputError if it has one already."""
-    from edgedec.errors import InputError
-
     if system is None:
         return messages
     if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
@@ -145,8 +144,6 @@ def with_system(messages: list[Any], system: str | None) -> list[Any]:
 
 def read_text() -> str:
     """Return standard input as text; InputError if it is not UTF-8, or empty."""
-    from edgedec.errors import InputError
-
     if sys.stdin.isatty():
         click.echo("reading the prompt from the terminal; end it with Ctrl-D", err=True)
     text = _decoded(sys.stdin.buffer.read())
@@ -187,8 +184,6 @@ def _piped() -> str:
 
 
 def _decoded(data: bytes) -> str:
-    from edgedec.errors import InputError
-
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -199,8 +194,6 @@ def _decoded(data: bytes) -> str:
 
 def read_messages(path: Path) -> list[dict[str, Any]]:
     """Read a conversation from a file, a JSON list of messages; ``-`` is standard input."""
-    from edgedec.errors import InputError
-
     try:
         text = read_text() if str(path) == "-" else path.read_text("utf-8")
         found = json.loads(text)
@@ -217,16 +210,9 @@ def _run_one(
     bundle: str, asked: str | list[dict[str, Any]], as_json: bool, chosen: dict[str, Any]
 ) -> None:
     """Continue a text, or answer a conversation."""
-    from edgedec.cli import _output
-    from edgedec.loading.capacity import check_prompt
-    from edgedec.pipeline import Pipeline
-
     target = _library.path(bundle, chosen["format"])
     opening = _options.open_options(chosen, target)
-    check_prompt(target, opening, asked)
-    with _progress.opening(Path(target).name):
-        pipeline = Pipeline.open(target, opening)
-    with pipeline:
+    with _options.opened(target, opening, asked) as pipeline:
         options = _sampling.for_text(chosen, pipeline, answers=not isinstance(asked, str))
         stream = (
             pipeline.stream(asked, options)

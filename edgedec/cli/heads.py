@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _library, _options
+from edgedec._support.fields import to_json
+from edgedec._support.model_path import exists
+from edgedec.cli import _library, _options, _output
+from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
     from edgedec.library.published import Draft, Target
@@ -32,8 +35,6 @@ def command(target: str | None, as_json: bool) -> None:
     edgedec heads ./my-bundle
     edgedec heads --json
     """
-    from edgedec.cli import _output
-    from edgedec.cli._terminal import note
     from edgedec.library import Library
     from edgedec.library.published import TARGETS, drafts_for
     from edgedec.library.recognise import recognise
@@ -52,8 +53,6 @@ def command(target: str | None, as_json: bool) -> None:
 
 
 def _facts(draft: Draft) -> dict[str, object]:
-    from edgedec._support.fields import to_json
-
     return {**to_json(draft), "needs": draft.needs}
 
 
@@ -69,7 +68,6 @@ def _line(draft: Draft) -> str:
 
 def _next(word: str, target: Target, drafts: Sequence[Draft]) -> str | None:
     """Return the command that uses the first draft of the list that this model can take."""
-    from edgedec._support.model_path import exists
     from edgedec.library.published import HEAD, MTP
 
     here = exists(word)

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options
-from edgedec.errors import InputError
+from edgedec._support.fields import one_line
+from edgedec._support.model_path import is_gguf
+from edgedec.cli import _help, _library, _model, _options, _output
+from edgedec.cli._output import figures, size, table
+from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.generation.own_sampling import described, sampling_of
+from edgedec.runtimes import registry
 
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle, Role
@@ -37,10 +42,8 @@ def command(bundle: str, quick: bool, for_system: str | None, as_json: bool) -> 
     edgedec inspect ./my-bundle --for android
     edgedec inspect model.gguf
     """
-    from edgedec._support.model_path import is_gguf
     from edgedec.bundle import Bundle
     from edgedec.bundle.chat import Chat
-    from edgedec.cli import _output
 
     bundle = _library.path(bundle)
     if is_gguf(bundle):
@@ -63,7 +66,6 @@ def command(bundle: str, quick: bool, for_system: str | None, as_json: bool) -> 
 def _android(bundle: Bundle, as_json: bool) -> None:
     """Print what would not run on Android; exit with code 1 if there is anything."""
     from edgedec.bundle.android import ONNX_RUNTIME, fitness
-    from edgedec.cli import _output
 
     found = fitness(bundle)
     if as_json:
@@ -80,7 +82,6 @@ def _android(bundle: Bundle, as_json: bool) -> None:
 
 
 def _gguf(path: str, as_json: bool) -> None:
-    from edgedec.cli import _output
     from edgedec.gguf import GgufHeader, describe
     from edgedec.gguf.describe import as_json as facts
     from edgedec.gguf.sampling import stated_sampling
@@ -95,7 +96,6 @@ def _gguf(path: str, as_json: bool) -> None:
 
 def _as_source(header: GgufHeader) -> list[tuple[str, str]]:
     """Return a row that says whether a GGUF file can be exported; none without that extra."""
-    from edgedec.errors import RuntimeUnavailable
     from edgedec.export import reads_back
 
     try:
@@ -106,35 +106,26 @@ def _as_source(header: GgufHeader) -> list[tuple[str, str]]:
 
 
 def _print(bundle: Bundle, quick: bool) -> None:
-    from edgedec.cli._output import size, table
-
+    roles = filter(None, (*bundle.roles, bundle.head))
     rows = [
         ("bundle", str(bundle.path)),
         ("size", f"{size(bundle.size_bytes)} in {len(bundle.files)} files, "
                  + ("small ones as the manifest says" if quick else "all as the manifest says")),
         *_unlisted(bundle),
-        *(row for role in _roles(bundle) for row in _role(bundle, role)),
+        *(row for role in roles for row in _role(bundle, role)),
         *_sampling(bundle.generation),
     ]  # fmt: skip
     table(rows)
 
 
-def _roles(bundle: Bundle) -> list[Role]:
-    return [*bundle.roles, *([] if bundle.head is None else [bundle.head])]
-
-
 def _sampling(stated: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a row with the sampling that the model asks for in its answers, if it does."""
-    from edgedec.generation.own_sampling import described, sampling_of
-
     own = sampling_of(stated)
     return [] if own is None else [("answers", described(own))]
 
 
 def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
     """Return a row for files in the folder that are not part of the bundle."""
-    from edgedec._support.fields import one_line
-
     names = [one_line(name) for name in bundle.unlisted]
     if not names:
         return []
@@ -143,10 +134,7 @@ def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
 
 
 def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
-    from edgedec._support.fields import one_line
     from edgedec.bundle.chat import Chat
-    from edgedec.cli._output import figures, size
-    from edgedec.runtimes import registry
 
     dims = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in role.dims.items())
     licence = f"licence {role.licence or 'unstated'}"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options
+from edgedec._support.fields import printable
+from edgedec.cli import _options, _output, _terminal
 
 if TYPE_CHECKING:
     from edgedec.library.records import Model
@@ -27,7 +28,6 @@ def command(as_json: bool) -> None:
     edgedec list
     edgedec list --json
     """  # fmt: skip
-    from edgedec.cli import _output, _terminal
     from edgedec.library import Library
     from edgedec.library.records import as_json as facts
 
@@ -45,7 +45,6 @@ def command(as_json: bool) -> None:
 
 
 def _row(model: Model) -> tuple[str, ...]:
-    from edgedec._support.fields import printable
     from edgedec.cli._output import count, size
 
     name = printable(model.name)

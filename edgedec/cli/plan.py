@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.fields import to_json
 from edgedec.cli import (
     _flags,
     _help,
@@ -122,7 +123,6 @@ def _decided(
 
 
 def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
-    from edgedec._support.fields import to_json
     from edgedec.cli import _decision, _output
 
     if as_json:

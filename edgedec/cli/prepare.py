@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options
+from edgedec.cli import _help, _library, _model, _options, _output
 
 if TYPE_CHECKING:
     from edgedec.records.adapter import Prepared
@@ -31,7 +31,6 @@ def command(bundle: str, as_json: bool) -> None:
     edgedec prepare ./my-bundle
     edgedec prepare ./my-bundle --json
     """  # fmt: skip
-    from edgedec.cli import _output
     from edgedec.loading.prepare import prepare
 
     found = prepare(_library.path(bundle))
@@ -52,8 +51,6 @@ def command(bundle: str, as_json: bool) -> None:
 
 
 def _row(done: Prepared) -> str:
-    from edgedec.cli import _output
-
     if not done.size_bytes:
         return done.what
     return f"{done.what}: {_output.size(done.size_bytes)} in {done.seconds:.1f} s"

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.fields import one_line, to_json
 from edgedec.cli import (
     _help,
     _library,
     _model,
     _options,
+    _output,
     _progress,
     _prompts,
     _remote,
     _terminal,
     _values,
 )
+from edgedec.cli._output import size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,8 +94,6 @@ def command(
     edgedec profile large.gguf --draft small.gguf --threads 4 --thorough
     edgedec profile large.gguf --draft small.gguf --rpc 192.168.1.7:50052
     """  # fmt: skip
-    from edgedec._support.fields import to_json
-    from edgedec.cli import _output
     from edgedec.functions import profile_options
     from edgedec.loading.sources import Models
     from edgedec.profiling.places import Wanted
@@ -158,8 +159,6 @@ def _table(profile: Profile, left_out: Collection[str]) -> Table:
 
 
 def _cells(measured: Measured) -> list[str]:
-    from edgedec.cli._output import size
-
     times = measured.times[0]
     one = times.curve.at(1)
     widest = times.widths[-1]
@@ -176,7 +175,6 @@ def _cells(measured: Measured) -> list[str]:
 
 def notes(profile: Profile) -> Iterator[str]:
     """Return notes below the table, one per line."""
-    from edgedec._support.fields import one_line
     from edgedec.hardware.contention import BUSY
 
     for measured in profile.measured:

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from edgedec.cli import _library, _options, _partner
+from edgedec.cli import _library, _options, _output, _partner
 from edgedec.cli._flags import flags
+from edgedec.errors import InputError
 from edgedec.records.function_options import PULL
 
 
@@ -41,8 +42,6 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     edgedec pull ./Qwen3-0.6B --weights int8
     edgedec pull ./model-q8_0.gguf --format onnx --weights int8
     """  # fmt: skip
-    from edgedec.cli import _output
-    from edgedec.errors import InputError
     from edgedec.library.records import as_json as facts
 
     found = _partner.located(model, chosen, _library.wish(chosen, refresh=True)).model

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from edgedec.cli import _library, _options
+from edgedec.cli import _library, _options, _output
 
 
 @click.command()
@@ -32,7 +32,6 @@ def command(models: Sequence[str], unused: bool, everything: bool, as_json: bool
     edgedec rm --unused
     edgedec rm --all
     """  # fmt: skip
-    from edgedec.cli import _output
     from edgedec.library import Library
 
     if (len(models) > 0) + unused + everything != 1:

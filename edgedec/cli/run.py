@@ -17,15 +17,17 @@ from edgedec.cli import (
     _library,
     _model,
     _options,
+    _output,
     _partner,
-    _progress,
     _sampling,
 )
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._values import in_library
 from edgedec.cli.chat import SESSION, converse
+from edgedec.cli.generate import prompt_text, user, with_system
 
 if TYPE_CHECKING:
+    from edgedec.library.locate import Wish
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 
 
@@ -48,16 +50,7 @@ if TYPE_CHECKING:
     _options.LOAD_AND_WRITE,
 )
 @_options.as_json
-def command(
-    words: Sequence[str],
-    named: str | None,
-    draft: str,
-    system: str | None,
-    session: Path | None,
-    raw: bool,
-    as_json: bool,
-    **chosen: Any,
-) -> None:
+def command(words: Sequence[str], named: str | None, as_json: bool, **chosen: Any) -> None:
     """Run a model of any kind: answer PROMPT, or chat.
 
     MODEL, in this and every command, is a bundle's folder; a Hugging Face folder, which is first
@@ -93,48 +86,36 @@ def command(
     cat notes.txt | edgedec run ./Qwen3-0.6B "Summarise these notes."
     """  # fmt: skip
     model, prompt = _meant(words, named)
-    if raw or model == DEMO:  # which follows no instructions
-        system = _config.typed("system", system)
-    wish = _library.wish(chosen)
-    options = _sampling.generate_options(chosen)
-    text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
-    _check(system, session, options, raw=raw, chats=text is None)
-    _sampling.note_system(model, system)
-    chosen["draft"] = draft
+    if chosen["raw"] or model == DEMO:  # which follows no instructions
+        chosen["system"] = _config.typed("system", chosen["system"])
+    wish, options = _library.wish(chosen), _sampling.generate_options(chosen)
+    text = None if prompt is None and _chats(as_json, chosen["raw"]) else prompt_text(prompt)
+    _check(chosen, options, chats=text is None)
+    target = _located(model, chosen, wish)
+    opening, session = _options.open_options(chosen, target), chosen["session"]
+    completes = model == DEMO and chosen["system"] is None and session is None
+    if text is None:
+        converse(model, target, opening, chosen, completes)
+        return
+    with _options.opened(target, opening, text) as pipeline:
+        answers = _answer if session is None else _continue
+        answers(pipeline, chosen, text, plain=chosen["raw"] or completes, as_json=as_json)
+
+
+def _located(model: str, chosen: dict[str, Any], wish: Wish) -> str | Path:
+    """Return the path of the model; ``chosen["draft"]`` becomes what drafts for it."""
+    _sampling.note_system(model, chosen["system"])
     target = _partner.located(model, chosen, wish).path
     if isinstance(chosen["draft"], str):
         chosen["draft"] = _library.draft(chosen["draft"], wish)
-    opening = _options.open_options(chosen, target)
-    completes = model == DEMO and system is None and session is None
-    if text is None:
-        converse(model, target, opening, chosen, system, session, completes)
-        return
-    from edgedec.loading.capacity import check_prompt
-    from edgedec.pipeline import Pipeline
-
-    check_prompt(target, opening, text)
-    with _progress.opening(Path(target).name):
-        pipeline = Pipeline.open(target, opening)
-    with pipeline:
-        if session is not None:
-            _continue(pipeline, chosen, text, system, session, as_json=as_json)
-        else:
-            _answer(pipeline, chosen, text, system, plain=raw or completes, as_json=as_json)
+    return target
 
 
 def _answer(
-    pipeline: Pipeline,
-    chosen: dict[str, Any],
-    text: str,
-    system: str | None,
-    *,
-    plain: bool,
-    as_json: bool,
+    pipeline: Pipeline, chosen: dict[str, Any], text: str, *, plain: bool, as_json: bool
 ) -> None:
     """Print what the model writes after a text."""
-    from edgedec.cli import _output
-    from edgedec.cli.generate import user, with_system
-
+    system = chosen["system"]
     needs_template = _config.typed("system", system) is not None
     raw = plain or (pipeline.tokenizer.chat_template is None and not needs_template)
     options = _sampling.for_text(chosen, pipeline, answers=not raw)
@@ -147,19 +128,12 @@ def _answer(
 
 
 def _continue(
-    pipeline: Pipeline,
-    chosen: dict[str, Any],
-    text: str,
-    system: str | None,
-    session: Path,
-    *,
-    as_json: bool,
+    pipeline: Pipeline, chosen: dict[str, Any], text: str, *, plain: bool, as_json: bool
 ) -> None:
     """Print the answer to the next message of the conversation in a file, and keep both there."""
-    from edgedec.cli import _output
-
+    system = chosen["system"]
     conversation = Conversation(_config.typed("system", system))
-    with _conversation.opened(session, pipeline, conversation) as file:
+    with _conversation.opened(chosen["session"], pipeline, conversation) as file:
         assert file is not None, "a path was given"
         if system is not None and not len(conversation):
             conversation.instruct(system)
@@ -198,13 +172,10 @@ def _is_question(word: str, default: str) -> bool:
     return not (names_model(word) or exists(word) or in_library(word))
 
 
-def _check(
-    system: str | None, session: Path | None, options: GenerateOptions, *, raw: bool, chats: bool
-) -> None:
-    if system is not None and raw:
-        raise click.UsageError("--system goes with a chat template: leave it or --raw out")
-    if session is not None and raw:
-        raise click.UsageError("--session goes with a chat template: leave it or --raw out")
+def _check(chosen: dict[str, Any], options: GenerateOptions, *, chats: bool) -> None:
+    for name in ("system", "session"):
+        if chosen[name] is not None and chosen["raw"]:
+            raise click.UsageError(f"--{name} goes with a chat template: leave it or --raw out")
     if chats and options.constraint is not None:
         raise click.UsageError(
             "--json-mode, --json-schema, --regex and --grammar go with a prompt: give one"
@@ -214,9 +185,3 @@ def _check(
 def _chats(as_json: bool, raw: bool) -> bool:
     """Return whether a command without a prompt is a chat."""
     return sys.stdin.isatty() and not as_json and not raw
-
-
-def _text(prompt: str | None) -> str:
-    from edgedec.cli.generate import prompt_text
-
-    return prompt_text(prompt)

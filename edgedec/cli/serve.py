@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 
 import click
 
+from edgedec._support import installation
 from edgedec._support.options import declared
 from edgedec.cli import _help, _model, _options, _partner, _sampling, _served
 from edgedec.cli._flags import flags
 from edgedec.cli._terminal import note
 from edgedec.decoding.params import SamplingParams
+from edgedec.errors import ExtraMissing
 from edgedec.serve.settings import Limits, Settings
 
 _SETTINGS = declared(Settings)
@@ -172,9 +174,6 @@ def _server() -> ModuleType:
     try:
         from edgedec.serve import run
     except ModuleNotFoundError as error:
-        from edgedec._support import installation
-        from edgedec.errors import ExtraMissing
-
         raise ExtraMissing(
             installation.needs("edgedec serve", "serve", error.name or "starlette")
         ) from None

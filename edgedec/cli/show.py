@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _library, _options
+from edgedec.cli import _library, _options, _output
+from edgedec.cli._output import count, size
 
 if TYPE_CHECKING:
     from edgedec.library.records import Model
@@ -25,7 +26,6 @@ def command(model: str, as_json: bool) -> None:
     edgedec show Qwen3-0.6B
     edgedec show 4be1 --json
     """  # fmt: skip
-    from edgedec.cli import _output
     from edgedec.library.records import as_json as facts
 
     found = _library.matching(model)
@@ -39,8 +39,6 @@ def command(model: str, as_json: bool) -> None:
 
 
 def _rows(model: Model) -> list[tuple[str, str]]:
-    from edgedec.cli._output import count, size
-
     record, origin = model.record, model.record.origin
     revision = "" if origin.revision is None else f", revision {origin.revision}"
     rows = [

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _help, _library, _model, _options, _progress, _prompts, _sampling
+from edgedec.cli import _help, _library, _model, _options, _output, _progress, _prompts, _sampling
 from edgedec.cli._flags import flag
+from edgedec.cli._output import table
 from edgedec.generation.keywords import TEXTS
 
 if TYPE_CHECKING:
@@ -106,7 +107,6 @@ def _held_to(
     bundle: str, file: Path, limit: float, chosen: dict[str, Any], *, as_json: bool
 ) -> None:
     """Compare with recorded vectors; the exit code is 1 if the model is too far from them."""
-    from edgedec.cli import _output
     from edgedec.verify.vectors import hold_to_vectors, read_vectors
 
     texts, options = read_vectors(file), _options.open_options(chosen, bundle)
@@ -131,8 +131,6 @@ def _held_to(
 def conclude(found: Verification, prompts: str, *, as_json: bool) -> None:
     """Print a verification; the exit code is 1 if it does not hold."""
     if as_json:
-        from edgedec.cli import _output
-
         _output.print_json({"prompts": prompts, **found.to_json()})
     else:
         _print(found, prompts)
@@ -161,8 +159,6 @@ def _asked(chosen: dict[str, Any]) -> GenerateOptions:
 
 
 def _print(found: Verification, prompts: str) -> None:
-    from edgedec.cli._output import table
-
     way = ""
     for row in found.rows:
         if row.way != way or row is found.rows[0]:

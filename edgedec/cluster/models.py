@@ -88,7 +88,6 @@ def receive(
     Args:
         model: as ``describe`` returns it.
         sent: its files.
-        get: fetches a chunk.
         others: models of the same run, which stay in the cache.
 
     Raises:

@@ -98,10 +98,8 @@ class _Hand:
     """A worker, and what it has in hand.
 
     Attributes:
-        place: where it is.
         actor: Ray's handle.
         losses: of those whose place it has taken, in a row.
-        ready: whether its pipeline is open.
         begun: when it was asked for, by the clock; None once that has been said to take long.
         calls: of its methods, in the order in which it answers them.
         jobs: in the order in which it decodes them, one for each call once it is ready.
@@ -126,7 +124,6 @@ class Crew:
         threads: cores of a worker; None is all those of its node.
         note: takes a line about a node.
         arrived: called after each result.
-        worker: the class of the actors.
 
     Attributes:
         made: texts by the name of the node.

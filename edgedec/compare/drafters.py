@@ -31,9 +31,7 @@ def entrants(
 
     Args:
         common: options of all.
-        has_draft: there is a draft model.
         has_mask: it was trained to draft several tokens in a pass.
-        has_head: the target has a head.
 
     """
     plain = common.changed(drafter="none", batch_invariant=False)
@@ -86,7 +84,6 @@ class DrafterTask:
     Attributes:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         prompts: (name, prompt) pairs.
-        options: options of each text.
         common: options of all entrants: threads, another draft model, devices.
         repeats: runs of each text.
         source: description of where the prompts come from.

@@ -129,7 +129,7 @@ class BlobFile:
         kind, shape = stored.type.kind, stored.type.shape
         if BITS[kind] == 4:
             packed = np.frombuffer(self._bytes, np.uint8, size, start)
-            return _unpacked(packed, kind)[: stored.type.count].reshape(shape)
+            return _PAIRS[kind][packed].view(NUMPY[kind])[: stored.type.count].reshape(shape)
         return np.frombuffer(self._bytes, NUMPY[kind], stored.type.count, start).reshape(shape)
 
     def place(self, stored: Stored) -> tuple[int, int]:
@@ -156,11 +156,6 @@ class BlobFile:
 
     def _damaged(self, what: str) -> BundleError:
         return BundleError(f"{self._path}: {what}: damaged, export it again")
-
-
-def _unpacked(packed: Array, kind: Kind) -> Array:
-    """Return numbers of four bits in a byte each, the low half of a packed byte first."""
-    return _PAIRS[kind][packed].view(NUMPY[kind])
 
 
 def _pairs(kind: Kind) -> Array:

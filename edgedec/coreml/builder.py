@@ -38,12 +38,7 @@ def integers(*values: int) -> npt.NDArray[np.int32]:
 
 
 class FunctionBuilder:
-    """A function under construction.
-
-    Args:
-        name: of the function.
-
-    """
+    """A function under construction."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -25,7 +25,6 @@ class Constants:
     """The constants of a package as arrays, shared by its functions.
 
     Args:
-        package: the package.
         exact: see ``Interpreter``.
         most: bytes that are kept; what is beyond is read, and computed, for each use.
 

@@ -29,7 +29,6 @@ class Step:
     """An operation, ready to be computed.
 
     Attributes:
-        operation, rule: what it is.
         arguments: its constant inputs, by parameter.
         names: its other inputs, by parameter; several where the parameter is a list.
         dead: values that nothing reads after it.
@@ -102,8 +101,6 @@ class Interpreter:
     """One function of a package; calls may run at once in several threads.
 
     Args:
-        constants: of its package.
-        name: of the function.
         taps: values that are returned besides its outputs.
 
     Raises:

@@ -10,9 +10,11 @@ from typing import Any
 
 from edgedec._support.fields import Fields, json_object, one_line
 from edgedec._support.files import open_regular, read_regular
+from edgedec.bundle.messages import Message
+from edgedec.bundle.protobuf import Damaged
 from edgedec.coreml.blob import BlobFile
-from edgedec.coreml.messages import Damaged, Decoder, Message
 from edgedec.coreml.program import Function
+from edgedec.coreml.schema import MESSAGES
 from edgedec.coreml.types import Stored
 from edgedec.errors import BundleError
 
@@ -39,7 +41,6 @@ class Package:
 
     Attributes:
         folder: the ``.mlpackage``.
-        blob: its weights.
         facts: what the exporter stated for a runtime.
 
     """
@@ -188,7 +189,7 @@ def _read_model(path: Path) -> Message:
         raise BundleError(f"{path}: larger than {_MAX_MODEL_BYTES >> 20} MiB: refused")
     try:
         # A copy, since a mapped file could change, or end, while it is used.
-        model = Decoder().decode("Model", memoryview(content[:]))
+        model = MESSAGES.decode("Model", memoryview(content[:]))
         version = model.get("specificationVersion", 0)
         sound = model["mlProgram"]["version"] == 1 and model["mlProgram"]["functions"]
     except (Damaged, KeyError):

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgedec.coreml.messages import Damaged, Decoder, Message, encode
+from edgedec.bundle.messages import Message
+from edgedec.bundle.protobuf import Damaged
+from edgedec.coreml.schema import MESSAGES
 from edgedec.coreml.types import KINDS, NUMPY, Constant, Inline, Kind, Stored, TensorType
 
 # The operations of iOS 18 and macOS 15, which have states.
@@ -46,7 +48,6 @@ class Function:
     """One function of a program, whose shapes are all static.
 
     Attributes:
-        name: of the function.
         inputs: tensors that are given, by name.
         states: tensors that stay between calls, by name.
         outputs: names of the values that are returned.
@@ -68,7 +69,7 @@ class Function:
             for name, type in self.states.items()
         ]
         block = {"outputs": self.outputs, "operations": list(map(_operation, self.operations))}
-        return encode(
+        return MESSAGES.encode(
             "Function",
             {
                 "inputs": [*tensors, *states],
@@ -85,7 +86,7 @@ class Function:
             Damaged: it is not one, or uses what no decoder's program uses.
 
         """
-        found = Decoder().decode("Function", view)
+        found = MESSAGES.decode("Function", view)
         if found.get("opset") != OPSET or set(found.get("block_specializations", ())) != {OPSET}:
             raise Damaged
         block = found["block_specializations"][OPSET]

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from edgedec.bundle.messages import Message
 from edgedec.coreml.blob import BlobWriter
-from edgedec.coreml.messages import Message, encode
 from edgedec.coreml.package import (
     FILE_VERSION,
     MANIFEST,
@@ -19,6 +19,7 @@ from edgedec.coreml.package import (
     package_files,
 )
 from edgedec.coreml.program import Function
+from edgedec.coreml.schema import MESSAGES
 from edgedec.coreml.types import FEATURES, TensorType
 
 _AUTHOR = "com.apple.CoreML"
@@ -29,9 +30,6 @@ class PackageWriter:
 
     Args:
         folder: the ``.mlpackage``, which must not exist.
-
-    Attributes:
-        blob: takes the weights.
 
     """
 
@@ -73,7 +71,7 @@ class PackageWriter:
             "shortDescription": description,
             "userDefined": {METADATA_KEY: json.dumps(facts)},
         }
-        model = encode(
+        model = MESSAGES.encode(
             "Model",
             {
                 "specificationVersion": SPECIFICATION,

@@ -313,7 +313,6 @@ def _emissions(
     Args:
         kept: tokens that belong to the text.
         texts: the text that each of them completes.
-        verdict: of the round.
         rows: the target's.
         logprobs: as ``Request.logprobs``; None if tokens were forced, since those have no row yet.
 

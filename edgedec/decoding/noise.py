@@ -98,7 +98,6 @@ class Noise:
 
     Args:
         key: of the position.
-        vocab_size: the number of tokens.
         large_ids: see below.
         large: the noise of these, in a row of several positions'.
         row: which.

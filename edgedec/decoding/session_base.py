@@ -46,9 +46,7 @@ class SessionBase(ABC):
     change. If one raises, they stay as they are.
 
     Args:
-        capacity: tokens that fit.
         vocab_size: token ids are below it.
-        capabilities: of the model.
         stop: set by ``interrupt``; None creates an event.
 
     Attributes:
@@ -130,7 +128,6 @@ class SessionBase(ABC):
                 on_chunk(start + len(chunk), len(tokens))
 
     def tap(self, on_states: OnStates | None) -> None:
-        """See ``Tapped``."""
         if self._closed and on_states is not None:
             raise closed()
         if on_states is not None and not self._capabilities.taps:

@@ -18,7 +18,6 @@ class PooledSession:
     """A session and the tokens whose keys and values it caches.
 
     Attributes:
-        session: the session.
         tokens: the tokens it cached when its last request ended; while busy, its prompt's.
         busy: whether a request is decoding in it.
         wanted: tokens that its last request may cache, where memory is limited.

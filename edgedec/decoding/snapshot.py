@@ -77,7 +77,6 @@ def read(file: BinaryIO, *, runtime: str, model: str, most: int) -> tuple[int, b
 
     Args:
         file: open for reading in binary, at the state's first byte.
-        runtime, model: as written.
         most: largest payload of this session, in bytes; a longer one is refused unread.
 
     Raises:

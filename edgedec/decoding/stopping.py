@@ -39,9 +39,7 @@ class StopRule:
     not depend on its tokenisation. Only the generated text is searched, not the prompt.
 
     Args:
-        eos_ids: tokens that end a generation.
         max_new_tokens: limit, at least 1.
-        stop_strings: strings that end a generation.
         stream: turns tokens into text; needed for stop strings.
         hidden: characters of the stream that are searched for and not shown.
 

@@ -27,7 +27,6 @@ class Speller(Protocol):
         """Return the target's tokens in the draft's tokenisation, and where each one ends.
 
         Args:
-            tokens: of the target.
             first: the text begins with them; otherwise they continue a text, from a word start.
 
         Returns:

@@ -117,7 +117,6 @@ class Draft:
         q: for every node whose children were drawn from a distribution, that distribution after the
             sampler's own processing, ``[vocab]`` float32. Empty for deterministic drafters (prompt
             lookup, Token Recycling).
-        source: name of the drafter that made it.
         passes: number of draft model passes it took.
 
     """

@@ -7,17 +7,18 @@ shows how a real bundle would fare.
 from __future__ import annotations
 
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgedec._support import installation
-from edgedec._support.fields import to_json
+from edgedec._support import _sandbox_child, installation
+from edgedec._support.fields import from_json, to_json
 from edgedec._support.parts import part
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
-from edgedec.errors import EdgedecError, RuntimeUnavailable
+from edgedec.errors import EdgedecError, ProfileError, RuntimeUnavailable
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.hardware.device import Device
 from edgedec.models.decoder import DecoderSpec
@@ -28,7 +29,7 @@ from edgedec.runtimes import registry
 
 # Compiling kernels takes long the first time; a driver that hangs delays the other devices.
 _PATIENCE_S = 90.0
-_CHILD = "edgedec.doctor._forms_child"
+_CHILD = "edgedec.doctor.forms"
 _CONFIG: Mapping[str, Any] = {
     "model_type": "llama",
     "hidden_act": "silu",
@@ -44,22 +45,26 @@ _CONFIG: Mapping[str, Any] = {
 }
 
 
-class _Random:
-    """Random weights of a decoder."""
+class RandomTensors:
+    """Tensors drawn from a seed by their names, with a spread that makes every layer matter."""
 
     def __init__(self, spec: DecoderSpec) -> None:
-        rng = np.random.default_rng(0)
-        self._values: dict[str, FloatArray] = {
-            name: rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(shape[-1]))
-            for name, shape in spec.tensors().items()
-        }
+        self._shapes = spec.tensors()
+        self._embed = spec.name("embed")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        found: tuple[int, ...] = self._values[name].shape
-        return found
+        return self._shapes[name]
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        return self._values[name][start:stop]
+        shape = self._shapes[name]
+        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        values = rng.standard_normal(shape, dtype=np.float32)
+        if len(shape) == 1:
+            values = np.float32(1) + values / np.float32(4)
+        else:
+            values *= 0.5 if name == self._embed else 1.5 / np.sqrt(shape[1], dtype=np.float32)
+        found: FloatArray = values[start:stop]
+        return found
 
 
 def _dynamic(spec: DecoderSpec, tensors: TensorReader, folder: Path) -> None:
@@ -101,7 +106,7 @@ def load_probe(device: Device) -> str | None:
     spec = spec_for(dict(_CONFIG))
     with tempfile.TemporaryDirectory(prefix="edgedec-probe-") as name:
         try:
-            _WRITERS[device.runtime](spec, _Random(spec), Path(name))
+            _WRITERS[device.runtime](spec, RandomTensors(spec), Path(name))
         except ModuleNotFoundError as error:
             return installation.needs("not tried: this", "export", error.name or "onnx")
         try:
@@ -113,3 +118,12 @@ def load_probe(device: Device) -> str | None:
         except EdgedecError as error:
             return str(error)
     return None
+
+
+def main(task: Mapping[str, Any]) -> Any:
+    """Load a tiny decoder on ``device``, in the child process; return why that fails, or None."""
+    return load_probe(from_json(Device, task["device"], "device", ProfileError))
+
+
+if __name__ == "__main__":
+    _sandbox_child.serve(main)

@@ -38,8 +38,6 @@ class Survey:
     """Devices of this machine.
 
     Attributes:
-        memory: of the machine.
-        clusters: of its cores.
         found: devices by runtime, in the runtimes' order.
         problems: missing runtimes and parts that do not load; a line each.
 

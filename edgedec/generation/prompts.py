@@ -26,7 +26,6 @@ def tokens_of(
     """Return the tokens to continue; ``ChatTokens`` of a conversation.
 
     Args:
-        tokenizer: of the target.
         prompt: a text, or its token ids; with ``system``, a text that is the user's message.
         messages: a conversation instead of the prompt.
         system: a message that precedes them.

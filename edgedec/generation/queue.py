@@ -202,7 +202,6 @@ class Round(Ticket):
     A round of a text alone passes no line: it is noted as the only one, and nobody is told.
 
     Args:
-        queue: of the pipeline.
         text: the ticket of the text, whose owner is the thread that runs its rounds.
         closing: also if the pipeline is closed, to release what it holds.
 
@@ -255,7 +254,6 @@ class Place(Ticket):
     """One text's place among those that are decoded: taken before its first round.
 
     Args:
-        queue: of the pipeline.
         wait: wait for a place; otherwise refuse the text if none is free.
 
     Attributes:

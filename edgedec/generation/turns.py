@@ -176,7 +176,6 @@ class Turns(Generic[T]):
     """Decodes texts in a thread of its own, a round or a part of a prompt at a time.
 
     Args:
-        name: of the thread.
         most: texts that take turns; others wait in the order in which they came.
         settled: waits for memory that is about to be given back; returns whether any was.
 

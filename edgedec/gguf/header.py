@@ -188,8 +188,6 @@ class GgufHeader:
     """A header whose every length was checked against the file.
 
     Attributes:
-        path: the file.
-        size_bytes: of the file.
         version: 2 or 3.
         metadata: numbers, texts, lists of texts, and numpy arrays of numbers, by key. Bytes of a
             text that are not UTF-8 become lone surrogates.

@@ -32,9 +32,7 @@ class Grammars:
     library. The last few grammars, and those in use, stay compiled. Any thread may call it.
 
     Args:
-        tokenizer: of the model.
         vocab_size: columns of a logits row.
-        eos_ids: tokens that end a text.
 
     """
 

@@ -45,7 +45,6 @@ class GrammarConstraint:
 
     Args:
         compiled: the grammar, which stays compiled while this lives.
-        vocabulary: of the model.
         matcher: in the state of the text, this constraint's own from now on; default: at its
             beginning.
 

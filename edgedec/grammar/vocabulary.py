@@ -21,9 +21,7 @@ class Vocabulary:
     """The tokens of a model that write text, and those that end it.
 
     Args:
-        tokenizer: of the model.
         vocab_size: columns of a logits row.
-        eos_ids: tokens that end a text.
 
     Attributes:
         ll: the vocabulary as llguidance represents it.

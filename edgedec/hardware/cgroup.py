@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from edgedec.hardware.system_files import number, text
+
 # Version 1 writes "no limit" as the largest multiple of a page that fits in a long.
 _NO_LIMIT = 1 << 60
 
@@ -41,12 +43,12 @@ def processors(root: Path = Path("/")) -> float | None:
 
 def _quota(folder: Path) -> float | None:
     """Return one group's limit, of either version; None if it has none."""
-    version_2 = " ".join(_lines(folder / "cpu.max")).split()
+    version_2 = text(folder / "cpu.max").split()
     if len(version_2) == 2:
         given, period = version_2
     else:
-        given = " ".join(_lines(folder / "cpu.cfs_quota_us"))
-        period = " ".join(_lines(folder / "cpu.cfs_period_us"))
+        given = text(folder / "cpu.cfs_quota_us")
+        period = text(folder / "cpu.cfs_period_us")
     if not (given.isdigit() and period.isdigit()):  # "max", or -1
         return None
     return int(given) / int(period) if int(given) and int(period) else None
@@ -55,7 +57,7 @@ def _quota(folder: Path) -> float | None:
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of this process's groups for one controller, innermost first."""
     mounts = list(_mounts(root, controller))
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         version = 2 if not controllers else 1
@@ -85,7 +87,7 @@ def _below(path: PurePosixPath, inside: PurePosixPath) -> PurePosixPath:
 
 def _mounts(root: Path, controller: str) -> Iterator[tuple[int, str, str]]:
     """Yield version, mounted group and mount point of each mount with this controller."""
-    for line in _lines(root / "proc/self/mountinfo"):
+    for line in text(root / "proc/self/mountinfo").splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if not dash or len(fields) < 5 or len(kind) < 3:
@@ -105,22 +107,9 @@ def _read(folder: Path) -> Allowance | None:
     if limit is None:
         return None
     used = number(folder / "memory.current") or number(folder / "memory.usage_in_bytes") or 0
-    facts = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat") if " " in line)
+    facts = dict(
+        line.split(maxsplit=1) for line in text(folder / "memory.stat").splitlines() if " " in line
+    )
     caches = facts.get("total_inactive_file", facts.get("inactive_file", "0"))
     held = used - (int(caches) if caches.isdigit() else 0)
     return Allowance(limit, max(0, limit - max(0, held)))
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def number(file: Path) -> int | None:
-    """Return the number that a file of the system holds; None without one."""
-    try:
-        return int(file.read_text("ascii"))
-    except (OSError, ValueError):
-        return None

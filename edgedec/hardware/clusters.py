@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedec.hardware import cgroup
+from edgedec.hardware import system_files
 
 _SYSFS = Path("/sys/devices")
 # Cores whose figures differ by less than this share are one cluster: some cores of a kind boost
@@ -132,12 +132,12 @@ def _physical(root: Path, may_use: list[int]) -> list[_Core]:
         )
         logical = tuple(sorted(siblings | {number}))
         seen.update(logical)
-        khz = cgroup.number(folder / "cpufreq" / "cpuinfo_max_freq")
+        khz = system_files.number(folder / "cpufreq" / "cpuinfo_max_freq")
         found.append(
             _Core(
                 logical,
                 kinds.get(number, 0),
-                cgroup.number(folder / "cpu_capacity"),
+                system_files.number(folder / "cpu_capacity"),
                 khz / 1000 if khz else None,
             )
         )

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from edgedec.hardware.system_files import text
+
 _CLASSES = Path("/sys/class")
 # Zones that do not contain each other: a zone "psys" or "core" would count energy twice.
 _COUNTED = ("package", "dram")
@@ -81,7 +83,7 @@ class _Counter:
     def __init__(self, zone: Path) -> None:
         self._file = zone / "energy_uj"
         self._limit = _number(zone / "max_energy_range_uj") or 0.0
-        self.counts = _text(zone / "name").startswith(_COUNTED)
+        self.counts = text(zone / "name").startswith(_COUNTED)
 
     def read(self) -> float | None:
         found = _number(self._file)
@@ -93,7 +95,7 @@ class _Counter:
 
 def _left(battery: Path) -> float | None:
     """Return the joules left in a battery that is discharging."""
-    if _text(battery / "status") != "Discharging":
+    if text(battery / "status") != "Discharging":
         return None
     energy = _number(battery / "energy_now")
     if energy is None:
@@ -104,13 +106,7 @@ def _left(battery: Path) -> float | None:
     return _MICROWATTHOUR * energy
 
 
-def _text(file: Path) -> str:
-    with suppress(OSError, UnicodeDecodeError):
-        return file.read_text("ascii").strip()
-    return ""
-
-
 def _number(file: Path) -> float | None:
     with suppress(ValueError):
-        return float(_text(file))
+        return float(text(file))
     return None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from edgedec._version import __version__
 from edgedec.hardware import cgroup
+from edgedec.hardware.system_files import sizes, text
 
 if TYPE_CHECKING:
     from importlib import metadata
@@ -31,7 +32,6 @@ class Memory:
     """Memory in bytes; None if the system does not report it.
 
     Attributes:
-        total: of the machine.
         free: available to this process, within its limit.
         limit: of the control group around this process, if there is one below ``total``.
 
@@ -49,7 +49,8 @@ class Memory:
 
 def memory(root: Path = _ROOT) -> Memory:
     """Return the machine's memory and this process's part of it."""
-    total, free = _meminfo(root / "proc/meminfo")
+    stated = sizes(root / "proc/meminfo")
+    total, free = stated.get("MemTotal"), stated.get("MemAvailable")
     if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     allowed = cgroup.allowance(root)
@@ -57,15 +58,6 @@ def memory(root: Path = _ROOT) -> Memory:
         return Memory(total, free, None)
     free = allowed.free if free is None else min(free, allowed.free)
     return Memory(total, free, allowed.limit)
-
-
-def _meminfo(file: Path) -> tuple[int | None, int | None]:
-    try:
-        lines = file.read_text("ascii").splitlines()
-        values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-    except (OSError, ValueError, IndexError):
-        return None, None
-    return values.get("MemTotal"), values.get("MemAvailable")
 
 
 # -- facts --------------------------------------------------------------------------------------
@@ -163,12 +155,8 @@ def cpu_name() -> str:
 
 def cpu_fields(root: Path = _ROOT) -> dict[str, str]:
     """Return ``/proc/cpuinfo`` by lower-case name, the first of each; {} on other systems."""
-    try:
-        text = (root / "proc/cpuinfo").read_text("utf-8", errors="replace")
-    except OSError:
-        return {}
     fields: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text(root / "proc/cpuinfo").splitlines():
         name, colon, value = line.partition(":")
         # A Raspberry Pi's model is in "Model", an Intel processor's number in "model".
         name = name.strip().lower()
@@ -236,11 +224,7 @@ def _hashed(identifier: str) -> str:
 def _machine_id() -> str:
     """Return the id of this installation of the system; empty if it has none."""
     for file in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        try:
-            identifier = Path(file).read_text("ascii").strip()
-        except (OSError, ValueError):
-            continue
-        if identifier:
+        if identifier := text(Path(file)):
             return identifier
     if sys.platform == "darwin":
         return _first_match(

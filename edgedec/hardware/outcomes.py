@@ -22,9 +22,7 @@ class KnownOutcomes:
 
     Args:
         kind: kind of outcome, which names the file in the user's cache folder.
-        files: the model's.
         fingerprint: returns a hash of them; OSError means that nothing is stored.
-        threads: threads of a pass.
         kernels: their name and version; None if that is unknown, as for a provider whose kernels
             change with its driver.
 

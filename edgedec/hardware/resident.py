@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from edgedec.hardware.system_files import sizes
+
 _STATUS, _MAPS = Path("/proc/self/status"), Path("/proc/self/smaps")
 _RANGES = Path("/proc/self/maps")
 _PAGES = "/proc/self/statm"
@@ -107,13 +109,9 @@ def _of_c_library(name: str) -> Callable[..., int] | None:
 
 def peak_bytes() -> int | None:
     """Return the peak resident memory of this process; None if the system does not report it."""
-    try:
-        # getrusage would include the process that started this one.
-        for line in _STATUS.read_text("ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
+    # getrusage would include the process that started this one.
+    if (peak := sizes(_STATUS).get("VmHWM")) is not None:
+        return peak
     try:
         import resource
     except ImportError:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedec.hardware.system_files import sizes, text
+
 _ROOT = Path("/")
 # Bits of a Raspberry Pi's firmware; see its documentation of `vcgencmd get_throttled`. Low voltage
 # sets the other bits as well: it lowers the clock.
@@ -37,8 +39,6 @@ class Swap:
     """The machine's swap, in bytes.
 
     Attributes:
-        total: its size.
-        used: how much of it is in use.
         compressed: how much of ``total`` is compressed memory (zram) rather than a disk.
 
     """
@@ -50,24 +50,26 @@ class Swap:
 
 def strain(root: Path = _ROOT) -> Strain:
     """Return what slows this machine now; nothing where the system does not tell."""
-    return Strain(_slowed_by(root), _celsius(root), _swapped(root))
+    return Strain(
+        _slowed_by(root), _celsius(root), sizes(root / "proc/self/status").get("VmSwap", 0)
+    )
 
 
 def power_supply(root: Path = _ROOT) -> str:
     """Return ``"mains"`` or ``"battery"``; "" where the system does not tell."""
     kinds: dict[str, list[Path]] = {"Mains": [], "Battery": []}
     for supply in _found(root, "sys/class/power_supply/*"):
-        kinds.get(_text(supply / "type").strip(), []).append(supply)
-    if any(_text(one / "online").strip() == "1" for one in kinds["Mains"]):
+        kinds.get(text(supply / "type"), []).append(supply)
+    if any(text(one / "online") == "1" for one in kinds["Mains"]):
         return "mains"
-    if any(_text(one / "status").strip() == "Discharging" for one in kinds["Battery"]):
+    if any(text(one / "status") == "Discharging" for one in kinds["Battery"]):
         return "battery"
     return ""
 
 
 def swap(root: Path = _ROOT) -> Swap | None:
     """Return the machine's swap; None without."""
-    places = [line.split() for line in _text(root / "proc/swaps").splitlines()[1:]]
+    places = [line.split() for line in text(root / "proc/swaps").splitlines()[1:]]
     places = [fields for fields in places if len(fields) >= 4]
     if not places:
         return None
@@ -84,12 +86,12 @@ def _slowed_by(root: Path) -> str:
     # A Raspberry Pi 5 names its bus by address.
     for file in _found(root, "sys/devices/platform/soc*/soc*:firmware/get_throttled"):
         with contextlib.suppress(ValueError):
-            bits = int(_text(file), 16)
+            bits = int(text(file), 16)
             if bits & (_UNDER_VOLTAGE | _SLOWED):
                 return SUPPLY if bits & _UNDER_VOLTAGE else HEAT
     for device in _found(root, "sys/class/thermal/cooling_device*"):
-        state = _text(device / "cur_state").strip()
-        if _text(device / "type").startswith(_CLOCKS) and state.isdigit() and int(state):
+        state = text(device / "cur_state")
+        if text(device / "type").startswith(_CLOCKS) and state.isdigit() and int(state):
             return HEAT
     return ""
 
@@ -98,26 +100,11 @@ def _celsius(root: Path) -> float | None:
     found = []
     for file in _found(root, "sys/class/thermal/thermal_zone*/temp"):
         with contextlib.suppress(ValueError):
-            found.append(int(_text(file)) / 1000)
+            found.append(int(text(file)) / 1000)
     # Sensors without a value say 0 or less.
     return max((value for value in found if value > 0), default=None)
-
-
-def _swapped(root: Path) -> int:
-    for line in _text(root / "proc/self/status").splitlines():
-        if line.startswith("VmSwap:"):
-            return 1024 * int(line.split()[1])
-    return 0
 
 
 def _found(root: Path, pattern: str) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         yield from sorted(root.glob(pattern))
-
-
-def _text(file: Path) -> str:
-    """Return a small file's text; "" where it cannot be read."""
-    try:
-        return file.read_text("ascii", errors="replace")
-    except OSError:
-        return ""

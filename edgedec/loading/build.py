@@ -49,12 +49,7 @@ __all__ = ["OpenOptions", "OpenPair", "assemble", "find_pair", "pair_of"]
 
 
 class Loader:
-    """Loads what a pair needs, and closes it with the pair; a trial's lets pairs share it.
-
-    Attributes:
-        clock: of the engine.
-
-    """
+    """Loads what a pair needs, and closes it with the pair; a trial's lets pairs share it."""
 
     clock: Clock = WallClock()
 

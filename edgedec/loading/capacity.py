@@ -27,7 +27,6 @@ def check_prompt(
     Prompts that fit with any tokenizer are accepted without loading the tokenizer either.
 
     Args:
-        where, options: as ``Pipeline.open`` takes them.
         prompt: a text, or messages.
 
     Raises:

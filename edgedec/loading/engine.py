@@ -69,7 +69,6 @@ def parallel_engine(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
     """Return an engine that takes turns with another and shares its pool of target sessions.
 
     Args:
-        engine: the other engine.
         plan: the plan of both, which must be sequential.
         parts: what this engine's own drafter is built from.
 

@@ -36,10 +36,6 @@ def show_states(pair: Pair, target: Model) -> None:
 def load_head(pair: Pair, target: Model, options: OpenOptions, load: Load) -> HeadModel:
     """Load the head of the bundle for its loaded target; under ``memory`` it can be unloaded.
 
-    Args:
-        pair, target, options: as they are opened.
-        load: loads a source.
-
     Raises:
         InputError: there is none, or an option excludes it.
         BundleError: it is damaged, or was exported for another target.

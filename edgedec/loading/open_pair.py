@@ -33,7 +33,6 @@ class OpenPair:
         contexts: most tokens of each engine's last request, by the engine's ``id``.
         in_use: notices a weight file that shrinks.
         earlier: the texts that drafters copy from; None if they copy from none.
-        closed: whether ``close`` was called.
         bound: the limit on the context; see ``CachePlan``.
         guard: enforces the memory limit; None without one.
 

@@ -180,7 +180,6 @@ class Configurations:
     """Opens the first configuration that works; when one fails, it goes on with the next.
 
     Args:
-        models: the pair.
         configurations: in order of preference.
         requested: options given by the user, which must load; None if a planner chose them.
         made_on: the texts that the plan was made on, by name.

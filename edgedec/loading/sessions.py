@@ -349,7 +349,6 @@ def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | Non
 
     Args:
         costs: memory of the open models.
-        drafter: its name.
         granted: bytes that the process may hold.
         most: upper bound, in tokens. Texts of that many may not all fit at once.
         asked: the context that the user requested, which is kept even if drafts must be shorter.

@@ -33,9 +33,7 @@ class Source:
     Attributes:
         role: ``target``, ``draft`` or ``head``.
         format: decides the runtime.
-        path: its main file.
         files: all files that determine its logits, by name.
-        read_tokenizer: reads its tokenizer.
         admit: checks the file before a runtime opens it; raises BundleError.
         stated: sha256 by file from a bundle's manifest; empty without one.
         max_context: context length it was trained for; None if its file does not say.

@@ -27,12 +27,7 @@ from edgedec.errors import BundleError, EdgedecError, RuntimeUnavailable, StateE
 
 
 class UnloadableModel:
-    """A model that can be unloaded, which empties its sessions, and loaded again.
-
-    Args:
-        load: loads the model.
-
-    """
+    """A model that can be unloaded, which empties its sessions, and loaded again."""
 
     kind = "the draft model"
 
@@ -85,7 +80,6 @@ class UnloadableModel:
         self.close()
 
     def close(self) -> None:
-        """See ``Model``."""
         model, self._model = self._model, None
         if model is not None:
             model.close()
@@ -95,7 +89,6 @@ class UnloadableSession:
     """A session of an ``UnloadableModel``: empty and unable to compute while that is unloaded.
 
     Args:
-        model: the model.
         inner: a session of the loaded model.
 
     """
@@ -107,7 +100,6 @@ class UnloadableSession:
 
     @property
     def length(self) -> int:
-        """See ``Session``."""
         return 0 if self._gone else self._inner.length
 
     def unload(self) -> None:
@@ -122,15 +114,12 @@ class UnloadableSession:
             self._inner, self._gone = model.open(self.capacity), False
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """See ``Session``."""
         self._here().prefill(tokens, on_chunk)
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        """See ``Session``."""
         return self._here().forward(tree, start, want)
 
     def commit(self, path: Sequence[int]) -> None:
-        """See ``Session``."""
         self._here().commit(path)
 
     def rollback(self, length: int) -> None:
@@ -143,7 +132,6 @@ class UnloadableSession:
         return self._here().fork(length)
 
     def save(self, file: BinaryIO) -> None:
-        """See ``Session``."""
         self._here().save(file)
 
     def load(self, file: BinaryIO) -> None:
@@ -152,16 +140,13 @@ class UnloadableSession:
             self._here().load(file)
 
     def interrupt(self) -> None:
-        """See ``Session``."""
         self._inner.interrupt()
 
     def trim(self) -> None:
-        """See ``Trimmable``."""
         if not self._gone and isinstance(self._inner, Trimmable):
             self._inner.trim()
 
     def close(self) -> None:
-        """See ``Session``."""
         self.unload()
         self._closed = True
         self._model.forget(self)
@@ -176,7 +161,6 @@ class UnloadableSession:
 
 class _RehearsingSession(UnloadableSession):
     def rehearse(self, length: int, rows: int) -> None:
-        """See ``Rehearsing``."""
         inner = self._here()
         assert isinstance(inner, Rehearsing)
         inner.rehearse(length, rows)
@@ -186,7 +170,6 @@ class UnloadableHeadSession(_RehearsingSession):
     """A session of an ``UnloadableHead``."""
 
     def carry(self, rows: FloatArray) -> None:
-        """See ``HeadSession``."""
         inner = self._here()
         assert isinstance(inner, HeadSession)
         inner.carry(rows)
@@ -195,11 +178,9 @@ class UnloadableHeadSession(_RehearsingSession):
 class _ReservingSession(UnloadableSession):
     @property
     def allocated(self) -> int:
-        """See ``Reserving``."""
         return 0 if self._gone else self._reserving().allocated
 
     def reserve(self, tokens: int) -> None:
-        """See ``Reserving``."""
         self._reserving().reserve(tokens)
 
     def _reserving(self) -> Reserving:
@@ -218,12 +199,7 @@ def _kind(session: Session) -> type[UnloadableSession]:
 
 
 class UnloadableHead(UnloadableModel):
-    """A head that can be unloaded, which empties its sessions, and loaded again.
-
-    Args:
-        load: loads the head.
-
-    """
+    """A head that can be unloaded, which empties its sessions, and loaded again."""
 
     kind = "the head"
 
@@ -238,7 +214,6 @@ class UnloadableHead(UnloadableModel):
         return session
 
     def blank(self, capacity: int) -> Session:
-        """See ``HeadModel``."""
         return self._head().blank(capacity)
 
     def fuse(self, states: FloatArray) -> FloatArray:

@@ -163,7 +163,6 @@ def account(
 
     Args:
         target, draft: the models; the draft's ``held`` is 0 if both roles are one loaded model.
-        shape: what is decoded.
         process: bytes of the interpreter with the runtimes.
         tokenizer: bytes of the vocabulary, if ``process`` does not include it.
 

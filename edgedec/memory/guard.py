@@ -122,7 +122,6 @@ class MemoryGuard:
 
         Args:
             context: most tokens of prompt and output together.
-            metrics: of the request.
             sampled: whether tokens are drawn with noise, in any text that runs.
             prompt: tokens of the longest prompt that runs; None is up to all of the context.
             beside: contexts of the other texts that run.

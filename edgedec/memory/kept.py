@@ -48,7 +48,6 @@ class KeptSessions:
         """Let the next text of this many tokens have a session of its own if there is room.
 
         Args:
-            tokens: of the text.
             room: bytes for the idle sessions, and for copying from one, besides the text's own.
 
         """
@@ -63,7 +62,6 @@ class KeptSessions:
         """Allocate the cache of a text's session once and for all, where that can be done.
 
         Args:
-            kept: the session.
             tokens: that the text may have cached.
             free: bytes that the process may still take.
 

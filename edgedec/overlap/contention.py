@@ -41,8 +41,6 @@ class ContentionControl:
         """Learn from a round.
 
         Args:
-            tokens: emitted tokens.
-            seconds: time of the round.
             lone_row_s: current time of a single-row target pass, in seconds.
             slowdown: current time of target passes relative to calibration.
             by_model: whether the draft model made the draft.

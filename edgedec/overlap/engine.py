@@ -77,8 +77,6 @@ class LookaheadDrafter:
 
     Args:
         ahead: the draft's thread.
-        clock: for all waiting.
-        name: the drafter's name.
         lookup: the drafter tried before the model; None for the model alone.
         on_failure: called once per request if the draft fails; the request continues without a
             draft, and the next one tries again.

@@ -28,9 +28,6 @@ class Lookahead:
     Args:
         parts: with a draft model, whose session it owns from then on; if ``draft_branches`` is 1,
             the tree does not branch.
-        clock: for all waiting.
-        name: the drafter's name.
-        cores: cores of the draft's thread; None is any.
 
     Attributes:
         news: set when there may be a new token, or none will come.
@@ -215,12 +212,9 @@ class Worker:
     to ``failed`` in the worker's thread, which then goes on.
 
     Args:
-        clock: provides the thread and its signals.
-        name: the thread's name.
         idle: called repeatedly while it returns True; after False the thread waits for a job.
         failed: called with any exception of a job or ``idle`` but ``Interrupted``: the job that
             interrupted the pass is already posted.
-        cores: cores of the thread; None is any.
 
     Raises:
         RuntimeUnavailable: this process may not use these cores.

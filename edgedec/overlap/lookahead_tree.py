@@ -32,7 +32,6 @@ class LookaheadNode:
     replacing a field as a whole; it writes ``ranked`` once, after ``scores``.
 
     Attributes:
-        token: its id.
         above: its parent; None for the oldest node that is kept.
         chance: probability that the text takes it, given that the text reaches ``above``.
         ranked: the draft's most likely next tokens, best first; None until computed.

@@ -143,8 +143,6 @@ def decide(
     """Choose among all plans that the profile allows.
 
     Args:
-        profile: what was measured.
-        workload: what is to be decoded.
         memory: most bytes that a plan may hold; None sets no limit.
         run: runs the plans that are best by formula. If none can be measured, plain decoding is
             chosen. None chooses by formula, as for a machine that is not at hand.
@@ -280,7 +278,7 @@ class _Planner:
         for target, draft in ((None, plan.draft), (plan.target, None), (plan.target, plan.draft)):
             left = [w for w in fitting if not _uses(w.plan, target, draft)]
             if (target or draft) and any(w.plan.plain for w in left):
-                found.append(min(left, key=_fastest_by_formula).plan)
+                found.append(min(left, key=lambda w: (-w.predicted, w.plan.label)).plan)
         plain = [w for w in fitting if w.plan.plain and w.plan != plan]
         # The place where the target failed is tried last.
         elsewhere = [w for w in plain if not _uses(w.plan, plan.target, plan.draft)] or plain
@@ -297,10 +295,6 @@ def _with_result(weighed: WeighedCandidate, found: Trial | str | None) -> Weighe
     else:
         candidate = dataclasses.replace(weighed.candidate, measured=found)
     return dataclasses.replace(weighed, candidate=candidate)
-
-
-def _fastest_by_formula(weighed: WeighedCandidate) -> tuple[float, str]:
-    return -weighed.predicted, weighed.plan.label
 
 
 def _safest_first(weighed: WeighedCandidate) -> tuple[bool, bool, float, str]:

@@ -51,8 +51,6 @@ class Runner:
     """Runs plans; see ``choose.Run``.
 
     Attributes:
-        models: the pair.
-        profile: its measurements.
         workload: gives the temperature, and the most tokens of a text.
         prompts: tokens of the texts.
         on_progress: called before and after.
@@ -158,7 +156,6 @@ def plan(
     now. The plans that are best by formula then run in turns, which takes a few seconds each.
 
     Args:
-        models: the pair.
         workload: what is to be decoded; None is a prompt of 256 tokens and 128 new ones, greedily.
         memory: most bytes that the plan may hold; None is all that is available to this process.
         options: what to measure, and the texts.

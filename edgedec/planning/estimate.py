@@ -53,13 +53,7 @@ class Estimate:
 
 
 class Forecast:
-    """Estimates for plans on one machine, for one workload.
-
-    Args:
-        profile: what was measured.
-        workload: what is to be decoded.
-
-    """
+    """Estimates for plans on one machine, for one workload."""
 
     def __init__(self, profile: Profile, workload: Workload) -> None:
         self.profile, self.workload = profile, workload

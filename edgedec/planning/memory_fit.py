@@ -52,7 +52,8 @@ def footprint(profile: Profile, plan: Plan, context: int) -> Account:
     draft = beside = None
     if plan.draft is not None:
         beside = profile.at("draft", plan.draft)
-        shared = _same_weights(target, beside)
+        # One model is loaded once for both roles.
+        shared = target.name == beside.name and target.place == beside.place
         draft = _of_draft(beside, 0 if shared else _held(beside))
     elif drafting.info(plan.drafter).needs_head:
         beside = profile.head_beside(plan.target)
@@ -102,11 +103,6 @@ def _held(measured: Measured) -> int:
     return max(without_cache, measured.weight_bytes if held is None else held)
 
 
-def _same_weights(target: Measured, draft: Measured) -> bool:
-    """Return whether both roles use one model, which is then loaded once."""
-    return target.name == draft.name and target.place == draft.place
-
-
 # -- fitting ------------------------------------------------------------------------------------
 
 
@@ -115,7 +111,6 @@ class Fit:
     """A plan of the family that fits, and its context.
 
     Attributes:
-        plan: the plan to use.
         context: its context length in tokens.
         peak_bytes: memory with a full context.
         refused: why no plan fits; empty if one does.
@@ -132,8 +127,6 @@ class MemoryFit:
     """Fits plans into a number of bytes.
 
     Args:
-        profile: what was measured.
-        workload: what is to be decoded.
         given: limit in bytes; None sets none.
         available: the limit if none is given.
 

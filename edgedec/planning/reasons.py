@@ -23,8 +23,6 @@ class Findings:
     """The planner's findings.
 
     Attributes:
-        profile, workload: its inputs.
-        memory: the memory limit.
         chosen, plain: the plan to use and the fastest without drafts; may be the same.
         drafting: usable plans that draft, best first; only those that ran, if any did.
         refused: the plans that cannot be used.

@@ -76,7 +76,6 @@ def recall(
     """Return the stored decision if it is still valid; otherwise log a warning, once.
 
     Args:
-        models: the pair.
         now: its identity; None computes it.
         limited: see ``remember``.
 

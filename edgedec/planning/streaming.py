@@ -62,9 +62,7 @@ def with_streamed(
     """Return the profile, with a place that streams weights if no other place fits in memory.
 
     Args:
-        profile: what was measured.
         memory: most bytes that a plan may hold; None sets no limit.
-        workload: what is to be decoded.
         measure: measures the target at a place, with contexts of up to this many tokens.
 
     Returns:

@@ -33,7 +33,6 @@ class MeasurementJob:
     Attributes:
         role: ``target``, ``draft`` or ``head``.
         path: the model's main file.
-        place: where to run it.
         sample: tokens of some text in the model's own vocabulary.
         contexts: numbers of cached tokens to measure passes at, ascending.
         widths: numbers of rows to measure, most important first.
@@ -75,9 +74,7 @@ def measure(job: MeasurementJob, limit_s: float, module: str = CHILD) -> PlaceOu
     """Measure one model at one place.
 
     Args:
-        job: what to measure.
         limit_s: seconds after which the place is considered to hang.
-        module: the child's module.
 
     """
     with tempfile.TemporaryDirectory(prefix="edgedec-") as folder:

@@ -26,84 +26,72 @@ _BYTES_PER_SECOND = 20 << 20
 Tell = Callable[[str, int], None]
 
 
-class Measuring:
-    """Measures the places of a pair.
+def measure_places(
+    sources: Mapping[str, Sequence[Source]],
+    sites: Sequence[Site],
+    tell: Tell,
+    *,
+    thorough: bool,
+    most_context: int | None = None,
+) -> list[Measured]:
+    """Measure every place of a pair; those that cannot be used are returned with the reason.
 
     Args:
         sources: by role, the model in every format.
-        sites: what to measure.
+        tell: called with what is measured next, and how many places are done.
         thorough: more widths, contexts and time.
         most_context: longest context at which passes are measured; None sets no limit.
 
     """
-
-    def __init__(
-        self,
-        sources: Mapping[str, Sequence[Source]],
-        sites: Sequence[Site],
-        *,
-        thorough: bool,
-        most_context: int | None = None,
-    ) -> None:
-        self._sites = sites
-        self._thorough = thorough
-        contexts = THOROUGH_CONTEXTS if thorough else CONTEXTS
-        self._contexts = tuple(sorted({min(one, most_context or one) for one in contexts}))
-        self._samples = {
-            role: tuple(models[0].read_tokenizer().encode(SAMPLE))
-            for role, models in sources.items()
-        }
-
-    def places(self, tell: Tell) -> list[Measured]:
-        """Measure every place; those that cannot be used are returned with the reason."""
-        found: list[children.PlaceOutcome] = []
-        for done, site in enumerate(self._sites):
-            tell(f"{site.source.role} on {site.place.label}", done)
-            found.append(self._one(site))
-        return self._compared(found)
-
-    def _one(self, site: Site) -> children.PlaceOutcome:
-        job = self._job(site)
-        try:
-            site.source.admit()
-        except EdgedecError as error:
-            return children.PlaceOutcome(children.failed(job, str(error)), None)
-        size = sum(path.stat().st_size for path in site.source.files.values())
-        limit = (_LIMIT_S + size / _BYTES_PER_SECOND) * (3 if self._thorough else 1)
-        return children.measure(job, limit)
-
-    def _job(self, site: Site) -> MeasurementJob:
-        thorough = self._thorough
-        return MeasurementJob(
-            role=site.source.role,
-            path=str(site.source.path),
+    all_contexts = THOROUGH_CONTEXTS if thorough else CONTEXTS
+    contexts = tuple(sorted({min(one, most_context or one) for one in all_contexts}))
+    samples = {
+        role: tuple(models[0].read_tokenizer().encode(SAMPLE)) for role, models in sources.items()
+    }
+    found = []
+    for done, site in enumerate(sites):
+        source = site.source
+        tell(f"{source.role} on {site.place.label}", done)
+        job = MeasurementJob(
+            role=source.role,
+            path=str(source.path),
             place=site.place,
-            sample=self._samples[site.source.role],
-            contexts=self._contexts,
+            sample=samples[source.role],
+            contexts=contexts,
             widths=THOROUGH_WIDTHS if thorough else WIDTHS,
             budget_s=THOROUGH_BUDGET_S if thorough else BUDGET_S,
-            files=tuple(map(str, site.source.files.values())) if site.source.role == HEAD else (),
+            files=tuple(map(str, source.files.values())) if source.role == HEAD else (),
         )
+        found.append((site, _outcome(source, job, 3 if thorough else 1)))
+    return [
+        _with_parity(*one, [other for other in found if _role(other) == _role(one)])
+        for one in found
+    ]
 
-    def _compared(self, found: Sequence[children.PlaceOutcome]) -> list[Measured]:
-        """Return the measurements with the parity of each place.
 
-        The reference of a role is its first place on the processor in the format closest to fp32,
-        the one with the most bytes. The first place of every other format is compared with the
-        reference loosely, since its weights differ, and the other places of a format are compared
-        strictly with its first.
-        """
-        by_site = list(zip(self._sites, found, strict=True))
-        measured = []
-        for site, outcome in by_site:
-            own = [pair for pair in by_site if pair[0].source.role == site.source.role]
-            measured.append(_with_parity(site, outcome, own))
-        return measured
+def _outcome(source: Source, job: MeasurementJob, patience: int) -> children.PlaceOutcome:
+    try:
+        source.admit()
+    except EdgedecError as error:
+        return children.PlaceOutcome(children.failed(job, str(error)), None)
+    size = sum(path.stat().st_size for path in source.files.values())
+    return children.measure(job, (_LIMIT_S + size / _BYTES_PER_SECOND) * patience)
+
+
+def _role(one: tuple[Site, children.PlaceOutcome]) -> str:
+    return one[0].source.role
 
 
 def _with_parity(
     site: Site, outcome: children.PlaceOutcome, own: Sequence[tuple[Site, children.PlaceOutcome]]
 ) -> Measured:
+    """Return a measurement with its parity, among those of its role.
+
+    The reference of a role is its first place on the processor in the format closest to fp32, the
+    one with the most bytes. The first place of every other format is compared with the reference
+    loosely, since its weights differ, and the other places of a format are compared strictly with
+    its first.
+    """
     if outcome.logits is None:
         return outcome.measured
     firsts: dict[str, tuple[Site, children.PlaceOutcome]] = {}

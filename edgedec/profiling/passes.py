@@ -95,7 +95,6 @@ def prefill(
         session: shorter than ``length``, or nothing is computed.
         length: in tokens.
         sample: tokens to compute, repeated as needed.
-        now: returns seconds.
 
     """
     found = []

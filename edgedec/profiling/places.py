@@ -23,7 +23,6 @@ class Site:
 
     Attributes:
         source: the model in the place's format.
-        place: where it runs.
 
     """
 
@@ -65,7 +64,6 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
 
     Args:
         sources: by role, the model in every format.
-        wanted: the user's restrictions.
 
     Raises:
         InputError, RuntimeUnavailable: the servers cannot be used.

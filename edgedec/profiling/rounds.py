@@ -44,8 +44,6 @@ def rounds(
     """Decode a few texts with every drafter at the quickest places.
 
     Args:
-        models: the pair.
-        measured: the places.
         prompts: tokens of the texts.
         temperature: of the texts.
         memory: most bytes that all models may take together; if they take more, plans run one after

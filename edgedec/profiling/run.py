@@ -11,9 +11,8 @@ from edgedec.errors import ProfileError
 from edgedec.hardware import machine
 from edgedec.hardware.contention import by_others, usage
 from edgedec.loading.sources import Models
-from edgedec.profiling import prompts, store
+from edgedec.profiling import measuring, prompts, store
 from edgedec.profiling.children import TARGET
-from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites, streams_weights
 from edgedec.profiling.prompts import Text
 from edgedec.profiling.rounds import encoded, rounds
@@ -69,11 +68,6 @@ def profile(
     If the stored profile is no longer valid, the pair is measured again, and the logger ``edgedec``
     warns in one line. Only the drafters are measured again for other texts.
 
-    Args:
-        models: the pair.
-        options: what to measure.
-        on_progress: called with each step.
-
     Raises:
         InputError: a prompt that the model's chat template cannot render.
         ProfileError: no place for the target is usable.
@@ -112,22 +106,18 @@ def measure_target(
     """Measure the target at one more place; its ``parity`` says if that failed.
 
     Args:
-        models, options, on_progress: as ``profile`` takes them.
-        place: where to measure it.
         most_context: longest context at which passes are measured; None is that of all places.
 
     """
     options = options or ProfileOptions()
     sources = {TARGET: models.sources[TARGET]}
     (source,) = (one for one in sources[TARGET] if one.format == place.format)
-    measuring = Measuring(
+    (found,) = measuring.measure_places(
         sources,
         [Site(source, place)],
+        lambda what, done: on_progress(what, done, 1) if on_progress is not None else None,
         thorough=options.wanted.thorough,
         most_context=most_context,
-    )
-    (found,) = measuring.places(
-        lambda what, done: on_progress(what, done, 1) if on_progress is not None else None
     )
     return found
 
@@ -205,7 +195,6 @@ def _measure(
     on_progress: OnProgress | None,
 ) -> Profile:
     options.texts(models)  # refuses bad prompts before measuring for a minute
-    measuring = Measuring(models.sources, found, thorough=options.wanted.thorough)
     steps = len(found) + 1
 
     def tell(what: str, done: int) -> None:
@@ -213,7 +202,8 @@ def _measure(
             on_progress(what, done, steps)
 
     before = usage()
-    measured = measuring.places(tell)
+    thorough = options.wanted.thorough
+    measured = measuring.measure_places(models.sources, found, tell, thorough=thorough)
     _check_usable(measured)
     tell("drafters on the texts", steps - 1)
     made = Profile(
@@ -222,7 +212,7 @@ def _measure(
         bundle=now.bundle,
         versions=dict(now.versions),
         measured=tuple(measured),
-        thorough=options.wanted.thorough,
+        thorough=thorough,
         notes=tuple(left_out),
     )
     made = _rounds(made, models, options)

@@ -20,7 +20,6 @@ def fits_together(
     """Return whether one process may hold the models of all plans at once.
 
     Args:
-        plans: what is to run.
         limit: most bytes that the process may hold; None sets no limit.
         at: gives the measurements of a role at a place.
         head: the target's head, as measured anywhere; None without one.

@@ -62,7 +62,6 @@ class Turn:
     """One text decoded with one plan.
 
     Attributes:
-        plan, text, repetition: their numbers.
         tpot_s: seconds per token after the first round, without pauses; 0 if there was no other.
         emitted, passes: tokens, and passes of the target.
 
@@ -195,7 +194,6 @@ def results(plans: Sequence[Plan], turns: Sequence[Turn]) -> dict[int, Trial]:
     plain plan. Without one there are no results.
 
     Args:
-        plans: all of them.
         turns: of those that ran; a plan that failed has none.
 
     """

@@ -23,7 +23,6 @@ class Plan:
     """A way to decode.
 
     Attributes:
-        target: where it runs.
         draft: where the draft model runs; None if the drafter has none.
         drafter: a drafter's name; ``none`` is plain decoding.
         draft_length: drafted tokens per round; None lets the policy decide each round.
@@ -99,7 +98,6 @@ class Candidate:
     """A plan with its prediction, and its measured speed if it ran.
 
     Attributes:
-        plan, prediction: the two.
         refused: why it cannot be chosen, else empty.
         measured: None if it did not run.
 

@@ -59,15 +59,12 @@ class Measured:
 
     Attributes:
         role: ``target``, ``draft`` or ``head``.
-        name: the model's.
-        place: where it ran.
         times: by context, ascending.
         prefill_s: seconds per token of a long prompt.
         load_s: seconds to load it and open a session.
         rss_bytes: growth of the process: weights, buffers and a short cache.
         weight_bytes, kv_bytes_per_token, max_context, vocab_size: as ``ModelInfo``.
         row_widths, branches: as ``Capabilities``.
-        parity: of its logits.
         steady: False when the machine was too busy to measure.
         rolls_back: False for a recurrent model of which a rejected token takes another pass.
         process_bytes: of a process with the runtime but no model.

@@ -49,8 +49,6 @@ class Writer:
     """Writes the answer to one request.
 
     Args:
-        parsed: the request.
-        tokenizer: of the model.
         name: the model's id.
 
     Attributes:
@@ -248,9 +246,7 @@ class EventStream(Response):
     """A streamed answer; a client that leaves ends its texts.
 
     Args:
-        writer: writes them.
         form: of the chunks on the wire.
-        ticket: the texts.
         first: news that have come already.
         headers: of the response, besides those of a stream.
 

@@ -232,7 +232,6 @@ class MessagesForm(Form):
         self._open, self._count, self._call = "", 0, -1
 
     def whole(self, answer: Chunk) -> Chunk:
-        """Return a whole answer."""
         message, content = self.part(answer), list[Chunk]()
         if thinking := message.get("reasoning_content"):
             content.append({"type": "thinking", "thinking": thinking, "signature": ""})

@@ -224,7 +224,6 @@ class Routes:
         examples for curl send none, so its routes take that of what is no page.
 
         Args:
-            request: the request.
             visit: its use of a model, which ``use`` takes; it is waited for where that must be.
             use: reads the JSON.
             threaded: whether it does so in another thread even if it is short.

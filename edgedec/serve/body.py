@@ -55,7 +55,6 @@ class Body:
     """The fields of a JSON object; ``null`` counts as absent.
 
     Args:
-        fields: the object.
         where: written before a field's name in errors.
 
     Attributes:
@@ -263,7 +262,6 @@ def advice(name: str, known: Collection[str]) -> str:
     """Return what to do about a field that is refused.
 
     Args:
-        name: of the field.
         known: fields that would be used in its place.
 
     """

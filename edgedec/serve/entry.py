@@ -43,7 +43,6 @@ class Entry:
         leaving: whether it is dropped as soon as its texts have ended: new requests wait.
         keep_s: seconds for which it stays loaded once nobody uses it.
         until: when it is dropped, on the loop's clock, while nobody uses it.
-        timer: drops it then.
         used: grows with each use, of whatever model.
         held: bytes that it took when it was last loaded; 0 before.
         taken: most bytes that it was seen to take or to lack; 0 before.

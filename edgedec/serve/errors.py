@@ -35,7 +35,6 @@ class ApiError(Exception):
     What it repeats of the request is cut short and made printable here.
 
     Attributes:
-        status: the HTTP status.
         message: one line: what was expected, what to do.
         kind: the API's ``type``.
         param: the field that was refused.

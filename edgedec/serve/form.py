@@ -34,7 +34,6 @@ class Form:
     """OpenAI's own form: chunks as server-sent events.
 
     Args:
-        parsed: the request.
         head: fields that its chunks share: ``id``, ``created``, ``model``.
 
     Attributes:

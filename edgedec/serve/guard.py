@@ -43,11 +43,6 @@ class Guard:
 
     A page of another site can have a browser call this machine under a name of its own (DNS
     rebinding), so names that are not listed are refused; an address cannot be rebound.
-
-    Args:
-        app: what it guards.
-        settings: of the server.
-
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -134,10 +129,6 @@ class AccessLog:
     """Logs client, method, path, status and seconds of each request, once it is answered.
 
     Queries and bodies are not logged: they may hold what nobody else should read.
-
-    Args:
-        app: what answers them.
-
     """
 
     def __init__(self, app: ASGIApp) -> None:

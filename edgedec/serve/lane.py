@@ -29,12 +29,8 @@ class _Job(Future[Any]):
 class Lane:
     """Does jobs in a thread of its own.
 
-    Args:
-        name: of the thread.
-
     Attributes:
         jobs: number of jobs in it, the current one included.
-        closed: whether it takes no more.
 
     """
 
@@ -50,7 +46,6 @@ class Lane:
         """Return what a job returns.
 
         Args:
-            job: what to do.
             size: of the job; jobs of equal sizes are done in the order in which they came.
 
         Raises:
@@ -128,9 +123,6 @@ def due(sizes: Sequence[int], overtaken: int) -> int:
 
 class Compiler:
     """Compiles grammars before the decoding thread needs them.
-
-    Args:
-        grammars: of the pipeline that decodes the texts.
 
     Attributes:
         lane: where they are compiled.

@@ -114,7 +114,6 @@ class CompletionForm(Form):
         self._lines = False
 
     def whole(self, answer: Chunk) -> Chunk:
-        """Return a whole answer."""
         text = self.part(answer)["text"]
         self._lines = "\n" in text
         return self._last(text, answer["usage"])

@@ -45,7 +45,6 @@ class Visit:
     """One request's use of a model.
 
     Args:
-        models: of the server.
         came: whether it came before the server drained, so that it is decoded.
 
     Attributes:
@@ -94,7 +93,6 @@ class Models:
 
     Args:
         offers: what it may load; the first answers requests that name none.
-        settings: of the server.
         memory: the limit that all of them are opened with, as ``OpenOptions`` has it.
         pipeline: the first one's, if it is open; it is then never dropped, and not closed here.
         read: returns the bytes that the process holds.
@@ -163,7 +161,6 @@ class Models:
         """Return the model of a name, or the first if there is none.
 
         Args:
-            name: of the model.
             strict: whether it must be a model's; None asks the settings. Of several it always must,
                 unless it is "".
 

@@ -308,7 +308,6 @@ class ChatForm(Form):
         self._began = perf_counter()
 
     def whole(self, answer: Chunk) -> Chunk:
-        """Return a whole answer."""
         return {**self._content(self.part(answer)), **self._last(answer["usage"])}
 
     def chunk(self, chunk: Chunk) -> str:

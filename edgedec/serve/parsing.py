@@ -155,8 +155,6 @@ def _options(body: Body, limits: Limits, own: SamplingParams | None = None) -> d
     """Return the options common to both routes, named as in ``GenerateOptions``.
 
     Args:
-        body: of the request.
-        limits: on it.
         own: the sampling that the model asks for; None is the API's.
 
     """
@@ -264,8 +262,6 @@ def _prompts(
     Args:
         given: a text, tokens, or several of either.
         suffix: text after the completion; None or empty for none.
-        prompts: tokenises them.
-        limits: on their number.
 
     """
     expected = "a text, token ids, or a list of either"

@@ -30,7 +30,6 @@ class Prompts:
     """Prompts of one model.
 
     Args:
-        tokenizer: of the model.
         context: of the model, in tokens.
         check: raises ApiError if this many bytes of memory are not free.
         most: tokens of a text; None is the context.

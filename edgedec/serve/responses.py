@@ -168,7 +168,6 @@ class ResponsesForm(Form):
         self._count = 0
 
     def whole(self, answer: Chunk) -> Chunk:
-        """Return a whole answer."""
         self._add(self.part(answer))
         if not self._items:
             self._begin_item(thinking=False)

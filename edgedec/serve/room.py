@@ -34,7 +34,6 @@ class Room:
     """Loads and drops models; all but ``relieve`` is for the event loop's thread.
 
     Args:
-        entries: the models.
         serving: makes a served model of a pipeline.
         unless_used: takes a model that nobody uses off the list of those loaded; None if it is
             used.

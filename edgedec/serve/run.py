@@ -44,7 +44,6 @@ def serve(
 
     Args:
         pipeline: opened with ``settings.parallel``; used by the server alone.
-        settings: of the server.
         sock: see ``bound``.
         memory: the limit that the pipeline was opened with.
 
@@ -77,13 +76,7 @@ def serve_models(models: Models, sock: socket.socket) -> None:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, whose requests end in order after a signal.
-
-    Args:
-        config: of uvicorn.
-        models: the models.
-
-    """
+    """Uvicorn's server, whose requests end in order after a signal."""
 
     def __init__(self, config: uvicorn.Config, models: Models) -> None:
         super().__init__(config)

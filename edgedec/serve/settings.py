@@ -38,12 +38,10 @@ class Settings:
     """Settings of a server.
 
     Attributes:
-        aliases: other names of the model.
         planning: the command that makes a plan of the model; "" if callers are not told.
         keys: one of them is required with every request but ``/health``, ``/livez`` and the page;
             none if there are none. Drafts are copied from earlier texts of the same key.
         keep_s: seconds for which one of several models stays loaded after its last text.
-        limits: on every request.
 
     """
 

@@ -30,7 +30,6 @@ class Shared:
     """What all models of a server share.
 
     Args:
-        settings: of the server.
         granted: returns the bytes that the process may hold; None without a limit.
         free: returns the bytes of it that each model leaves free; None without a limit.
 
@@ -106,7 +105,6 @@ class Bodies:
     turned away, unless the bodies that wait to be parsed leave too little for it.
 
     Args:
-        limits: of a body.
         most: bytes of all of them.
 
     """

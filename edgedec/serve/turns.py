@@ -41,7 +41,6 @@ class Work:
     """One text to decode.
 
     Attributes:
-        prompt, options: of the text.
         prepared: what it must follow; keeps that compiled until the text begins.
 
     """
@@ -71,7 +70,6 @@ class Ticket(turns.Text):
     """The texts of one request, decoded one after another; beyond a number unread they end.
 
     Args:
-        works: what to decode.
         timeout_s: seconds until all of it must be done.
         most_unread: tokens that the client may leave unread; None is any number.
         owner: see ``GenerateOptions``; with ``Settings.private`` there is none.

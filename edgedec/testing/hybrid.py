@@ -108,7 +108,6 @@ class HybridFakeModel(FakeModel):
         return self._own((state.digest, state.window)).astype(np.float32)
 
     def open(self, capacity: int) -> HybridFakeSession:  # type: ignore[override]
-        """Return an empty session."""
         check_capacity(capacity, self.info.max_context)
         return HybridFakeSession(self, capacity)
 

@@ -37,7 +37,6 @@ class Rules:
     Attributes:
         tokenizer, marks: of the model.
         vocab_size: columns of a logits row.
-        eos_ids: tokens that end a text.
         budget: most tokens of thinking, after which its end is forced; None is no limit.
 
     """
@@ -57,7 +56,6 @@ class AfterThinking:
     that are not tokens it is uncertain where an answer begins: a budget of 0 goes with a grammar.
 
     Args:
-        rules: budget and marks.
         place: where the turn begins.
         grammar: of the answer; None leaves it free.
 

@@ -38,9 +38,7 @@ def more_ends(
     as its class's default.
 
     Args:
-        tokenizer: of the model.
         files: those that may name an end which another one hides from the tokenizer.
-        others: ids.
 
     """
     added = tokenizer.backend.get_added_tokens_decoder()

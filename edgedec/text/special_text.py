@@ -36,8 +36,6 @@ def special_text(
     """Return what ends a text, and which special tokens have one.
 
     Args:
-        tokenizer: of the model.
-        stops: strings that end the text.
         shown: names of special tokens that are shown.
 
     """

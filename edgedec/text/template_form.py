@@ -230,7 +230,6 @@ def calling_form(ask: Ask, plain: Form, *, declared: bool) -> Form:
     """Return how a template takes tools, calls and results besides.
 
     Args:
-        ask: renders.
         plain: see ``plain_form``.
         declared: whether the template is the one that its publisher gives for tools.
 
@@ -309,8 +308,6 @@ def left_out(ask: Ask, form: Form, talk: Sequence[Message], *, tools: bool) -> l
     None if the template refuses it.
 
     Args:
-        ask: renders.
-        form: of the template.
         talk: checked messages.
         tools: whether tools are to be listed as well.
 

@@ -209,14 +209,9 @@ class Splitter:
     White space around the thinking, and in front of an answer after it, is neither's.
 
     Args:
-        tokenizer: of the model.
-        marks: of the model.
         prompt: the conversation, ready for the assistant's turn.
         shown: texts of special tokens, see ``Tokenizer.stream``. With one of harmony's channels
             a call begins with whom it is for.
-
-    Attributes:
-        thinking: its text so far.
 
     """
 

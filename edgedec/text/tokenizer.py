@@ -43,7 +43,6 @@ class Tokenizer:
         special_ids: tokens that are never part of the text.
         special_names: spellings that ``encode`` turns into one of them.
         bos_token, eos_token: as ``tokenizer_config.json`` names them, or None.
-        backend: the library's tokenizer.
         config: ``tokenizer_config.json`` with what other files add to it.
         completed: whether ``backend`` has more than ``tokenizer.json``.
 

@@ -30,7 +30,6 @@ def load(text: str, file: Path) -> tokenizers.Tokenizer:
     """Return the tokenizer of a ``tokenizer.json``, tried in a child unless it opened before.
 
     Args:
-        text: the file's contents.
         file: its name in messages.
 
     Raises:

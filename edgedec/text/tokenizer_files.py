@@ -126,7 +126,6 @@ def complete(
     """Add a configuration's tokens and flags to a tokenizer; return whether that changed it.
 
     Args:
-        backend: the library's tokenizer.
         config: see ``read_config``.
         file: ``tokenizer.json``'s name in messages.
         rows: of the model; a token that is named and has no id gets one of those that are left.

@@ -43,7 +43,6 @@ def translate(
     """Return the translation between the vocabularies of a target and its draft.
 
     Args:
-        target, draft: their tokenizers.
         target_columns, draft_columns: columns of their logits rows; None is the tokenizer's
             own count. Columns without a token never cross.
         sample: text like the target's, to measure the share of common tokens.

@@ -91,7 +91,6 @@ class NearTies:
 
         Args:
             params: how the token is chosen.
-            prompt: the prompt's token ids.
             text: the tokens between the prompt and the two that differ.
             tokens: the choices of plain decoding and of the other side.
             constraint: of the text, in its initial state, which is not changed; tokens that it

@@ -53,8 +53,6 @@ class DecodedRequest:
     Attributes:
         case, way, prompt: names, for the divergence.
         number: the prompt's index.
-        tokens: the prompt's token ids.
-        params: sampling parameters.
         constraint: of the text, in its initial state, which is not changed; None allows all.
 
     """

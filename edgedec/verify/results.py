@@ -43,7 +43,6 @@ class VerificationRow:
     """The result of one case in one configuration.
 
     Attributes:
-        way, case: their names.
         texts: pairs compared.
         identical: pairs with equal tokens, text and finish reason, and log-probabilities that
             differ by no more than rounding.

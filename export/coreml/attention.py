@@ -36,7 +36,6 @@ class Attention:
     """Writes the attention of each layer into one function.
 
     Args:
-        parts: the function.
         rows: tokens that it computes.
         positions: positions of the tokens; None if the function does not take them.
 

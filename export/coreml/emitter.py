@@ -48,9 +48,6 @@ def write_program(
 
     Args:
         spec: the decoder, with the context that the cache must hold.
-        tensors: its weights.
-        folder: folder for the package.
-        options: options of the program.
         rounding: rounds int4 and int8; None rounds to nearest.
 
     Returns:
@@ -79,14 +76,7 @@ def write_program(
 
 
 class Emitter:
-    """Writes functions of one decoder.
-
-    Args:
-        spec, tensors: the decoder and its weights.
-        store: stores the weights.
-        options: options of the program.
-
-    """
+    """Writes functions of one decoder."""
 
     def __init__(
         self,
@@ -101,8 +91,6 @@ class Emitter:
         """Return a function that computes ``rows`` tokens.
 
         Args:
-            name: of the function.
-            rows: tokens.
             head: ``logits``, ``top``, or empty for neither.
 
         """

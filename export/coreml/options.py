@@ -23,8 +23,6 @@ class ProgramOptions:
     """Options of a program.
 
     Attributes:
-        name: name of the model, for reports.
-        eos_ids: tokens that end a text.
         weights: ``fp16``, ``int8``, ``int4`` or ``lut4``.
         form: ``slice`` writes rows of the cache at an index known at run time, for GPU and CPU;
             ``blend`` multiplies by a mask instead, for the Neural Engine, which supports static

@@ -157,7 +157,6 @@ def layer_differences(
     """Return each layer's relative difference, program against reference.
 
     Args:
-        spec: the decoder.
         constants: of the program, exact.
         ids: tokens of the pass.
         tapped: ``Tapped.found`` of the pass.

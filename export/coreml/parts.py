@@ -25,9 +25,6 @@ class ProgramParts:
     """One function under construction; see ``edgedec.export.flow.Parts``.
 
     Attributes:
-        spec, tensors: the decoder and its weights.
-        store: stores the weights.
-        options: options of the program.
         builder: collects the operations.
 
     """
@@ -56,7 +53,6 @@ class ProgramParts:
     # -- see ``Parts`` --------------------------------------------------------------------------
 
     def linear(self, out: str, x: Value, layer: int, roles: tuple[str, ...], bias: bool) -> Value:
-        """Emit the product with one or more stacked matrices."""
         names = [self.spec.name(role, layer) for role in roles]
         stored = self.weight(self.store.matrix("+".join(names), names))
         biases = [self.spec.name(f"{role}_bias", layer) for role in roles]
@@ -64,7 +60,6 @@ class ProgramParts:
         return self.builder.linear(x, stored, added, identifier(out))
 
     def norm(self, out: str, x: Value, role: str, layer: int = 0) -> Value:
-        """Emit the norm of a value of ``hidden`` channels."""
         # The head multiplies the output of the final norm, so the logits' factor is applied there.
         factor = np.float32(self.spec.scales.logits if role == "final_norm" else 1.0)
         roles = [role, f"{role}_bias"] if self.spec.norm.bias else [role]
@@ -127,25 +122,20 @@ class ProgramParts:
     def norm_of_sum(
         self, out: str, total: str, x: Value, branch: Value | None, role: str, layer: int = 0
     ) -> tuple[Value, Value]:
-        """Emit the norm of ``x + branch``, and that sum, named ``total``."""
         summed = self.same(total, x) if branch is None else self.add(total, x, branch)
         return self.norm(out, summed, role, layer), summed
 
     def add(self, out: str, x: Value, y: Value) -> Value:
-        """Emit a sum."""
         return self.builder.operation("add", x.type, name=identifier(out), x=x, y=y)[0]
 
     def same(self, out: str, x: Value) -> Value:
-        """Emit a value under another name."""
         return self.builder.like("identity", x, name=identifier(out))
 
     def scaled(self, out: str, x: Value, factor: float) -> Value:
-        """Emit ``x`` times a constant."""
         number = self.builder.constant(np.float16(factor))
         return self.builder.operation("mul", x.type, name=identifier(out), x=x, y=number)[0]
 
     def activated(self, out: str, x: Value) -> Value:
-        """Emit the MLP's activation."""
         mode = _GELU.get(self.spec.activation)
         return self.builder.like("silu", x) if mode is None else self._gelu(x, mode)
 
@@ -153,11 +143,9 @@ class ProgramParts:
         return self.builder.like("gelu", x, mode=mode)
 
     def multiplied(self, out: str, x: Value, y: Value) -> Value:
-        """Emit a product of two values, element by element."""
         return self.builder.binary("mul", x, y)
 
     def halves(self, x: Value, first: str, second: str) -> tuple[Value, Value]:
-        """Emit the two halves of the last axis."""
         width = x.shape[-1] // 2
         one, two = self.builder.split(x, width, width)
         return one, two
@@ -167,7 +155,6 @@ class ProgramParts:
         raise UnsupportedArchitecture("the coreml format cannot hold a mixture of experts")
 
     def capped(self, x: Value, cap: float) -> Value:
-        """Emit ``cap * tanh(x / cap)``."""
         inner = self.builder.binary("real_div", x, cap)
         return self.builder.binary("mul", self.builder.like("tanh", inner), cap)
 

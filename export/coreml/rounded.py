@@ -44,8 +44,6 @@ class WeightStore:
     """The weights of one decoder.
 
     Args:
-        blob: file for the weights.
-        tensors: the decoder's tensors.
         weights: how matrices are stored, one of ``WEIGHTS``.
         block_size: number of int4 weights that share a scale.
         head_bits: bits of a quantised head; None is those of the other matrices.

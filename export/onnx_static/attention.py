@@ -12,12 +12,7 @@ from edgedec.export.tensors import read
 
 
 class Attention:
-    """Writes the attention of each layer into one graph.
-
-    Args:
-        parts: the graph.
-
-    """
+    """Writes the attention of each layer into one graph."""
 
     def __init__(self, parts: StaticParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec

@@ -57,9 +57,6 @@ def write_graphs(
 
     Args:
         spec: the decoder, with the context that the cache must hold.
-        tensors: its weights.
-        folder: folder for the files.
-        options: options of the graphs.
         rounding: rounds int4 and int8; None rounds to nearest.
         ranges: ranges of products, for integer activations.
 

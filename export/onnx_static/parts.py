@@ -26,13 +26,11 @@ class StaticParts(GraphParts):
     slots: int
 
     def norm(self, out: str, x: str, role: str, layer: int = 0) -> str:
-        """Emit the norm of a value of ``hidden`` channels."""
         return self._normed(out, x, self._norm_weights(role, layer))
 
     def norm_of_sum(
         self, out: str, total: str, x: str, branch: str | None, role: str, layer: int = 0
     ) -> tuple[str, str]:
-        """Emit the norm of ``x + branch``, and that sum, named ``total``."""
         summed = self.add(total, x, branch) if branch else self.same(total, x)
         return self.norm(out, summed, role, layer), summed
 
@@ -63,7 +61,6 @@ class StaticParts(GraphParts):
         return even
 
     def activated(self, out: str, x: str) -> str:
-        """Emit the MLP's activation."""
         approximation = _APPROXIMATIONS.get(self.spec.activation)
         if approximation is not None:
             return self.graph.node("Gelu", [x], out, approximate=approximation)

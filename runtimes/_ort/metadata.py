@@ -18,7 +18,6 @@ def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, An
     """Return the exporter's facts.
 
     Args:
-        metadata: the file's metadata.
         where: the file, for messages.
         version: the newest graph version that this edgedec reads.
 

@@ -63,9 +63,7 @@ def open_inference(
     """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
     Args:
-        file: the graph's file.
         stored: its contents, from ``read_model_file``.
-        threads: threads of a pass.
         providers: execution providers in order of preference. The CPU runs operators that another
             one lacks.
         device: a name from ``devices.find_devices``; None is the provider's default.
@@ -109,9 +107,7 @@ def open_session(
 
     Args:
         model: path of an ONNX file, or its bytes.
-        options: options of the session.
         chosen: devices in order of preference.
-        threads: threads of a pass.
         without: graph optimizations to disable.
 
     Raises:

@@ -58,9 +58,7 @@ def open_kept(
     """Open the packed form of a graph; None if there is none, or it cannot be used.
 
     Args:
-        file: the graph's file.
         stored: its contents, from ``read_model_file``.
-        threads: threads of a pass.
         providers, device: as ``open_inference`` takes them; only ONNX Runtime's own CPU kernels
             have a packed form.
 
@@ -107,7 +105,6 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
     """Write the packed form of a graph, unless it exists.
 
     Args:
-        file: the graph's file.
         check: called with the written folder before it is used; raises EdgedecError if the model's
             results differ with it.
 

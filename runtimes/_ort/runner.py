@@ -22,11 +22,9 @@ class Terminate:
         self._options = options
 
     def set(self) -> None:
-        """Stop the running pass, or the next one."""
         self._options.terminate = True
 
     def clear(self) -> None:
-        """Let passes run again."""
         self._options.terminate = False
 
     def is_set(self) -> bool:
@@ -38,11 +36,7 @@ class Runner(ABC):
     """Runs one sequence's passes, one at a time, until it is closed.
 
     Args:
-        stop: stops a pass.
         maker: name of the library that computes, for messages.
-
-    Attributes:
-        stop: as given.
 
     """
 

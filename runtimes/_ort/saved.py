@@ -27,7 +27,6 @@ def fingerprint(file: Path, stored: ModelFile | None = None) -> str:
     come first.
 
     Args:
-        file: the graph's file.
         stored: its contents from ``read_model_file``, if it was read.
 
     """
@@ -42,7 +41,6 @@ def content_digest(file: Path, stored: ModelFile, kind: str, version: str) -> st
     """Hash all bytes of a model's files; unchanged files are hashed only once.
 
     Args:
-        file: the graph's file.
         stored: its contents from ``read_model_file``.
         kind, version: key under which digests are stored; see ``OpenedBefore``.
 
@@ -63,7 +61,6 @@ def known_outcomes(
 
     Args:
         kind, threads, kernels: see ``KnownOutcomes``.
-        file: the graph's file.
         stored: its contents from ``read_model_file``.
 
     """

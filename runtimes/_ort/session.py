@@ -53,7 +53,6 @@ class OrtSession(SnapshotSession):
     Args:
         model: owner of the weights.
         capacity: tokens that fit.
-        runner: runs its passes.
 
     """
 

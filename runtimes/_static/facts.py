@@ -37,7 +37,6 @@ class StaticShapeFacts:
         rows: widths of passes, ascending from 1.
         read_rows: width of the function that reads a prompt.
         windows: sizes of the layers' sliding windows; 0 is all tokens.
-        ropes: rotary embeddings.
         positions: whether the model has learned position embeddings.
 
     """

@@ -14,16 +14,7 @@ from edgedec.runtimes._static.facts import StaticShapeFacts
 class StaticShapeModel:
     """Implements ``edgedec.decoding.session.Model``; a runtime adds loading.
 
-    Args:
-        facts: facts of the program.
-        executor: computes its functions.
-        weight_bytes: bytes of its weights.
-        threads: threads of a pass.
-
     Attributes:
-        info: facts about the model.
-        capabilities: features of its sessions.
-        facts: of the program.
         fingerprint: identifies the model in saved states.
         session: a class of ``StaticShapeSession``, called with the model and a capacity.
 
@@ -61,7 +52,6 @@ class StaticShapeModel:
         return self._executor
 
     def open(self, capacity: int) -> Session:
-        """Return a new, empty session."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)
 

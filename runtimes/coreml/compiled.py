@@ -21,12 +21,10 @@ class CompiledProgram:
     """A package, compiled once for all its functions, into a folder that ``close`` removes.
 
     Args:
-        folder: the ``.mlpackage``.
         tools: coremltools; None imports it.
 
     Attributes:
         folder: the ``.mlpackage``.
-        compile_s: seconds that compiling took.
 
     Raises:
         RuntimeUnavailable: CoreML does not compile it.

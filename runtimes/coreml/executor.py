@@ -21,12 +21,7 @@ class CoremlExecutor(Executor, Protocol):
 
 
 class ReferenceExecutor:
-    """Implements ``edgedec.runtimes._static.executor.Executor`` by the interpreter.
-
-    Args:
-        constants: of the program.
-
-    """
+    """Implements ``edgedec.runtimes._static.executor.Executor`` by the interpreter."""
 
     value_bytes = 4
 

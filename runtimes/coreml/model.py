@@ -71,13 +71,7 @@ class BlendSession(FreeSlots):
 
 
 class CoremlModel(StaticShapeModel):
-    """Implements ``edgedec.decoding.session.Model``; made by ``CoremlModel.load``.
-
-    Args:
-        package: the program.
-        executor: computes it.
-
-    """
+    """Implements ``edgedec.decoding.session.Model``; made by ``CoremlModel.load``."""
 
     facts: ProgramFacts
 

@@ -11,9 +11,6 @@ from edgedec.runtimes.onnx_static.facts import StaticFacts
 def describe(path: Path) -> list[str]:
     """Return lines about the graphs of a model.
 
-    Args:
-        path: the main one.
-
     Raises:
         BundleError: it is damaged.
 

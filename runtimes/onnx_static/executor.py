@@ -29,13 +29,7 @@ _DTYPES: Mapping[str, type[np.generic]] = {
 
 
 class StaticExecutor:
-    """Implements ``edgedec.runtimes._static.executor.Executor``; graphs open when first needed.
-
-    Args:
-        facts: of the graphs.
-        open_graph: opens one of them.
-
-    """
+    """Implements ``edgedec.runtimes._static.executor.Executor``; graphs open when first needed."""
 
     value_bytes = 4
 
@@ -86,7 +80,6 @@ class _Bound:
 
     Attributes:
         binding: ONNX Runtime's.
-        run: computes the graph.
         inputs, outputs: by name, without the cache.
         copied: inputs that ONNX Runtime copies to a device when they are bound, the cache included;
             none where the processor computes, which reads them where they are.
@@ -104,9 +97,6 @@ class _Bound:
 
 class StaticPasses(OrtRunner):
     """One sequence's cache, and its passes.
-
-    Args:
-        facts: of the graphs.
 
     Attributes:
         cache: keys in even entries, values in odd ones, ``[2 * layers, kv_heads, slots,

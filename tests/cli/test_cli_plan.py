@@ -348,7 +348,7 @@ def test_a_plan_is_made_on_text_like_the_users(
     assert json.loads(text.stdout)["plan"]["plan_made_on"] == "2 texts of mine.jsonl"
     # Places are not measured again, whatever the texts are.
     other = file.rename(tmp_path / "other.jsonl")
-    monkeypatch.setattr(measuring.Measuring, "places", lambda *args: 1 / 0)
+    monkeypatch.setattr(measuring, "measure_places", lambda *args, **named: 1 / 0)
     shown = run("plan", bundle, *SHORT, "--prompts", other)
     assert "2 of the 2 texts of other.jsonl" in " ".join(shown.stdout.split())
 
@@ -366,10 +366,10 @@ def test_prompts_that_cannot_be_measured_are_refused_before_measuring(
     run: Callable, one_line: Callable, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, lines: str, words: str,
 ) -> None:  # fmt: skip
-    def never(*args: object) -> None:
+    def never(*args: object, **named: object) -> None:
         raise AssertionError("measured")
 
-    monkeypatch.setattr(measuring.Measuring, "places", never)
+    monkeypatch.setattr(measuring, "measure_places", never)
     file = tmp_path / "mine.jsonl"
     file.write_text(lines)
     assert words in one_line(run("plan", "demo", "--prompts", file))

@@ -60,7 +60,6 @@ def load(point: Point, known: Collection[str]) -> tuple[Any, str]:
     """Import a package's drafter; return its module, and a line on why it cannot be used.
 
     Args:
-        point: its entry point.
         known: the drafters that its ``parts`` may name.
 
     """

@@ -34,7 +34,6 @@ class CompositeDrafter:
     drafts where it hits and the model elsewhere.
 
     Args:
-        name: for reports.
         arms: the drafters, in the order in which they are tried.
         learner: the arm, if any, that learns from every pass, whichever arm drafted.
         most: tokens that an arm drafts at most in a round, by its name.
@@ -66,16 +65,13 @@ class CompositeDrafter:
 
     @property
     def reads_states(self) -> bool:
-        """See ``ReadsStates``."""
         return bool(self._readers)
 
     def attach(self, target: Session) -> None:
-        """See ``ReadsStates``."""
         for arm in self._readers:
             arm.attach(target)
 
     def read(self, position: int, states: FloatArray) -> None:
-        """See ``ReadsStates``."""
         for arm in self._readers:
             arm.read(position, states)
 

@@ -213,7 +213,6 @@ class Context(ABC):
     # -- memory ---------------------------------------------------------------------------------
 
     def states(self) -> dict[str, DrafterState]:
-        """See ``Stateful``."""
         return {}
 
     def evict(self, *, kept: bool = False) -> None:
@@ -250,7 +249,6 @@ class Window:
         size: most tokens seen, at most what the draft's session holds.
 
     Attributes:
-        size: as given.
         left_out: tokens of the text that are not seen, after the first ones.
 
     """

@@ -126,7 +126,6 @@ class Fragments:
 
         Args:
             tail: its last tokens, at most ``LONGEST``.
-            keys: of the tail.
 
         """
         ids, slots, last = self._id, self._slot, tail[-1]

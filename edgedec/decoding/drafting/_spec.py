@@ -26,7 +26,6 @@ class Stage:
     """A drafter and what it is built with.
 
     Attributes:
-        name: of the drafter.
         keys: values by name; see ``DrafterInfo.keys``.
 
     """

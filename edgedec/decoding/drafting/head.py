@@ -30,11 +30,9 @@ class HeadDrafter(ModelDrafter):
         super().__init__(parts, self._head)
 
     def attach(self, target: Session) -> None:
-        """See ``ReadsStates``."""
         self._head.attach(target)
 
     def read(self, position: int, states: FloatArray) -> None:
-        """See ``ReadsStates``."""
         self._head.read(position, states)
 
 

@@ -30,7 +30,6 @@ class ModelDrafter(TokenDrafter):
     model sees the beginning and the end.
 
     Args:
-        parts: with a draft model.
         context: keeps the draft session, if several drafters share it; None creates one.
 
     """

@@ -22,7 +22,6 @@ class RoundRecord(NamedTuple):
         rows: nodes the target computed, including the root.
         draft_s, target_s, total_s: seconds in the drafter, in the target's pass, and of the round
             without the policy.
-        source: the drafter's name.
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
         tokens: those emitted.
         forced: of them, tokens after the rule's that a constraint determined.

@@ -87,7 +87,6 @@ def calibrate(
         widths: rows to measure, most important first: as many as three sweeps within the budget
             allow, at least four.
         budget_s: seconds after which no further sweep begins; one always runs.
-        clock: returns seconds.
 
     """
     base = session.length
@@ -156,7 +155,6 @@ class LiveCost:
     width; a width without recent passes follows the scale.
 
     Args:
-        curve: of the target.
         most: most drafted tokens of a round.
 
     """

@@ -84,7 +84,6 @@ class DrafterEstimate:
     whose tokens are no longer drawn fades, so that every bin is tried again occasionally.
 
     Args:
-        name: of the drafter.
         peek_s: seconds that a peek at the next token's confidence takes, initially.
         branching: the drafter makes trees.
         copies: its confidences are not a model's.

@@ -89,9 +89,6 @@ class MeasuredCost:
         draft_s: seconds of a draft model's pass over one row; None without one.
         most: most drafted tokens of a round.
 
-    Attributes:
-        draft_s: as given; 0 without a draft model.
-
     """
 
     name = "measured"

@@ -42,7 +42,6 @@ def winner(
     Args:
         row: logits, ``[vocab]`` float32.
         scale: the inverse temperature.
-        noise: of the position.
         ids: of the row's largest logits, best first, at least one.
         logits: of these.
 
@@ -116,7 +115,6 @@ def noisy_scores(
     Args:
         row: logits, ``[vocab]`` float32.
         scale: the inverse temperature; scores are ``row * scale`` in float32.
-        noise: of the position.
         likely: distinct ids with large scores; the larger, the fewer contenders are left.
         count: how many of the best are asked for, 1 or more.
 

@@ -34,7 +34,6 @@ def surely_kept(
 
     Args:
         row: logits, ``[vocab]`` float32.
-        token: its id.
         best: the largest logit.
         scale: the inverse temperature.
         params: the filters.
@@ -77,10 +76,6 @@ class Rows:
     Row ``node`` is the distribution of the token that follows that node; penalties and the
     constraint act on the node's own path. Valid until the session's next pass, since a pass is a
     view.
-
-    Attributes:
-        scored: the pass.
-
     """
 
     def __init__(

@@ -97,7 +97,6 @@ class SamplingState:
     """The text so far and what is drawn from next; see ``Sampler`` for the drawing.
 
     Args:
-        params: what the user asked for.
         vocab_size: columns of a logits row.
         prompt: the tokens before the text; the last one is the first root.
         coupled: whether the draft draws with the target's own noise, see

@@ -28,7 +28,7 @@ from edgedec.runtimes.coreml.executor import ReferenceExecutor
 from edgedec.runtimes.coreml.model import CoremlModel
 
 FORMAT = "coreml"
-_CHILD = "edgedec.doctor.coreml._measure_child"
+_CHILD = "edgedec.doctor.coreml.measure"
 # The Neural Engine's compiler may take many minutes for a large program.
 _PATIENCE_S = 1800.0
 # Dense weights that are kept in memory while the interpreter computes.

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedec._support.fields import one_line
+from edgedec._support import _sandbox_child
+from edgedec._support.fields import one_line, to_json
 from edgedec.coreml import Package
 from edgedec.coreml.constants import Constants
 from edgedec.decoding.tree import FloatArray
@@ -32,7 +33,6 @@ def measure(
     """Check a program on a device.
 
     Args:
-        path: the package.
         device: ``cpu``, ``gpu`` or ``ane`` of a Mac; ``reference`` rounds values to fp16.
         expected: logits by step, see ``script``.
         tools: coremltools; None imports it.
@@ -131,3 +131,14 @@ def _steps(
         if difference is not None and not np.isfinite(difference):
             difference, problem = None, "the numbers are not finite"
         yield StepCheck(name, difference, problem)
+
+
+def main(task: Mapping[str, Any]) -> Any:
+    """Check ``package`` on ``device`` against the numbers in ``expected``; a ``DeviceCheck``."""
+    with np.load(task["expected"], allow_pickle=False) as stored:
+        expected = {name: stored[name] for name in stored.files}
+    return to_json(measure(Path(task["package"]), task["device"], expected))
+
+
+if __name__ == "__main__":
+    _sandbox_child.serve(main)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.fields import from_json, one_line
+from edgedec._support import _sandbox_child
+from edgedec._support.fields import from_json, one_line, to_json
 from edgedec._support.sandbox import Limits, Refused, Stopped, ask_once
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.runtimes.coreml.compiled import CompiledProgram
 from edgedec.runtimes.coreml.devices import COMPUTE_UNITS, missing
 from edgedec.runtimes.coreml.placement import Placement
 
-_CHILD = "edgedec.doctor.coreml._plans_child"
+_CHILD = "edgedec.doctor.coreml.plans"
 _PATIENCE_S = 1800.0
 
 
@@ -23,7 +24,6 @@ class PlacedProgram:
     """A program's functions by the devices that it may be asked to run on.
 
     Attributes:
-        name: of the program.
         devices: by device and function, where CoreML would compute it.
         problems: by device, why that is not known, in one line; by ``coreml`` of all of them.
 
@@ -94,3 +94,12 @@ def _in_child(name: str, path: Path) -> PlacedProgram:
     except (Stopped, Refused) as error:
         return PlacedProgram(name, {}, {"coreml": str(error)})
     return from_json(PlacedProgram, answer, "placements", ProfileError)
+
+
+def main(task: Mapping[str, Any]) -> Any:
+    """Read the plans of ``package``, in the child process; return a ``PlacedProgram``."""
+    return to_json(read_placements(task["name"], Path(task["package"])))
+
+
+if __name__ == "__main__":
+    _sandbox_child.serve(main)

@@ -12,11 +12,9 @@ class FunctionCheck:
     """One function of a program on one device.
 
     Attributes:
-        name: of the function.
         load_s: seconds to load it; None if it does not load.
         pass_s: median seconds of a call, coremltools' overhead included; None for the interpreter,
             and where the script did not call it.
-        calls: number of calls that were timed.
         placement: where CoreML would compute it; None if that is not known.
         problem: why it does not load, in one line.
 
@@ -35,7 +33,6 @@ class StepCheck:
     """One step of the script on one device.
 
     Attributes:
-        name: of the step.
         difference: root mean square of the difference of the logits, relative to their spread.
         problem: why there is none, in one line.
 
@@ -55,7 +52,6 @@ class DeviceCheck:
         problem: why nothing could be computed, in one line.
         compile_s: seconds to compile it; None for the interpreter.
         peak_bytes: most memory of the process that computed it.
-        functions, steps: see there.
         unsorted: rows of ``top_n`` whose logits did not descend.
         ties: pairs of equal logits next to each other in ``top_n``.
         ties_by_id: those of them with the smaller id first.
@@ -78,12 +74,10 @@ class ProgramCheck:
     """A program on every device.
 
     Attributes:
-        name: of the program.
         facts: form, widths and sizes, in one line.
         fingerprint: identifies the file.
         rounding: the largest difference of any step when the interpreter rounds values to fp16.
         limit: the largest difference that passes.
-        devices: see there.
 
     """
 
@@ -128,7 +122,6 @@ class CoremlCheck:
     Attributes:
         system: versions and machine, in lines.
         missing: what CoreML lacks here, in one line; None on a Mac that has all.
-        programs: see there.
 
     """
 

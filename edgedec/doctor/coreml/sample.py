@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
-import numpy as np
-
+from edgedec.doctor.forms import RandomTensors
 from edgedec.export import explained_imports
-from edgedec.export.tensors import FloatArray
-from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 
 # Heads of 64 as in real models; tensors that a device does not refuse for being small.
@@ -30,28 +26,6 @@ _CONFIG = {
 }
 # The forms and weights that an export has by default, and palettes, which crashed for others.
 SAMPLES = (("slice", "int4"), ("blend", "int4"), ("blend", "lut4"))
-
-
-class RandomTensors:
-    """Tensors drawn from a seed by their names, with a spread that makes every layer matter."""
-
-    def __init__(self, spec: DecoderSpec) -> None:
-        self._shapes = spec.tensors()
-        self._embed = spec.name("embed")
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._shapes[name]
-
-    def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        shape = self._shapes[name]
-        rng = np.random.default_rng(zlib.crc32(name.encode()))
-        values = rng.standard_normal(shape, dtype=np.float32)
-        if len(shape) == 1:
-            values = np.float32(1) + values / np.float32(4)
-        else:
-            values *= 0.5 if name == self._embed else 1.5 / np.sqrt(shape[1], dtype=np.float32)
-        found: FloatArray = values[start:stop]
-        return found
 
 
 def write_samples(folder: Path) -> dict[str, Path]:

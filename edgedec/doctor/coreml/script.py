@@ -22,7 +22,6 @@ _SEED = 0
 _AFTER = 8
 # Tokens that a text is cut to: among few tokens a single wrong one shows, among many it would not.
 _FEW = 3
-OnStep = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ class Script:
                 self.steps[f"top_{rows}"] = self._top
         self.steps |= {"fork": self._fork, "rollback": self._rollback, "branch": self._branch}
 
-    def run(self, on_step: OnStep = lambda done, total: None) -> Scores:
+    def run(self) -> Scores:
         """Run all steps; failures are recorded, and the next step runs.
 
         Raises:
@@ -75,14 +74,12 @@ class Script:
         """
         scores, session = Scores(), self._model.open(self._room)
         session.prefill(self._tokens[: self._prompt])
-        for done, (name, step) in enumerate(self.steps.items()):
-            on_step(done, len(self.steps))
+        for name, step in self.steps.items():
             try:
                 step(session, scores, name)
             except Exception as error:  # any error of a device is a result to report
                 kind = "" if isinstance(error, EdgedecError) else f"{type(error).__name__}: "
                 scores.problems[name] = kind + one_line(str(error))
-        on_step(len(self.steps), len(self.steps))
         session.close()
         return scores
 

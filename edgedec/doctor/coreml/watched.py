@@ -19,9 +19,6 @@ _FEWEST = 3
 class Watched:
     """Computes with another executor, and records the inputs and the order of the best tokens.
 
-    Args:
-        inner: computes.
-
     Attributes:
         feeds: the last inputs of each function.
         unsorted, ties, ties_by_id: see ``records.DeviceCheck``.

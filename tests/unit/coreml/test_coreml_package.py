@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tiny_program
 
-from edgedec.bundle.protobuf import message
+from edgedec.bundle.protobuf import Damaged, message
 from edgedec.coreml import Package
 from edgedec.coreml.blob import BlobFile, BlobWriter
-from edgedec.coreml.messages import Damaged, Decoder, encode
 from edgedec.coreml.package import MANIFEST, MODEL, WEIGHTS, check_listed, package_files
 from edgedec.coreml.program import Function
+from edgedec.coreml.schema import MESSAGES
 from edgedec.coreml.types import Kind, Stored, TensorType
 from edgedec.errors import BundleError
 
@@ -95,8 +95,8 @@ def test_parts_of_another_type_or_size_are_no_tensor(tmp_path: Path) -> None:
 
 def test_negative_numbers_and_long_lists_survive() -> None:
     values = {"values": [-1, 0, 1, 127, 128, -(2**31), 2**31 - 1]}
-    assert Decoder().decode("Ints", memoryview(encode("Ints", values))) == values
-    assert Decoder().decode("Constant", memoryview(encode("Constant", {"size": 300}))) == {
+    assert MESSAGES.decode("Ints", memoryview(MESSAGES.encode("Ints", values))) == values
+    assert MESSAGES.decode("Constant", memoryview(MESSAGES.encode("Constant", {"size": 300}))) == {
         "size": 300
     }
 
@@ -116,30 +116,30 @@ def test_negative_numbers_and_long_lists_survive() -> None:
 )
 def test_what_is_not_a_message_is_damaged(kind: str, data: bytes) -> None:
     with pytest.raises(Damaged):
-        Decoder().decode(kind, memoryview(data))
+        MESSAGES.decode(kind, memoryview(data))
 
 
 def test_too_many_fields_are_damaged() -> None:
-    data = memoryview(encode("Ints", {"values": [1] * 50}))
-    assert len(Decoder(51).decode("Ints", data)["values"]) == 50
+    data = memoryview(MESSAGES.encode("Ints", {"values": [1] * 50}))
+    assert len(MESSAGES.decode("Ints", data, 51)["values"]) == 50
     with pytest.raises(Damaged):
-        Decoder(50).decode("Ints", data)
+        MESSAGES.decode("Ints", data, 50)
 
 
 def test_fields_of_a_map_are_counted() -> None:
     entry = b"\x12\x00" * 50
     data = memoryview(b"\x12" + bytes([len(entry)]) + entry)
-    assert Decoder(51).decode("Program", data) == {"functions": {"": b""}}
+    assert MESSAGES.decode("Program", data, 51) == {"functions": {"": b""}}
     with pytest.raises(Damaged):
-        Decoder(50).decode("Program", data)
+        MESSAGES.decode("Program", data, 50)
 
 
 def test_a_list_beyond_the_bound_is_not_built() -> None:
-    data = memoryview(encode("Ints", {"values": [300] * 200_000}))
+    data = memoryview(MESSAGES.encode("Ints", {"values": [300] * 200_000}))
     tracemalloc.start()
     try:
         with pytest.raises(Damaged):
-            Decoder(100).decode("Ints", data)
+            MESSAGES.decode("Ints", data, 100)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -157,14 +157,14 @@ def nested(levels: int) -> bytes:
 @pytest.mark.parametrize("levels", [16, 300])
 def test_messages_that_are_nested_too_deep(package: Path, levels: int) -> None:
     with pytest.raises(Damaged):
-        Decoder().decode("ValueType", memoryview(nested(levels)))
-    assert Decoder().decode("ValueType", memoryview(nested(15)))
-    model = Decoder().decode("Model", memoryview((package / MODEL).read_bytes()))
+        MESSAGES.decode("ValueType", memoryview(nested(levels)))
+    assert MESSAGES.decode("ValueType", memoryview(nested(15)))
+    model = MESSAGES.decode("Model", memoryview((package / MODEL).read_bytes()))
     # A message's fields may follow those of another: this adds an input.
     named = message((2, nested(levels)))
     added = bytes(model["mlProgram"]["functions"]["two"]) + message((1, named))
     model["mlProgram"]["functions"]["two"] = added
-    (package / MODEL).write_bytes(encode("Model", model))
+    (package / MODEL).write_bytes(MESSAGES.encode("Model", model))
     refused(package, "its function 'two' is not a decoder's")
 
 
@@ -217,16 +217,16 @@ def test_a_manifest_that_leads_elsewhere(package: Path) -> None:
 
 
 def test_another_version(package: Path) -> None:
-    model = Decoder().decode("Model", memoryview((package / MODEL).read_bytes()))
+    model = MESSAGES.decode("Model", memoryview((package / MODEL).read_bytes()))
     model["specificationVersion"] = 10
-    (package / MODEL).write_bytes(encode("Model", model))
+    (package / MODEL).write_bytes(MESSAGES.encode("Model", model))
     refused(package, "specification version 10", "reads 9")
 
 
 def test_a_package_of_another_program(package: Path) -> None:
-    model = Decoder().decode("Model", memoryview((package / MODEL).read_bytes()))
+    model = MESSAGES.decode("Model", memoryview((package / MODEL).read_bytes()))
     del model["description"]["metadata"]
-    (package / MODEL).write_bytes(encode("Model", model))
+    (package / MODEL).write_bytes(MESSAGES.encode("Model", model))
     with pytest.raises(BundleError, match="not exported by edgedec"):
         _ = Package.open(package).facts
 
@@ -247,9 +247,9 @@ def with_offset(package: Path, offset: int) -> None:
             type = operation.value.type
             changed = type_of(operation, Stored(type, offset))
             function.operations[index] = changed  # type: ignore[index]
-    model = Decoder().decode("Model", memoryview((package / MODEL).read_bytes()))
+    model = MESSAGES.decode("Model", memoryview((package / MODEL).read_bytes()))
     model["mlProgram"]["functions"]["two"] = function.encoded()
-    (package / MODEL).write_bytes(encode("Model", model))
+    (package / MODEL).write_bytes(MESSAGES.encode("Model", model))
 
 
 def type_of(operation, value):

@@ -213,8 +213,8 @@ def test_a_device_that_crashes_harms_no_other(
         "from edgedec._support import _sandbox_child",
         "def main(task):",
         "    os.abort() if task['device'] == 'ane' else None",
-        "    from edgedec.doctor.coreml import _measure_child",
-        "    return _measure_child.main({**task, 'device': 'reference'})",
+        "    from edgedec.doctor.coreml import measure",
+        "    return measure.main({**task, 'device': 'reference'})",
         "_sandbox_child.serve(main)",
     )
     (tmp_path / "some_mac.py").write_text("\n".join(lines))

@@ -10,8 +10,8 @@ from coreml_checks import CHECKS
 from tiny_models import MemoryTensors, write_tiny_program
 
 from edgedec.coreml import Package, package_files
-from edgedec.coreml.messages import Decoder, encode
 from edgedec.coreml.program import Function, Operation, inline
+from edgedec.coreml.schema import MESSAGES
 from edgedec.coreml.types import Inline, Kind, Stored, TensorType
 from edgedec.errors import EdgedecError
 
@@ -190,7 +190,7 @@ def put(folder: Path, fault: Fault) -> None:
     """Write the package again with a fault in all its functions."""
     package = Package.open(folder)
     file = package_files(folder)[0]
-    model = Decoder().decode("Model", memoryview(file.read_bytes()))
+    model = MESSAGES.decode("Model", memoryview(file.read_bytes()))
     for name in package.names:
         function = package.function(name)
         operations = list(function.operations)
@@ -199,7 +199,7 @@ def put(folder: Path, fault: Fault) -> None:
         fault(name, operations)
         changed: Function = replace(function, operations=operations)
         model["mlProgram"]["functions"][name] = changed.encoded()
-    file.write_bytes(encode("Model", model))
+    file.write_bytes(MESSAGES.encode("Model", model))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tiny_models import MemoryTensors, random_tensors, tiny_config
 from tiny_variants import VARIANTS
 
 from edgedec.bundle.android import OPERATORS
-from edgedec.bundle.onnx_operators import operators
+from edgedec.bundle.onnx_wires import operators
 from edgedec.export.onnx import GraphOptions, positions, write_model
 from edgedec.export.reference import Reference
 from edgedec.models.registry import spec_for
@@ -69,7 +69,7 @@ def test_logits_are_the_references(tmp_path: Path, kind: str) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
     used = onnx.load(tmp_path / "model.onnx", load_external_data=False).graph.node
     assert "positions.near" in {name for node in used for name in node.output}
-    assert {one.name for one in operators(tmp_path / "model.onnx")} <= OPERATORS
+    assert {name for name, _ in operators(tmp_path / "model.onnx")} <= OPERATORS
 
 
 def test_a_short_context_has_whole_tables(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tiny_models import write_tiny_program
 
 from edgedec.coreml import package_files
 from edgedec.coreml.describe import describe
-from edgedec.coreml.messages import Decoder, encode
+from edgedec.coreml.schema import MESSAGES
 from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable, StateError
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
@@ -27,12 +27,12 @@ def folder(tmp_path: Path) -> Path:
 
 def with_facts(folder: Path, change: Change) -> None:
     file = package_files(folder)[0]
-    model = Decoder().decode("Model", memoryview(file.read_bytes()))
+    model = MESSAGES.decode("Model", memoryview(file.read_bytes()))
     metadata = model["description"]["metadata"]["userDefined"]
     facts = json.loads(metadata["edgedec"])
     change(facts)
     metadata["edgedec"] = json.dumps(facts)
-    file.write_bytes(encode("Model", model))
+    file.write_bytes(MESSAGES.encode("Model", model))
 
 
 def with_rope(**changed: object) -> Change:
@@ -98,10 +98,10 @@ def test_facts_that_are_not_those_of_a_blend(tmp_path: Path, change: Change) -> 
 
 def test_a_move_of_other_rows(folder: Path) -> None:
     file = package_files(folder)[0]
-    model = Decoder().decode("Model", memoryview(file.read_bytes()))
+    model = MESSAGES.decode("Model", memoryview(file.read_bytes()))
     functions = model["mlProgram"]["functions"]
     functions["move_16"] = functions["read_128"]
-    file.write_bytes(encode("Model", model))
+    file.write_bytes(MESSAGES.encode("Model", model))
     with pytest.raises(BundleError, match=r"the inputs of move_16 are .*its facts say .*source"):
         CoremlModel.load(folder, device="reference")
 

@@ -1,4 +1,4 @@
-"""Writes and reads messages of ``schema``, as dictionaries by the names of their fields.
+"""Writes and reads protobuf messages by a schema, as dictionaries by the names of their fields.
 
 Messages that are read are untrusted: their number of fields and their depth are bounded, and what
 is cut short, not UTF-8 or written as another type is ``Damaged``. Unknown fields are skipped.
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from edgedec.bundle.protobuf import Damaged, marks, message
-from edgedec.coreml.schema import SCHEMA
 
 # A function of a large decoder has some 100,000.
 MAX_FIELDS = 1 << 21
@@ -24,69 +23,82 @@ _PACKED = ("ints", "floats", "bools")
 Message = dict[str, Any]
 
 
-def encode(kind: str, values: Mapping[str, Any]) -> bytes:
-    """Return a message of this type; fields that are missing are left out."""
-    fields = SCHEMA[kind]
-    ordered = sorted(values.items(), key=lambda item: fields[item[0]][0])
-    return message(
-        *(
-            (fields[name][0], data)
-            for name, value in ordered
-            for data in _datas(fields[name][1], value)
+# Messages by name, and their fields: a number and a type, which is ``int``, ``str``, ``bytes`` or
+# another message; ``ints``, ``floats`` and ``bools`` are packed lists, ``*`` is a repeated field
+# and ``%`` a map from text.
+Schema = Mapping[str, Mapping[str, tuple[int, str]]]
+
+
+class Messages:
+    """Messages of a schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._by_number = {
+            kind: {number: (name, inner) for name, (number, inner) in fields.items()}
+            for kind, fields in schema.items()
+        }
+
+    def encode(self, kind: str, values: Mapping[str, Any]) -> bytes:
+        """Return a message of this type; fields that are missing are left out."""
+        fields = self._schema[kind]
+        ordered = sorted(values.items(), key=lambda item: fields[item[0]][0])
+        return message(
+            *(
+                (fields[name][0], data)
+                for name, value in ordered
+                for data in self._datas(fields[name][1], value)
+            )
         )
-    )
 
+    def _datas(self, kind: str, value: Any) -> list[int | str | bytes | memoryview]:
+        """Return the values of a field in the file, one for each repetition."""
+        if kind.startswith("*"):
+            return [data for item in value for data in self._datas(kind[1:], item)]
+        if kind.startswith("%"):
+            return [
+                message((1, key), *((2, data) for data in self._datas(kind[1:], item)))
+                for key, item in value.items()
+            ]
+        if kind == "int":
+            return [int(value) % _WRAP]
+        if kind in ("str", "bytes"):
+            return [value]
+        if kind in _PACKED:
+            return [_pack(kind, value)] if len(value) else []
+        return [self.encode(kind, value)]
 
-def _datas(kind: str, value: Any) -> list[int | str | bytes | memoryview]:
-    """Return the values of a field in the file, one for each repetition."""
-    if kind.startswith("*"):
-        return [data for item in value for data in _datas(kind[1:], item)]
-    if kind.startswith("%"):
-        return [
-            message((1, key), *((2, data) for data in _datas(kind[1:], item)))
-            for key, item in value.items()
-        ]
-    if kind == "int":
-        return [int(value) % _WRAP]
-    if kind in ("str", "bytes"):
-        return [value]
-    if kind in _PACKED:
-        return [_pack(kind, value)] if len(value) else []
-    return [encode(kind, value)]
+    def decode(self, kind: str, view: memoryview, most: int = MAX_FIELDS) -> Message:
+        """Return a message's fields; repeated ones are lists, maps dictionaries.
+
+        Args:
+            kind: its name in the schema.
+            most: fields of it and of those in it.
+
+        Raises:
+            Damaged: the bytes are not such a message, or it has too many fields or levels.
+
+        """
+        return _Decoder(self._by_number, most).decode(kind, view, 1)
 
 
 def _pack(kind: str, values: Sequence[Any]) -> bytes:
     if kind == "floats":
         return np.asarray(values, "<f4").tobytes()
     # A message of fields without tags is a list of varints.
-    return b"".join(_varint(int(value) % _WRAP) for value in values)
+    return b"".join(message((1, int(value) % _WRAP))[1:] for value in values)
 
 
-def _varint(value: int) -> bytes:
-    return message((1, value))[1:]
-
-
-class Decoder:
+class _Decoder:
     """Decodes messages of one file; ``left`` fields may still follow."""
 
-    def __init__(self, most: int = MAX_FIELDS) -> None:
-        self.left = most
+    def __init__(self, names: Mapping[str, Mapping[int, tuple[str, str]]], left: int) -> None:
+        self._names, self.left = names, left
 
-    def decode(self, kind: str, view: memoryview, depth: int = 1) -> Message:
-        """Return a message's fields; repeated ones are lists, maps dictionaries.
-
-        Args:
-            kind: its name in the schema.
-            view: its bytes.
-            depth: messages that it is in, and itself.
-
-        Raises:
-            Damaged: the bytes are not such a message, or it has too many fields or levels.
-
-        """
+    def decode(self, kind: str, view: memoryview, depth: int) -> Message:
         if depth > _MAX_DEPTH:
             raise Damaged
-        names = _BY_NUMBER[kind]
+        names = self._names[kind]
         found: Message = {}
         for number, begin, start, end in self._fields(view):
             name, inner = names.get(number, ("", ""))
@@ -188,11 +200,3 @@ def _text(view: memoryview) -> str:
         return bytes(view).decode()
     except UnicodeDecodeError:
         raise Damaged from None
-
-
-_BY_NUMBER: Mapping[str, Mapping[int, tuple[str, str]]] = {
-    kind: {number: (name, inner) for name, (number, inner) in fields.items()}
-    for kind, fields in SCHEMA.items()
-}
-
-__all__ = ["MAX_FIELDS", "Damaged", "Decoder", "Message", "encode"]
