@@ -48,6 +48,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "up": "blk.{layer}.ffn_up",
         "down": "blk.{layer}.ffn_down",
         "router": "blk.{layer}.ffn_gate_inp",
+        "probs": "blk.{layer}.exp_probs_b",
         "experts_gate": "blk.{layer}.ffn_gate_exps",
         "experts_up": "blk.{layer}.ffn_up_exps",
         "experts_down": "blk.{layer}.ffn_down_exps",
