@@ -7,6 +7,7 @@ from typing import Any
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import MOST_TAPS
 from edgedec.models.rope import Rope, read_rope
 from edgedec.models.traits import Activation, Experts, Norm
 
@@ -48,6 +49,13 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
             raise CheckpointError(f"config.json: {name} is {value!r}, expected a size")
         return value
+
+    def taps(self, name: str, default: int) -> int:
+        """Return how many tokens a convolution reads."""
+        found = self.count(name, default)
+        if not 2 <= found <= MOST_TAPS:
+            raise CheckpointError(f"config.json: {name} is {found}, expected 2 to {MOST_TAPS}")
+        return found
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a boolean."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.errors import CheckpointError
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import MOST_TAPS, ShortConv, mixers
+from edgedec.models.mixers import ShortConv, mixers
 from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
 
@@ -41,9 +40,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     listed, layers = c.raw.get("full_attn_idxs"), c.positive("num_hidden_layers")
     default = [not isinstance(listed, list) or layer in listed for layer in range(layers)]
     attends = c.kinds(default, ("conv", "full_attention"))
-    dim, taps = c.rotary_dim(1.0), c.count("conv_L_cache", 3)
-    if not 2 <= taps <= MOST_TAPS:
-        raise CheckpointError(f"config.json: conv_L_cache is {taps}, expected 2 to {MOST_TAPS}")
+    dim, taps = c.rotary_dim(1.0), c.taps("conv_L_cache", 3)
     rope, conv = read_rope(raw, 1_000_000.0, dim), ShortConv(taps)
     return c.decoder(
         norm=c.norm("norm_eps", 1e-5),

@@ -9,7 +9,7 @@ from typing import Any
 from edgedec.errors import CheckpointError
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import MOST_TAPS, DeltaNet, mixers
+from edgedec.models.mixers import DeltaNet, mixers
 from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
 
@@ -84,14 +84,10 @@ def _delta(c: Config) -> DeltaNet:
         value_heads=c.positive("linear_num_value_heads", 32),
         key_dim=c.positive("linear_key_head_dim", 128),
         value_dim=c.positive("linear_value_head_dim", 128),
-        taps=c.positive("linear_conv_kernel_dim", 4),
+        taps=c.taps("linear_conv_kernel_dim", 4),
     )
     if kind.value_heads % kind.key_heads:
         raise CheckpointError(
             f"config.json: {kind.value_heads} linear value heads cannot share {kind.key_heads} keys"
-        )
-    if not 2 <= kind.taps <= MOST_TAPS:
-        raise CheckpointError(
-            f"config.json: linear_conv_kernel_dim is {kind.taps}, expected 2 to {MOST_TAPS}"
         )
     return kind
