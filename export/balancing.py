@@ -130,7 +130,7 @@ def _joints(spec: DecoderSpec, layer: int) -> Iterator[Joint]:
         return tuple(spec.name(role, layer) for role in roles)
 
     fed = ("gate", "up") if spec.gated else ("up",)
-    dense = spec.experts is None
+    dense = spec.at(layer).experts is None
     *first, last = spec.mixer_matrices(layer)
     if "attention_norm" in spec.layer_norms and (dense or spec.residual != "shared"):
         shared = fed if spec.residual == "shared" else ()

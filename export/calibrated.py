@@ -70,10 +70,12 @@ class CalibratedRounding:
         notes = [
             f"{name} is rounded without calibration: {why}" for name, why in self._failed.items()
         ]
-        if self._unreached and self._spec.experts is not None:
+        experts = self._spec.experts
+        if self._unreached and experts is not None:
+            every = experts.count * (self._spec.layers - experts.dense_layers)
             notes.append(
-                f"{self._unreached} of {self._spec.experts.count * self._spec.layers} experts"
-                " rounded without calibration: no token of the texts reached them"
+                f"{self._unreached} of {every} experts rounded without calibration: no token of the"
+                " texts reached them"
             )
         return notes
 
@@ -180,9 +182,9 @@ def _joined(parts: Sequence[Blocks]) -> Blocks:
 
 def _roles(spec: DecoderSpec, layer: int) -> tuple[str, ...]:
     """Return the roles of a layer's matrices that are calibrated."""
-    fed = ("up", "down", *(("gate",) if spec.gated else ()))
-    if spec.experts is not None:
-        beside = tuple(f"shared_{role}" for role in fed if spec.experts.shared)
+    fed, experts = ("up", "down", *(("gate",) if spec.gated else ())), spec.at(layer).experts
+    if experts is not None:
+        beside = tuple(f"shared_{role}" for role in fed if experts.shared)
         fed = (*(f"experts_{role}" for role in fed), *beside)
     mixed = (role for role in spec.mixer_matrices(layer) if role not in SMALL)
     return (*mixed, *fed, *spec.per_layer_matrices)

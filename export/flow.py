@@ -147,7 +147,7 @@ class Flow(Generic[V]):
 
     def _mlp(self, layer: int, x: V, out: str) -> V:
         """Emit ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` without a gate."""
-        experts, parts = self._spec.experts, self._parts
+        experts, parts = self._spec.at(layer).experts, self._parts
         if experts is None:
             return self._dense(layer, x, out, f"layers.{layer}")
         shared = None

@@ -340,7 +340,7 @@ class Reference:
         return rows
 
     def _mlp(self, layer: int, x: FloatArray) -> Steps:
-        experts = self.spec.experts
+        experts = self.spec.at(layer).experts
         if experts is None:
             return (yield from self._dense(layer, x))
         mixed = yield from self._mixture(layer, x, experts)
@@ -366,8 +366,10 @@ class Reference:
 
     def _mixture(self, layer: int, x: FloatArray, experts: Experts) -> Steps:
         """Return the sum of each row's experts, weighted by the router's shares."""
-        shares = softmax(x @ self._weight("router", layer).T)
-        chosen = np.argsort(-shares, axis=1, kind="stable")[:, : experts.used]
+        logits = x @ self._weight("router", layer).T
+        shares = sigmoid(logits) if experts.sigmoid else softmax(logits)
+        ranked = shares + self._weight("probs_bias", layer) if experts.sigmoid else shares
+        chosen = np.argsort(-ranked, axis=1, kind="stable")[:, : experts.used]
         weights = np.take_along_axis(shares, chosen, axis=1)
         if experts.renormalised:
             weights /= weights.sum(axis=1, keepdims=True)

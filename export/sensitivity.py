@@ -60,11 +60,12 @@ def units(spec: DecoderSpec, layer: int) -> list[tuple[str, ...]]:
     roles: list[tuple[str, ...]] = [(role,) for role in mixed]
     if mixed[:2] == ["q", "k"] and not spec.gated_attention:
         roles = [("q", "k"), *roles[2:]]
-    if spec.experts is None:
+    experts = spec.at(layer).experts
+    if experts is None:
         roles += [fed, ("down",)]
     else:
         roles.append(tuple(f"experts_{role}" for role in (*fed, "down")))
-        if spec.experts.shared:
+        if experts.shared:
             roles += [tuple(f"shared_{role}" for role in fed), ("shared_down",)]
     roles += [(role,) for role in spec.per_layer_matrices]
     return [tuple(spec.name(role, layer) for role in each) for each in roles]

@@ -7,6 +7,7 @@ from typing import Any
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.mixers import MOST_TAPS
 from edgedec.models.rope import Rope, read_rope
 from edgedec.models.traits import Activation, Experts, Norm
 
@@ -49,6 +50,13 @@ class Config:
             raise CheckpointError(f"config.json: {name} is {value!r}, expected a size")
         return value
 
+    def taps(self, name: str, default: int) -> int:
+        """Return how many tokens a convolution reads."""
+        found = self.count(name, default)
+        if not 2 <= found <= MOST_TAPS:
+            raise CheckpointError(f"config.json: {name} is {found}, expected 2 to {MOST_TAPS}")
+        return found
+
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a boolean."""
         value = self.raw.get(name)
@@ -87,17 +95,20 @@ class Config:
         if value:
             raise UnsupportedArchitecture(f"config.json: {name} is {value!r}, and {why}")
 
-    def kinds(self, default: Sequence[bool]) -> Sequence[bool]:
-        """Return each layer's kind, whether it has a sliding window; ``default`` if not stated."""
+    def kinds(
+        self,
+        default: Sequence[bool] | None,
+        known: tuple[str, str] = ("full_attention", "sliding_attention"),
+    ) -> Sequence[bool]:
+        """Return whether each layer is of the second kind; ``default`` if that is not stated."""
         kinds = self.raw.get("layer_types")
-        if kinds is None:
+        if kinds is None and default is not None:
             return default
-        known = ("full_attention", "sliding_attention")
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             raise UnsupportedArchitecture(
                 f"config.json: layer_types is {kinds!r}, expected {' and '.join(known)} only"
             )
-        return [kind == "sliding_attention" for kind in kinds]
+        return [kind == known[1] for kind in kinds]
 
     def every(self, name: str, default: int) -> int:
         """Return after how many layers one is of the other kind: a number, or letters ("LLLG")."""
@@ -177,11 +188,12 @@ class Config:
             tied=self.flag("tie_word_embeddings"),
             **traits,
         )
-        _check(spec)
+        check(spec)
         return spec
 
 
-def _check(spec: DecoderSpec) -> None:
+def check(spec: DecoderSpec) -> None:
+    """Refuse sizes that do not fit one another."""
     if spec.heads % spec.kv_heads:
         raise CheckpointError(
             f"config.json: {spec.heads} query heads cannot share {spec.kv_heads} key heads"

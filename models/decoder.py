@@ -106,7 +106,10 @@ class DecoderSpec:
         return self.kv_heads * self.head_dim
 
     def at(self, layer: int) -> DecoderSpec:
-        """Return the same decoder with the sizes of one layer for all."""
+        """Return the same decoder with the sizes, and the kind of MLP, of one layer for all."""
+        experts = self.experts
+        if experts is not None and layer < experts.dense_layers:
+            return dataclasses.replace(self, experts=None, ffn=experts.dense_ffn)
         if not self.sizes:
             return self
         own = self.sizes[layer]
@@ -263,6 +266,8 @@ class DecoderSpec:
                 yield f"{role}_bias", (rows,)
         if mixer is not None:
             yield from mixer.others(self.hidden).items()
+        if at.experts is not None and at.experts.sigmoid:
+            yield "probs_bias", (at.experts.count,)
         for role in self.layer_norms:
             yield from self._norm_shapes(role)
         if self.qk_norm and mixer is None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models import granite
-from edgedec.models.config import Config
+from edgedec.models.config import Config, check
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import MOST_TAPS, Mamba2, mixers
+from edgedec.models.mixers import Mamba2, mixers
 from edgedec.models.sources import TensorSource, slices, stacked
 from edgedec.models.traits import Experts
 
@@ -44,7 +44,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         names = _EXPERTS + "input_linear.weight", _EXPERTS + "output_linear.weight"
         sources |= stacked(*names, experts.count, found.ffn)
         sources["router"] = TensorSource(_EXPERTS + "router.layer.weight")
-    attends, kind = _attends(c), None
+    attends, kind = c.kinds(None, ("mamba", "attention")), None
     if not all(attends):
         kind = _mamba(c)
         sources |= {role: TensorSource(name) for role, name in _NAMES.items()}
@@ -52,13 +52,15 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         fused = {"mix_in": kind.inner + kind.convolved, "mix_step": kind.heads}
         sources |= slices(_MIXER + "in_proj.weight", fused)
     turns = config.get("position_embedding_type") == "rope"
-    return dataclasses.replace(
+    found = dataclasses.replace(
         found,
         experts=experts,
         sources=sources,
         ropes=tuple(found.rope if turns and attention else None for attention in attends),
         mixers=mixers(None if attention else kind for attention in attends),
     )
+    check(found)
+    return found
 
 
 def _experts(c: Config, shared: int) -> Experts | None:
@@ -66,24 +68,8 @@ def _experts(c: Config, shared: int) -> Experts | None:
     count = c.count("num_local_experts", 0)
     if not count:
         return None
-    used = c.positive("num_experts_per_tok", 2)
-    if used > count:
-        raise CheckpointError(f"config.json: a token uses {used} experts of {count}")
-    return Experts(count, used, True, shared)
-
-
-def _attends(c: Config) -> list[bool]:
-    """Return whether each layer has attention."""
-    layers, kinds = c.positive("num_hidden_layers"), c.raw.get("layer_types")
-    if not isinstance(kinds, list) or any(kind not in ("mamba", "attention") for kind in kinds):
-        raise UnsupportedArchitecture(
-            f"config.json: layer_types is {kinds!r}, expected mamba and attention only"
-        )
-    if len(kinds) != layers:
-        raise CheckpointError(f"config.json: {len(kinds)} layer_types for {layers} layers")
-    if "attention" not in kinds:
-        raise CheckpointError("config.json: no layer attends, and edgedec needs one that does")
-    return [kind == "attention" for kind in kinds]
+    own = {"num_experts_per_tok": 2, **c.raw, "num_experts": count, "norm_topk_prob": True}
+    return dataclasses.replace(Config(own).experts(), shared=shared)
 
 
 def _mamba(c: Config) -> Mamba2:
@@ -94,7 +80,7 @@ def _mamba(c: Config) -> Mamba2:
             "config.json: mamba_conv_bias is false, and edgedec reads Granite 4 H with that bias"
         )
     inner = c.positive("mamba_expand", 2) * c.positive("hidden_size")
-    heads, taps = c.positive("mamba_n_heads", 128), c.positive("mamba_d_conv", 4)
+    heads, taps = c.positive("mamba_n_heads", 128), c.taps("mamba_d_conv", 4)
     kind = Mamba2(
         heads=heads,
         head_dim=inner // heads,
@@ -108,6 +94,4 @@ def _mamba(c: Config) -> Mamba2:
             f"config.json: {inner} channels cannot be shared by {heads} heads of Mamba in"
             f" {kind.groups} groups"
         )
-    if not 2 <= taps <= MOST_TAPS:
-        raise CheckpointError(f"config.json: mamba_d_conv is {taps}, expected 2 to {MOST_TAPS}")
     return kind

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import MOST_TAPS, ShortConv, mixers
+from edgedec.models.mixers import ShortConv, mixers
 from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
 
@@ -38,9 +37,10 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     c = Config(raw)
     c.refuse("conv_bias", "edgedec reads LFM2 without biases")
     c = Config({**raw, "intermediate_size": _ffn(c)})
-    attends, dim, taps = _attends(c), c.rotary_dim(1.0), c.count("conv_L_cache", 3)
-    if not 2 <= taps <= MOST_TAPS:
-        raise CheckpointError(f"config.json: conv_L_cache is {taps}, expected 2 to {MOST_TAPS}")
+    listed, layers = c.raw.get("full_attn_idxs"), c.positive("num_hidden_layers")
+    default = [not isinstance(listed, list) or layer in listed for layer in range(layers)]
+    attends = c.kinds(default, ("conv", "full_attention"))
+    dim, taps = c.rotary_dim(1.0), c.taps("conv_L_cache", 3)
     rope, conv = read_rope(raw, 1_000_000.0, dim), ShortConv(taps)
     return c.decoder(
         norm=c.norm("norm_eps", 1e-5),
@@ -62,18 +62,3 @@ def _ffn(c: Config) -> int:
         multiple = c.positive("block_multiple_of", 256)
         found = -(-int(c.factor("block_ffn_dim_multiplier", 1.0) * found) // multiple) * multiple
     return found
-
-
-def _attends(c: Config) -> list[bool]:
-    """Return whether each layer has attention."""
-    layers, kinds = c.positive("num_hidden_layers"), c.raw.get("layer_types")
-    if kinds is None:
-        listed = c.raw.get("full_attn_idxs")
-        if not isinstance(listed, list):
-            return [True] * layers
-        return [layer in listed for layer in range(layers)]
-    if not isinstance(kinds, list) or any(kind not in ("conv", "full_attention") for kind in kinds):
-        raise UnsupportedArchitecture(
-            f"config.json: layer_types is {kinds!r}, expected conv and full_attention only"
-        )
-    return [kind == "full_attention" for kind in kinds]

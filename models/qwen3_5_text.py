@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.errors import CheckpointError
 from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.mixers import MOST_TAPS, DeltaNet, mixers
+from edgedec.models.mixers import DeltaNet, mixers
 from edgedec.models.rope import read_rope
 from edgedec.models.sources import TensorSource
 
@@ -50,7 +50,10 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     c = Config(raw)
     c.refuse("attention_bias", "edgedec reads Qwen3.5 without biases")
     c.refuse("num_experts", "edgedec reads Qwen3.5 without experts: take a dense one")
-    attends, kind, dim = _attends(c), _delta(c), c.rotary_dim(0.25)
+    every, layers = c.positive("full_attention_interval", 4), c.positive("num_hidden_layers")
+    default = [(layer + 1) % every == 0 for layer in range(layers)]
+    attends = c.kinds(default, ("linear_attention", "full_attention"))
+    kind, dim = _delta(c), c.rotary_dim(0.25)
     turning = read_rope(raw, 10_000.0, dim)
     return c.decoder(
         qk_norm="head",
@@ -81,28 +84,10 @@ def _delta(c: Config) -> DeltaNet:
         value_heads=c.positive("linear_num_value_heads", 32),
         key_dim=c.positive("linear_key_head_dim", 128),
         value_dim=c.positive("linear_value_head_dim", 128),
-        taps=c.positive("linear_conv_kernel_dim", 4),
+        taps=c.taps("linear_conv_kernel_dim", 4),
     )
     if kind.value_heads % kind.key_heads:
         raise CheckpointError(
             f"config.json: {kind.value_heads} linear value heads cannot share {kind.key_heads} keys"
         )
-    if not 2 <= kind.taps <= MOST_TAPS:
-        raise CheckpointError(
-            f"config.json: linear_conv_kernel_dim is {kind.taps}, expected 2 to {MOST_TAPS}"
-        )
     return kind
-
-
-def _attends(c: Config) -> list[bool]:
-    """Return whether each layer has attention."""
-    layers, kinds = c.positive("num_hidden_layers"), c.raw.get("layer_types")
-    if kinds is None:
-        every = c.positive("full_attention_interval", 4)
-        return [(layer + 1) % every == 0 for layer in range(layers)]
-    known = ("linear_attention", "full_attention")
-    if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
-        raise UnsupportedArchitecture(
-            f"config.json: layer_types is {kinds!r}, expected {' and '.join(known)} only"
-        )
-    return [kind == "full_attention" for kind in kinds]

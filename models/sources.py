@@ -60,6 +60,7 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "mix_out": "model.layers.{layer}.conv.out_proj.weight",
         # Of a sparse mixture; the matrices of its experts are stacked.
         "router": "model.layers.{layer}.mlp.gate.weight",
+        "probs_bias": "model.layers.{layer}.mlp.probs.bias",
         "experts_gate": "model.layers.{layer}.mlp.experts.gate_proj.weight",
         "experts_up": "model.layers.{layer}.mlp.experts.up_proj.weight",
         "experts_down": "model.layers.{layer}.mlp.experts.down_proj.weight",

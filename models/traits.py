@@ -56,6 +56,10 @@ class Experts:
         renormalised: the shares of those add up to 1; else they are what the softmax over
             all gave them.
         shared: channels of an MLP beside them that every token goes through; 0 for none.
+        sigmoid: the router's shares are sigmoids, to which a stored number is added where experts
+            are chosen (``probs_bias``); else they are a softmax.
+        dense_layers, dense_ffn: the first layers, which have an MLP in their place, and its
+            channels.
         shared_gated: what that returns is multiplied by ``sigmoid(shared_router x)``, a number.
 
     """
@@ -65,6 +69,9 @@ class Experts:
     renormalised: bool
     shared: int = 0
     shared_gated: bool = False
+    sigmoid: bool = False
+    dense_layers: int = 0
+    dense_ffn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

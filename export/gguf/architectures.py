@@ -44,6 +44,7 @@ class Architecture:
         learned: it adds learned position embeddings instead of rotating.
         skips: every so many layers, one does not rotate; 0 if all do, None if the keys say which.
         experts: None for none; else whether the used experts' shares are renormalised.
+        sigmoid: experts are chosen by sigmoids and stored numbers; the first layers have none.
         shared: experts, of which it need not have any, have an MLP beside them.
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
@@ -77,6 +78,7 @@ class Architecture:
     learned: bool = False
     skips: int | None = 0
     experts: bool | None = None
+    sigmoid: bool = False
     shared: bool = False
     even: bool = False
     tied: bool = False
@@ -146,9 +148,11 @@ class Architecture:
         experts = spec.experts
         if experts is None and (self.experts is None or self.shared):
             return
-        same = experts is not None and experts.renormalised == self.experts
-        if experts is None or not same or bool(experts.shared) != self.shared:
-            yield "such a mixture of experts" if experts else "MLP without experts"
+        kinds = self.experts, self.sigmoid, self.shared
+        if experts is None:
+            yield "MLP without experts"
+        elif (experts.renormalised, experts.sigmoid, bool(experts.shared)) != kinds:
+            yield "such a mixture of experts"
 
     def _lacks_delta(self, spec: DecoderSpec) -> Iterator[str]:
         kinds = [kind for kind in spec.mixers if isinstance(kind, DeltaNet)]

@@ -18,6 +18,7 @@ from edgedec.export.gguf.architectures import (
 )
 from edgedec.export.gguf.naming import FUSED_QKV, QKV_STEM, Layout
 from edgedec.export.gguf.sections import (
+    CHOSEN_BY_SIGMOID,
     DELTA,
     MAMBA,
     NOPE,
@@ -280,6 +281,18 @@ _ALL = (
         mixer=ShortConv,
         layout=Layout(names={"final_norm": "token_embd_norm"}),
         sections=(SHORT_CONVS,),
+    ),
+    Architecture(
+        "lfm2moe",
+        model_type="lfm2_moe",
+        qk_norms=("head",),
+        biases=frozenset({"probs"}),
+        narrow=True,
+        mixer=ShortConv,
+        experts=True,
+        sigmoid=True,
+        layout=Layout(names={"final_norm": "token_embd_norm"}),
+        sections=(SHORT_CONVS, CHOSEN_BY_SIGMOID),
     ),
     Architecture(
         "gpt2",

@@ -48,6 +48,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "up": "blk.{layer}.ffn_up",
         "down": "blk.{layer}.ffn_down",
         "router": "blk.{layer}.ffn_gate_inp",
+        "probs": "blk.{layer}.exp_probs_b",
         "experts_gate": "blk.{layer}.ffn_gate_exps",
         "experts_up": "blk.{layer}.ffn_up_exps",
         "experts_down": "blk.{layer}.ffn_down_exps",
@@ -156,11 +157,8 @@ def _place(
         shape = (spec.experts.count, shape[0] // spec.experts.count, *shape[1:])
     if members[0] == "shared_router":
         shape = shape[1:]
-    if isinstance(spec.mixer(layer), Mamba2):
-        if members[0] in ("decay", "skip"):
-            shape = (shape[0], 1)
-        if members[0] == "mix_norm":  # of one group
-            shape = (1, shape[0])
+    if members[0] in ("decay", "skip") and isinstance(spec.mixer(layer), Mamba2):
+        shape = (shape[0], 1)
     name = names[members[0].removesuffix("_bias")].format(layer=layer)
     return TensorPlace(name + _suffix(members[0]), parts, layer, shape)
 

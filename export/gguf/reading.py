@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,16 +196,20 @@ def _check_tensors(file: ModelFile, spec: DecoderSpec, architecture: Architectur
     further = range(spec.layers, spec.layers + file.count(PREDICTING, 0))
     left -= {name for name in left if name.startswith(tuple(f"blk.{at}." for at in further))}
     for place in architecture.layout.places(spec):
-        if file.shape(place.name) != place.shape:
-            raise file.wrong(
-                f"{place.name} is {list(file.shape(place.name))}, expected {list(place.shape)}"
-            )
+        found = file.shape(place.name)
+        if _without_ones(found) != _without_ones(place.shape):
+            raise file.wrong(f"{place.name} is {list(found)}, expected {list(place.shape)}")
         left.discard(place.name)
     for name, values in constants.items():
         if name in file.tensors and not np.array_equal(file.read(name), values):
             raise file.unknown(f"its tensor {name} has an effect that is unknown here")
     if left:
         raise file.unknown(f"its tensor {one_line(min(left))} is unknown here")
+
+
+def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return extents without those of 1 in front, which llama.cpp's quantised files leave out."""
+    return tuple(itertools.dropwhile(lambda extent: extent == 1, shape))
 
 
 class GgufTensors:

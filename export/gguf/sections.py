@@ -245,6 +245,35 @@ _TURNING = "rope.scaling.finetuned"
 NOPE = Section(_turning_keys, _turning)
 
 
+# -- experts that sigmoids choose, behind layers without any --------------------------------------
+
+
+def _sigmoid_keys(spec: DecoderSpec) -> Keys:
+    experts = spec.experts
+    if experts is None:
+        return {}
+    return {
+        "feed_forward_length": experts.dense_ffn,
+        _DENSE: experts.dense_layers,
+        _GATING: _SIGMOID,
+    }
+
+
+def _sigmoids(file: ModelFile, read: Traits) -> Traits:
+    gating, dense = file.count(_GATING), file.count(_DENSE, 0)
+    if gating != _SIGMOID:
+        raise file.unknown(f"{_GATING} is {gating}, expected {_SIGMOID}")
+    if dense >= read["layers"]:
+        raise file.wrong(f"{dense} of its {read['layers']} layers are without experts")
+    size = file.count("feed_forward_length")
+    own = {"sigmoid": True, "dense_layers": dense, "dense_ffn": size}
+    return {"experts": dataclasses.replace(read["experts"], **own)}
+
+
+_DENSE, _GATING, _SIGMOID = "leading_dense_block_count", "expert_gating_func", 2
+CHOSEN_BY_SIGMOID = Section(_sigmoid_keys, _sigmoids)
+
+
 # -- windows --------------------------------------------------------------------------------------
 
 

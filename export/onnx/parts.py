@@ -12,8 +12,10 @@ from edgedec.export.onnx.options import GraphOptions
 from edgedec.export.tensors import FloatArray, TensorReader, read
 from edgedec.export.weights import MICROSOFT, Format
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import Activation
+from edgedec.models.traits import Activation, Experts
 
+# Past the end of any slice.
+_END = np.iinfo(np.int64).max
 # QuickGelu with alpha 1 is SiLU.
 _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
     "silu": ("QuickGelu", {"alpha": 1.0}),
@@ -109,6 +111,7 @@ class GraphParts:
             )
         # The router stays in fp32 in every format: it is small and decides which experts run.
         logits = self._routed("router", layer, x, f"{out}.routed")
+        logits = self._chosen(layer, logits, kind) if kind.sigmoid else logits
         flat = g.node("Reshape", [logits, self.dims(-1, kind.count)], f"{out}.router")
         weights = [spec.name(f"experts_{role}", layer) for role in ("gate", "up", "down")]
         if shared is None:
@@ -119,6 +122,24 @@ class GraphParts:
                 f"{shared}.part", shared, g.node("Sigmoid", [share], f"{out}.share")
             )
         return self.add(out, self.store.mixture(x, flat, f"{out}.mixed", weights, kind), shared)
+
+    def _chosen(self, layer: int, logits: str, kind: Experts) -> str:
+        """Emit logits whose softmax has the sigmoids' shares, of the experts that are chosen."""
+        g, name = self.graph, self.spec.name("probs_bias", layer)
+        bias = g.constant(name, read(self.tensors, name))
+        shares = g.node("Sigmoid", [logits], f"{logits}.shares")
+        ranked = g.node("Add", [shares, bias], f"{logits}.ranked")
+        count = g.constant(f"experts.{kind.used}", np.array([kind.used], np.int64))
+        best = [f"{logits}.best", f"{logits}.indices"]
+        g.nodes("TopK", [ranked, count], best, axis=-1, largest=1, sorted=1)
+        last = [g.constant(f"last.{at}", np.array([at], np.int64)) for at in (-1, _END)]
+        least = g.node("Slice", [best[0], *last, last[0]], f"{logits}.least")
+        taken = g.node("GreaterOrEqual", [ranked, least], f"{logits}.taken")
+        # The logarithm of a sigmoid, without one of 0.
+        small = g.node("Softplus", [g.node("Neg", [logits], f"{logits}.neg")], f"{logits}.soft")
+        powers = g.node("Neg", [small], f"{logits}.log")
+        never = g.constant("never", np.array(-1e30, np.float32))
+        return g.node("Where", [taken, powers, never], f"{logits}.chosen")
 
     def _routed(self, role: str, layer: int, x: str, out: str) -> str:
         name = self.spec.name(role, layer)

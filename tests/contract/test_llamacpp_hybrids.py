@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
+import tiny_granite
+import tiny_lfm2
 from kinds import first
 from tiny_gguf import write_tiny_gguf
-from tiny_granite import CONFIG
 from tiny_hybrids import ARCHITECTURES, write_hybrid_gguf
 from tiny_models import CHECKPOINT_VOCAB, tiny_checkpoint
 
@@ -29,12 +30,22 @@ from edgedec.testing._states import States
 Load = Callable[..., LlamaModel]
 
 # A file's architecture and how far two rows may differ, where keys and values are f32.
-KINDS = {"qwen35": 1e-3, "qwen35moe": 1e-3, "lfm2": 1e-4, "mamba": 1e-3, "granitehybrid": 1e-3}
+KINDS = {
+    "qwen35": 1e-3, "qwen35moe": 1e-3, "lfm2": 1e-4, "mamba": 1e-3, "granitehybrid": 1e-3,
+    "lfm2moe": 1e-4,
+}  # fmt: skip
+EXPORTED: dict[str, dict[str, Any]] = {
+    "granitehybrid": tiny_granite.CONFIG,
+    "lfm2moe": tiny_lfm2.CONFIG
+    | {"model_type": "lfm2_moe", "num_experts": 4, "num_experts_per_tok": 2}
+    | {"moe_intermediate_size": 32, "num_dense_layers": 1},
+}
 
 
-def write_granite(file: Path, kind: str, weights: str) -> None:
-    """Write Granite 4 H as it is exported."""
-    checkpoint = tiny_checkpoint(file.parent / kind, **CONFIG | {"vocab_size": CHECKPOINT_VOCAB})
+def write_exported(file: Path, kind: str, weights: str) -> None:
+    """Write a decoder as it is exported."""
+    own = EXPORTED[kind] | {"vocab_size": CHECKPOINT_VOCAB}
+    checkpoint = tiny_checkpoint(file.parent / kind, **own)
     options = ExportOptions(
         checkpoint, file.parent / f"{kind}-{weights}", formats=("gguf",), weights=weights.lower(),
         parity=False, calibration="none",
@@ -51,11 +62,11 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     def load(kind: str, weights: str = "F32", **options: Any) -> LlamaModel:
         file = folder / f"{kind}-{weights}.gguf"
         if not file.exists():
-            ours = {
-                "granitehybrid": write_granite,
+            ways = {
+                **dict.fromkeys(EXPORTED, write_exported),
                 **dict.fromkeys(ARCHITECTURES, write_hybrid_gguf),
             }
-            write = ours.get(kind, write_tiny_gguf)
+            write = ways.get(kind, write_tiny_gguf)
             write(file, kind, weights)
         return LlamaModel.load(file, LoadOptions(threads=1, **options))
 

@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tiny_granite
+import tiny_lfm2
+import tiny_qwen3_5
 from kinds import again
 from tiny_models import needs_quantised_experts, tiny_checkpoint, tiny_config, write_tiny_model
 
@@ -40,13 +43,33 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "olmoe": {"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 3},
 }
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# With layers that keep a state; an MLP beside the experts, or in the first layers.
+HYBRIDS: dict[str, dict[str, Any]] = {
+    "granitemoehybrid": tiny_granite.CONFIG
+    | {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32},
+    "qwen3_5_moe_text": {
+        **tiny_qwen3_5.CONFIG,
+        **_EXPERTS,
+        "model_type": "qwen3_5_moe_text",
+        "shared_expert_intermediate_size": 64,
+    },
+    "lfm2_moe": {
+        **tiny_lfm2.CONFIG,
+        **_EXPERTS,
+        "model_type": "lfm2_moe",
+        "num_dense_layers": 1,
+    },
+}
 # A token that is nearly as well off with another expert goes there for a bit that tipped.
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-4, "int8": 0.6, "int4": 0.6}
+# A state passes on what a sum in another order changes.
+OF_STATES = 1e-3
 
 
 CASES = [
     pytest.param((kind, weights), marks=needs_quantised_experts if "int" in weights else ())
-    for kind in KINDS
+    for kind in (*KINDS, *HYBRIDS)
     for weights in TOLERANCE
 ]
 
@@ -54,18 +77,18 @@ CASES = [
 @pytest.fixture(scope="module", params=again(CASES), ids="-".join)
 def written(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, OnnxModel]:
+) -> tuple[float, OnnxModel]:
     kind, weights = request.param
     folder = tmp_path_factory.mktemp(kind)
-    write_tiny_model(folder, weights, **KINDS[kind])
-    return weights, OnnxModel.load(folder, threads=1, batch_invariant=False)
+    write_tiny_model(folder, weights, **(KINDS | HYBRIDS)[kind])
+    tolerance = max(TOLERANCE[weights], OF_STATES if kind in HYBRIDS else 0.0)
+    return tolerance, OnnxModel.load(folder, threads=1, batch_invariant=False)
 
 
 class TestMixture(SessionContract):
     @pytest.fixture
-    def model(self, written: tuple[str, OnnxModel]) -> OnnxModel:
-        weights, model = written
-        self.tolerance = TOLERANCE[weights]
+    def model(self, written: tuple[float, OnnxModel]) -> OnnxModel:
+        self.tolerance, model = written
         return model
 
 

@@ -3,8 +3,8 @@
     python tests/golden/record.py [case ...]
 
 A case is a file NAME.json with a configuration and the seed from which numpy makes its weights,
-here and in the test alike: only some logits are recorded, in NAME.npz. Ministral 3, Qwen3.5 and
-Gemma 4 are of transformers 5 (5.24), all others are of the version that the tests have.
+here and in the test alike: only some logits are recorded, in NAME.npz. Ministral 3, Qwen3.5, Gemma
+4 and LFM2's mixtures are of transformers 5 (5.24), all others of the version that the tests have.
 """
 
 import json
@@ -54,6 +54,19 @@ def in_transformers(config: dict[str, object]) -> dict[str, object]:
     return {"pad_token_id": 0, **config}
 
 
+def together(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """LFM2's experts as transformers 5 has them: in two tensors of each layer."""
+    found, first = dict(tensors), "0.w1.weight"
+    for stem in [name.removesuffix(first) for name in tensors if name.endswith(f"experts.{first}")]:
+        experts = range(sum(name.startswith(stem) for name in tensors) // 3)
+        gate, down, up = (
+            np.stack([found.pop(f"{stem}{one}.w{way}.weight") for one in experts])
+            for way in (1, 2, 3)
+        )
+        found |= {f"{stem}gate_up_proj": np.concatenate([gate, up], 1), f"{stem}down_proj": down}
+    return found
+
+
 def record(name: str) -> None:
     case = json.loads((HERE / f"{name}.json").read_text("utf-8"))
     config = case["config"]
@@ -65,7 +78,7 @@ def record(name: str) -> None:
         model = transformers.AutoModelForCausalLM.from_config(model_config).eval()
     state = {
         key.replace("model.language_model.", "model."): torch.from_numpy(value)
-        for key, value in tensors.items()
+        for key, value in together(tensors).items()
     }
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected

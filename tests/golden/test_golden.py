@@ -165,6 +165,7 @@ def test_every_architecture_has_a_case_and_every_case_its_logits():
         ("granitemoehybrid-groups", {"position_embedding_type": "nope"}),
         ("granitemoehybrid-experts", {"num_experts_per_tok": 3}),
         ("qwen3_5_moe_text", {"num_experts_per_tok": 3}),
+        ("lfm2_moe", {"num_experts_per_tok": 3}),
         ("olmoe", {"num_experts_per_tok": 2}),
         ("olmoe", {"norm_topk_prob": True}),
     ],
@@ -227,6 +228,7 @@ LENT_BY_FIRST = tuple(
         ("gpt2", {"mlp_bias": False}),
         ("gpt_neox", {"residual": "shared"}),
         ("olmoe", {"qk_norm": ""}),
+        ("lfm2_moe", {"experts": {"sigmoid": False}}),
     ],
 )
 def test_a_dropped_trait_is_seen(name, wrong):
@@ -257,6 +259,7 @@ def test_a_dropped_trait_is_seen(name, wrong):
         ("granitemoehybrid-experts", ["experts_up"], {"start": 0}),
         ("granitemoehybrid-experts", ["shared_up"], {"start": 0}),
         ("qwen3_5_moe_text", ["shared_router"], {"plus": 1.0}),
+        ("lfm2_moe", ["probs_bias"], {"log": True}),
         ("granitemoehybrid-groups", ["mix_step"], {"start": 128}),
     ],
 )

@@ -11,7 +11,7 @@ from test_golden import CASES, Case
 from tiny_hybrids import hybrid_weights, write_hybrid_gguf
 from tiny_models import MemoryTensors, random_tensors, tiny_config
 
-from edgedec.errors import UnsupportedArchitecture
+from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.gguf import architectures, known
 from edgedec.export.gguf.file import ModelFile
 from edgedec.export.gguf.known import architecture_for
@@ -196,8 +196,8 @@ def test_a_wrong_key_is_seen(name, keys, tmp_path):
 # -- files of others ------------------------------------------------------------------------------
 
 
-def fused(file, out):
-    """The same file with query, key and value as one tensor, as Phi-3 is published."""
+def rewritten(file, out, change):
+    """The same file with its tensors, by name, changed."""
     source = gguf.GGUFReader(file)
     writer = gguf.GGUFWriter(out, source.fields["general.architecture"].contents())
     for key, field in source.fields.items():
@@ -205,12 +205,10 @@ def fused(file, out):
         if key.startswith("GGUF.") or key == "general.architecture":
             continue
         add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
+        add |= {bool: writer.add_bool, list: writer.add_array}
         add[type(value)](key, value)
     tensors = {tensor.name: tensor.data for tensor in source.tensors}
-    for name in list(tensors):
-        if name.endswith("attn_q.weight"):
-            parts = [tensors.pop(name.replace("_q.", f"_{role}.")) for role in "qkv"]
-            tensors[name.replace("_q.", "_qkv.")] = np.concatenate(parts)
+    change(tensors)
     for name, data in tensors.items():
         writer.add_tensor(name, np.array(data))
     writer.write_header_to_file()
@@ -220,9 +218,36 @@ def fused(file, out):
     return out
 
 
+def fuse(tensors):
+    """Query, key and value as one tensor, as Phi-3 is published."""
+    for name in list(tensors):
+        if name.endswith("attn_q.weight"):
+            parts = [tensors.pop(name.replace("_q.", f"_{role}.")) for role in "qkv"]
+            tensors[name.replace("_q.", "_qkv.")] = np.concatenate(parts)
+
+
+@pytest.mark.parametrize("shape", [(1, 128), (128,), (2, 64)])
+def test_an_axis_of_one_in_front_may_be_there_or_not(shape, tmp_path):
+    """As in files that llama.cpp converts, and in those that it quantises."""
+    case = Case("granitemoehybrid-mamba")
+
+    def change(tensors):
+        for name in tensors:
+            if name.endswith("ssm_norm.weight"):
+                tensors[name] = tensors[name].reshape(shape)
+
+    file = rewritten(written(case, tmp_path), tmp_path / "changed.gguf", change)
+    assert ModelFile(file).shape("blk.0.ssm_norm.weight") == shape
+    if shape[0] == 2:
+        with pytest.raises(CheckpointError, match=r"ssm_norm.weight is \[2, 64\]"):
+            read_back(file)
+    else:
+        assert different(case, *read_back(file)) == []
+
+
 def test_query_key_and_value_may_be_one_tensor(tmp_path):
     case = Case("phi3")
-    file = fused(written(case, tmp_path), tmp_path / "fused.gguf")
+    file = rewritten(written(case, tmp_path), tmp_path / "fused.gguf", fuse)
     assert "blk.0.attn_qkv.weight" in ModelFile(file).tensors
     assert different(case, *read_back(file)) == []
 

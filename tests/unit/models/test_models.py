@@ -43,6 +43,14 @@ GRANITE_H = GRANITE4 | {
     "intermediate_size": 32,
 }
 QWEN_LAYERS = {"layer_types": ["linear_attention", "full_attention"]}
+LFM2_H = {
+    "model_type": "lfm2_moe",
+    "layer_types": ["conv", "full_attention"],
+    "num_dense_layers": 1,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
 QWEN_H = {"model_type": "qwen3_5_text", **QWEN_LAYERS}
 GRANITE_H_LAYERS = ["attention" if at in (5, 15, 25, 35) else "mamba" for at in range(40)]
 LFM2_LAYERS = ["full_attention" if at in (2, 5, 8, 10, 12, 14) else "conv" for at in range(16)]
@@ -161,6 +169,16 @@ PUBLISHED = {
             ("1.2B", 2048, 12288, 32, 1_170_340_608),
         )
     },
+    "LFM2-8B-A1B": (
+        {"model_type": "lfm2_moe", **sizes(2048, 7168, 24, 32, 8, 65536, 128_000)}
+        | {"moe_intermediate_size": 1792, "num_experts": 32, "num_experts_per_tok": 4}
+        | {
+            "layer_types": [
+                "full_attention" if at in (2, 6, 10, 14, 18, 21) else "conv" for at in range(24)
+            ]
+        },
+        8_339_930_560,
+    ),
     "EXAONE-4.0-1.2B": (
         {"model_type": "exaone4", **sizes(2048, 4096, 30, 32, 8, 102400, 65536)}
         | {"head_dim": 64, "sliding_window": None, "tie_word_embeddings": True},
@@ -249,6 +267,9 @@ def test_ropes_as_transformers_5_writes_them():
         ({**GRANITE_H, "mamba_proj_bias": True}, "without biases"),
         ({"model_type": "lfm2", "layer_types": ["conv", "mamba"]}, "conv and full_attention only"),
         ({"model_type": "lfm2", "conv_bias": True}, "LFM2 without biases"),
+        ({**LFM2_H, "norm_topk_prob": False}, "shares that add up to 1"),
+        ({**LFM2_H, "routed_scaling_factor": 2.5}, "shares that add up to 1"),
+        ({**LFM2_H, "use_expert_bias": False}, "with their bias"),
         ({**QWEN_H, "layer_types": ["linear_attention", "conv"]}, "linear_attention and full"),
         ({**QWEN_H, "attention_bias": True}, "Qwen3.5 without biases"),
         ({**QWEN_H, "num_experts": 8}, "without experts: take a dense one"),
@@ -293,6 +314,7 @@ def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
         ({**QWEN_H, "linear_conv_kernel_dim": 1}, "kernel_dim is 1, expected 2 to 64"),
         ({**QWEN_H, "rope_parameters": [1]}, r"rope_parameters is \[1\], expected an object"),
         ({"model_type": "lfm2", "layer_types": ["conv"]}, "1 layer_types for 2"),
+        ({**LFM2_H, "num_dense_layers": 2}, "2 of 2 layers are without experts"),
         ({"model_type": "lfm2", "conv_L_cache": 1}, "conv_L_cache is 1, expected 2 to 64"),
     ],
 )
@@ -321,6 +343,7 @@ FURTHER = {
     "gemma4_unified": GEMMA4 | {"hidden_size_per_layer_input": 0},
     "gpt_neox": {"num_key_value_heads": None},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "lfm2_moe": LFM2_H,
     "olmoe": MIXTURE,
     "qwen3_moe": MIXTURE,
     "qwen3_5": QWEN_LAYERS,
