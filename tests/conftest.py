@@ -81,6 +81,16 @@ def full_exports(short_exports: Measurements, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(module, name, value)
 
 
+@pytest.fixture
+def exports_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library takes what it exported of the same files in another test."""
+    from tiny_bundles import once
+
+    from edgedec.library import making
+
+    monkeypatch.setattr(making, "export_bundle", once)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def short_measurements() -> Iterator[Measurements]:
     """Opening measures the passes of few widths, three sweeps of them whether they agree or not.
