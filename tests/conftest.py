@@ -222,10 +222,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that the markers would deselect whole are not imported."""
-    if "not full" in config.option.markexpr and collection_path.suffix == ".py":
-        return suites.left_out(collection_path.relative_to(REPOSITORY)) or None
-    return None
+    """Files, and folders of files, that the markers would deselect whole are not imported."""
+    path = collection_path.relative_to(REPOSITORY)
+    path = path / "test_any.py" if collection_path.is_dir() else path
+    return True if "not full" in config.option.markexpr and suites.left_out(path) else None
 
 
 # First, because pytest's own hook deselects by markers.
