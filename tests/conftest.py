@@ -81,6 +81,16 @@ def full_exports(short_exports: Measurements, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(module, name, value)
 
 
+@pytest.fixture
+def exports_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library takes what it exported of the same files in another test."""
+    from tiny_bundles import once
+
+    from edgedec.library import making
+
+    monkeypatch.setattr(making, "export_bundle", once)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def short_measurements() -> Iterator[Measurements]:
     """Opening measures the passes of few widths, three sweeps of them whether they agree or not.
@@ -212,10 +222,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that the markers would deselect whole are not imported."""
-    if "not full" in config.option.markexpr and collection_path.suffix == ".py":
-        return suites.left_out(collection_path.relative_to(REPOSITORY)) or None
-    return None
+    """Files, and folders of files, that the markers would deselect whole are not imported."""
+    path = collection_path.relative_to(REPOSITORY)
+    path = path / "test_any.py" if collection_path.is_dir() else path
+    return True if "not full" in config.option.markexpr and suites.left_out(path) else None
 
 
 # First, because pytest's own hook deselects by markers.

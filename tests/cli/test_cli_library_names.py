@@ -14,7 +14,7 @@ from edgedec._support.model_path import OWN_DRAFT
 from edgedec.library import Library
 
 LENGTH = ["-n", 2, "--raw"]
-pytestmark = pytest.mark.usefixtures("library")
+pytestmark = pytest.mark.usefixtures("library", "exports_once")
 Run = Callable[..., Any]
 
 

@@ -21,7 +21,7 @@ from edgedec import Pipeline
 from edgedec.cli import _partner
 from edgedec.library import Library
 
-pytestmark = pytest.mark.usefixtures("library")
+pytestmark = pytest.mark.usefixtures("library", "exports_once")
 Run = Callable[..., Any]
 TEXT = ["def f(x):", "-n", 2, "--raw"]
 # Which parity no smaller form of these weights needs, and which is made in a second.

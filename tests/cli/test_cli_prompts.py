@@ -96,16 +96,22 @@ def test_a_longer_context_is_another_run(batch, one_line) -> None:
 def test_a_prompt_that_cannot_be_decoded_does_not_stop_the_others(
     batch, prompts: Path, tmp_path: Path
 ) -> None:
+    """Nor a chat template that is stopped."""
+
+    def chat(text: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": text}]
+
     entries = [{"id": "long", "prompt": "a " * 6000}, {"id": "empty", "prompt": ""},
-               {"id": "chat", "messages": [{"role": "user", "content": "x"}]}]  # fmt: skip
+               {"id": "huge", "messages": chat("x" * 5_000_000)},
+               {"id": "chat", "messages": chat("x")}]  # fmt: skip
     prompts.write_text("\n".join(map(json.dumps, entries)), "utf-8")
     result = batch()
     assert result.exit_code == 2
-    assert "2 of 3 prompts could not be decoded" in result.stderr
-    long, empty, chat = records(tmp_path / "out.jsonl")
-    assert "the context holds" in long["error"]
-    assert "empty" in empty["error"]
-    assert len(chat["token_ids"]) > 0
+    assert "3 of 4 prompts could not be decoded" in result.stderr
+    *failed, chatted = records(tmp_path / "out.jsonl")
+    for record, word in zip(failed, ("the context holds", "empty", "template"), strict=True):
+        assert word in record["error"]
+    assert len(chatted["token_ids"]) == 8
 
 
 HALF = "\ud800"  # of a surrogate pair, which JSON can say and UTF-8 cannot
@@ -136,18 +142,6 @@ def test_an_id_that_is_not_utf8_is_named_and_the_others_go_on(
     assert out.read_bytes() == before
     shown = run("generate", "--bundle", bundle, "--prompts", prompts, "--max-new-tokens", 8)
     assert [json.loads(line)["id"] for line in shown.stdout.splitlines()] == list(found)
-
-
-def test_a_chat_template_that_is_stopped_ends_its_own_line_only(
-    batch, prompts: Path, tmp_path: Path
-) -> None:
-    entries = [{"id": "huge", "messages": [{"role": "user", "content": "x" * 5_000_000}]},
-               {"id": "small", "messages": [{"role": "user", "content": "x"}]}]  # fmt: skip
-    prompts.write_text("\n".join(map(json.dumps, entries)), "utf-8")
-    assert batch().exit_code == 2
-    huge, small = records(tmp_path / "out.jsonl")
-    assert "template" in huge["error"]
-    assert len(small["token_ids"]) == 8
 
 
 FAILURES = {

@@ -13,10 +13,11 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from edgedec.cli import main
-from edgedec.library import Library
+from edgedec.export import export_bundle
+from edgedec.library import Library, making
 
 LENGTH = ["-n", 8]
-pytestmark = pytest.mark.usefixtures("library")
+pytestmark = pytest.mark.usefixtures("library", "exports_once")
 Run = Callable[..., Any]
 
 
@@ -206,6 +207,7 @@ def test_a_full_disk_leaves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
+        patch.setattr(making, "export_bundle", export_bundle)
         result = run("run", demo / "draft", "def f(x):", "--raw")
     assert result.exit_code == 2
     last = result.stderr.splitlines()[-1]

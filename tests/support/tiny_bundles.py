@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.metadata
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from filelock import FileLock
 
 from edgedec.export import (
     ExportOptions,
+    ExportReport,
+    Progress,
     bundling,
     calibration,
     export_bundle,
@@ -60,6 +63,28 @@ def kept(options: ExportOptions) -> Path:
                 _forget_former(made)
             export_bundle(dataclasses.replace(options, out=bundle))
     return bundle
+
+
+def once(options: ExportOptions, progress: Progress | None = None) -> ExportReport:
+    """Export, or copy what this process has exported of the same files; steps are told again."""
+    if not options.target.is_dir():
+        return export_bundle(options, progress)
+    key, out, steps = _digest(_described(options)), options.out, list[tuple[str, int, int]]()
+    if key not in _ONCE:
+        kept = Path(_SCRATCH.name) / key
+        report = export_bundle(
+            dataclasses.replace(options, out=kept), lambda *step: steps.append(step)
+        )
+        _ONCE[key] = report, steps
+    report, steps = _ONCE[key]
+    for step in steps if progress else ():
+        progress(*step)
+    shutil.copytree(report.path, out)
+    return dataclasses.replace(report, path=out)
+
+
+_ONCE: dict[str, tuple[ExportReport, list[tuple[str, int, int]]]] = {}
+_SCRATCH = tempfile.TemporaryDirectory(prefix="edgedec-bundles-", ignore_cleanup_errors=True)
 
 
 def exact(target: Path, draft: Path | None = None) -> Path:

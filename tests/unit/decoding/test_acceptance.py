@@ -177,7 +177,8 @@ class TestThresholds:
         row = log([0.5, 0.3, 0.15, 0.05])
         for threshold, token, accepted in [(2, 2, True), (2, 3, False), (5, 3, True)]:
             draft = Draft(TokenTree.chain([0, token]))
-            path, last = accept(BigLittle(threshold), draft, [row, onehot(6)])
+            rule = acceptance.rule("bild") if threshold == 2 else BigLittle(threshold)
+            path, last = accept(rule, draft, [row, onehot(6)])
             assert (path, last) == (([0, 1], 6) if accepted else ([0], 0))
 
     def test_the_longest_path_and_of_equals_the_likeliest(self) -> None:
@@ -220,3 +221,5 @@ class TestRegistry:
     def test_an_unknown_name_is_one_clear_line(self) -> None:
         with pytest.raises(InputError, match=r"^no acceptance rule 'best': expected coupling, "):
             acceptance.rule("best")
+        with pytest.raises(InputError, match=r"^acceptance rule 'typical' was removed, since no "):
+            acceptance.rule("typical")

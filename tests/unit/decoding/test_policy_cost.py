@@ -98,14 +98,16 @@ def test_a_machine_that_never_rests_is_told() -> None:
     assert len(curve.seconds) == 4
 
 
-def test_one_slow_pass_moves_nothing() -> None:
-    timed = Timed(lambda rows, n: CURVE.at(rows) * (1.3 if n == 6 else 1))
-    assert timed.calibrate().seconds == pytest.approx([CURVE.at(n) for n in (1, 2, 3, 4)])
-
-
-def test_where_every_sweep_is_disturbed_the_quickest_pass_of_a_width_counts() -> None:
-    # Two passes of three take up to eight times as long.
-    timed = Timed(lambda rows, n: CURVE.at(rows) * (1 if n % 3 == 0 else 2 + n % 7))
+@pytest.mark.parametrize(
+    "slower",
+    [
+        lambda n: 1.3 if n == 6 else 1,  # one slow pass
+        # Two passes of three take up to eight times as long: the quickest of a width counts.
+        lambda n: 1 if n % 3 == 0 else 2 + n % 7,
+    ],
+)
+def test_slow_passes_move_nothing(slower: Callable[[int], float]) -> None:
+    timed = Timed(lambda rows, n: CURVE.at(rows) * slower(n))
     assert timed.calibrate().seconds == pytest.approx([CURVE.at(n) for n in (1, 2, 3, 4)])
 
 

@@ -144,6 +144,12 @@ def test_a_manifest_that_says_something_else_is_refused(trimmed: Path, tmp_path:
 # -- how many ----------------------------------------------------------------------------------
 
 
+CHOSEN = dataclasses.replace(
+    OPTIONS, target=MODELS / "draft", weights="int4", calibration="self", parity=False,
+    draft_vocab=None,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(("large", "kept"), kinds.in_full([(1 / 3, 3072), (0.9, None)]))
 def test_a_large_head_is_trimmed_where_the_target_wrote(
     large: float, kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,19 +157,12 @@ def test_a_large_head_is_trimmed_where_the_target_wrote(
     """The demo's is half of its draft, and too small to be worth it."""
     monkeypatch.setattr(draft_vocab, "_LEAST_NUMBERS", 0)
     monkeypatch.setattr(draft_vocab, "_LARGE", large)
-    options = dataclasses.replace(
-        OPTIONS, out=tmp_path / "b", weights="int4", calibration="self", parity=False,
-        draft_vocab=None,
-    )  # fmt: skip
-    _, draft = export_bundle(options).models
+    _, draft = export_bundle(dataclasses.replace(CHOSEN, out=tmp_path / "b")).models
     assert draft.draft_vocab == kept
     said = [note for note in draft.notes if "of what the target wrote" in note]
     assert len(said) == (kept is not None)
 
 
 def test_a_small_head_keeps_all(tmp_path: Path) -> None:
-    options = dataclasses.replace(
-        OPTIONS, out=tmp_path / "b", weights="int4", calibration="self", parity=False,
-        draft_vocab=None,
-    )  # fmt: skip
+    options = dataclasses.replace(CHOSEN, out=tmp_path / "b")
     assert export_bundle(options).models[1].draft_vocab is None

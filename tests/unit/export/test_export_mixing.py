@@ -376,6 +376,7 @@ def test_texts_for_rounding_and_for_measuring_are_others(
     assert not set(job.texts) & set(job.heldout)
 
 
+@pytest.mark.full  # six files of the demo's draft, each of them measured
 @pytest.mark.usefixtures("few")
 def test_a_gguf_takes_the_first_type_that_is_close_enough(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")

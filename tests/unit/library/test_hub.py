@@ -26,6 +26,8 @@ from edgedec.library import Form, Library, Model
 from edgedec.library.locate import Wish, locate
 from edgedec.library.making import Listener
 
+pytestmark = pytest.mark.usefixtures("exports_once")
+
 REPO = "some-org/Tiny-1M"
 EXACT = Form("fp32")
 Pull = Callable[..., Model]

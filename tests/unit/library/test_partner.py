@@ -24,6 +24,8 @@ from edgedec.library.locate import Wish
 from edgedec.library.making import Listener
 from edgedec.library.partner import Found, Offer, Search, beside
 
+pytestmark = pytest.mark.usefixtures("exports_once")
+
 # Without the parity of smaller forms, which takes longer than all else here.
 EXACT = Wish(Form("fp32"))
 PROMPT = "def __eq__(self, other):\n"

@@ -20,6 +20,8 @@ from edgedec.library.drafts import find
 from edgedec.library.locate import Wish, locate
 from edgedec.library.making import Listener
 
+pytestmark = pytest.mark.usefixtures("exports_once")
+
 Said = list[str]
 # Random weights pass the parity of no smaller form: each of those would be tried first.
 EXACT = Form("fp32")

@@ -82,25 +82,20 @@ def test_a_round_runs_on_its_cores(monkeypatch) -> None:
     assert {cores for name, cores in found if name != mine} == {frozenset({CORES[1]})}
 
 
-@pytest.mark.parametrize("draft", ["lookup", "tree", "recycle", "none"])
-def test_what_does_not_think_ahead_is_refused(draft) -> None:
-    with pytest.raises(InputError, match="expected model or hybrid"):
-        Pipeline.open("demo", OPEN, drafter=draft, schedule="overlapped", batch_invariant=False)
-
-
-def test_an_unknown_schedule_names_those_there_are() -> None:
-    with pytest.raises(InputError, match="sequential, overlapped"):
-        Pipeline.open("demo", schedule="both")
-
-
-def test_a_rule_that_depends_on_drafts_is_refused() -> None:
-    with pytest.raises(InputError, match="would depend on time"):
-        Pipeline.open("demo", OPEN, drafter="model", schedule="overlapped", accept="speculative")
-
-
-def test_cores_that_are_not_there() -> None:
-    with pytest.raises(RuntimeUnavailable, match="expected some of"):
-        Pipeline.open("demo", cores=(4096,))
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        *(({"drafter": drafter, "schedule": "overlapped", "batch_invariant": False}, InputError,
+           "expected model or hybrid") for drafter in ("lookup", "tree", "recycle", "none")),
+        ({"schedule": "both"}, InputError, "no schedule 'both': expected one of sequential"),
+        ({"drafter": "model", "schedule": "overlapped", "accept": "speculative"}, InputError,
+         "would depend on time"),
+        ({"cores": (4096,)}, RuntimeUnavailable, "expected some of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(options, error, message) -> None:
+    with pytest.raises(error, match=message):
+        Pipeline.open("demo", **options)
 
 
 def test_a_record_tells_what_was_thought_of_ahead() -> None:

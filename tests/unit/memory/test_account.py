@@ -64,11 +64,12 @@ def test_a_draft_model_that_rested_reads_the_output_in_chunks_as_large_as_a_prom
 def test_several_texts_by_hand() -> None:
     alone = account(TARGET, DRAFT, Shape(1000, 3, ()), process=0)
     shape = Shape(1000, 3, (), beside=(500, 200))
-    found = account(replace(TARGET, own=5, scratch_each=True), DRAFT, shape, process=0)
+    draft = replace(DRAFT, scratch_bytes_per_token=100, scratch_each=True)
+    found = account(replace(TARGET, own=5, scratch_each=True), draft, shape, process=0)
     assert found.sessions == 2 * 5
     assert found.target_kv == (1004 + 504 + 204) * 8000
     assert found.draft_kv == (300 + 300 + 203) * 2000
-    assert found.workspace == 3 * alone.workspace
+    assert found.workspace == 3 * (600 * 1000 + 100 * 300)
     assert found.sampler == alone.sampler + 2 * noise_bytes(1000)
     assert found.text == 160 * (1000 + 500 + 200)
 

@@ -59,15 +59,15 @@ def too_much(found: dict[str, int]) -> set[str]:
     return {name for name, most in LEEWAY.items() if found[name] > most}
 
 
-COUNTS = pytest.mark.parametrize("count", [40, pytest.param(300, marks=pytest.mark.slow)])
+MANY = pytest.param(300, marks=pytest.mark.slow)
 
 
-@COUNTS
+@pytest.mark.parametrize("count", [40, MANY])
 def test_of_onnx(count: int) -> None:
     assert not too_much(grown("demo", count))
 
 
-@COUNTS
+@pytest.mark.parametrize("count", [pytest.param(40, marks=pytest.mark.full), MANY])
 def test_of_gguf(tmp_path: Path, count: int) -> None:
     pytest.importorskip("llama_cpp")
     assert not too_much(grown(write_tiny_gguf(tmp_path / "a.gguf"), count))

@@ -29,6 +29,15 @@ async def texts_of(one: Ticket) -> int:
     return found
 
 
+async def at_once(turns: Turns, *lengths: int) -> None:
+    """Texts of these lengths come at once, and each of them ends."""
+    tickets = [ticket(tokens) for tokens in lengths]
+    with turns._lock:
+        for one in tickets:
+            turns.submit(one)
+    assert [await texts_of(one) for one in tickets] == [1] * len(lengths)
+
+
 class TestTurns:
     async def test_a_text_waits_for_memory_that_is_about_to_be_given_back(
         self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
@@ -74,11 +83,7 @@ class TestTurns:
 
         monkeypatch.setattr(Pipeline, "stream", short_of_memory)
         turns = Turns(pipeline, Settings("tiny", parallel=1), settled=settle)
-        tickets = [ticket(tokens) for tokens in (2, 8, 9, 3)]
-        with turns._lock:  # all of them come at once
-            for one in tickets:
-                turns.submit(one)
-        assert [await texts_of(one) for one in tickets] == [1] * 4
+        await at_once(turns, 2, 8, 9, 3)
         # Each that does not fit lets one go first; then memory is waited for.
         assert order == [2, 8, 9, 8, 0, 8, 9, 3]
         turns.close()
@@ -97,11 +102,7 @@ class TestTurns:
             return stream(self, prompt, options)
 
         monkeypatch.setattr(Pipeline, "stream", short_of_memory)
-        tickets = [ticket(tokens) for tokens in (4, 9, 3, 2, 1)]
-        with turns._lock:  # all of them come at once
-            for one in tickets:
-                turns.submit(one)
-        assert [await texts_of(one) for one in tickets] == [1] * 5
+        await at_once(turns, 4, 9, 3, 2, 1)
         # The long one before the short ones that came after it, though they would fit at once.
         assert order == [4, 9, 3, 2, 1]
         turns.close()

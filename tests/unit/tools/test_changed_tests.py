@@ -17,7 +17,7 @@ ROOMS = (
     "runtimes", "tests", "tools",
 )  # fmt: skip
 FILES = [
-    "pyproject.toml",
+    *("mkdocs.yml", "pyproject.toml"),
     *(
         file.relative_to(REPOSITORY).as_posix()
         for room in ROOMS
