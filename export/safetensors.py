@@ -155,5 +155,6 @@ def _numpy(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         with explained_imports():
             import ml_dtypes
-        return np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
     return np.dtype(name)
