@@ -23,7 +23,7 @@ import numpy.typing as npt
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
 from edgedec.errors import CheckpointError
-from edgedec.export import explained_imports
+from edgedec.export.needed import explained_imports
 
 # The reference implementation's own limit.
 MAX_HEADER_BYTES = 100_000_000

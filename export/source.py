@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgedec._support.model_path import gguf_of
-from edgedec.export import explained_imports
 from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.needed import explained_imports
 from edgedec.models.decoder import DecoderSpec
 
 

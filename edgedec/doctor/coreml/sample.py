@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedec.export import explained_imports
+from edgedec.export.needed import explained_imports
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
