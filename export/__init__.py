@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from edgedec._support import installation
-from edgedec._support.interrupts import held_back
-from edgedec.errors import ExtraMissing
+from edgedec.export.needed import explained_imports
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 
 __all__ = [
@@ -67,18 +63,6 @@ def reads_back(architecture: str) -> bool:
     with explained_imports():
         from edgedec.export.gguf.known import known_as
     return known_as(architecture) is not None
-
-
-@contextmanager
-def explained_imports() -> Iterator[None]:
-    """Explain how to install a missing package; hold back Ctrl-C until everything is imported."""
-    try:
-        with held_back():
-            yield
-    except ModuleNotFoundError as error:
-        raise ExtraMissing(
-            installation.needs("converting a model", "export", error.name or "a package")
-        ) from None
 
 
 def _silent(stage: str, done: int, total: int) -> None:

@@ -27,7 +27,9 @@ from edgedec.export.options import ExportOptions, ExportReport, Progress
 from edgedec.text import tokenizer_files
 
 _GRAPH = "model.onnx"
-_BIAS = "attention_bias"
+_BIAS, _TOP, _PARTS = "attention_bias", "top_logits", ("key", "value")
+_ROWS = ("rows", "attention_rows", "computed_rows")
+_COUNTED = ("seqlens_k", "total_sequence_length", *_ROWS)
 _CACHES = {"past": "past_key_values.{}.{}", "present": "present.{}.{}"}
 # Texts are this long at most unless a program of that runtime says otherwise.
 _MOST_TOKENS = 4096
@@ -75,14 +77,7 @@ def write(bundle: Bundle, out: Path) -> None:
     variant = bundle.target.variants["onnx"]
     model = onnx.load(variant.path, load_external_data=False)
     facts = json.loads(model.metadata_props[0].value)
-    if "states" in facts:
-        raise InputError(
-            "--layout genai: expected keys and values alone, found a model whose layers keep states"
-        )
-    if "varied" in facts:
-        raise InputError(
-            "--layout genai: expected heads of one size, found a model whose heads differ by layer"
-        )
+    _check_kept(model.graph, facts)
     _rewire(model.graph, facts["layers"])
     del model.metadata_props[:]
     onnx.save(model, out / _GRAPH)
@@ -95,16 +90,29 @@ def write(bundle: Bundle, out: Path) -> None:
     write_json(out / GENAI, _config(bundle, facts), indent=1)
 
 
+def _check_kept(graph: onnx.GraphProto, facts: dict[str, Any]) -> None:
+    """Refuse a graph that takes more than equal keys and values of every layer."""
+    given = [one for one in graph.input if one.name not in (IDS, POSITIONS, _BIAS, *_COUNTED)]
+    taken = {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in given}
+    size = [1, facts["kv_heads"], 0, facts["head_dim"]]
+    names = [f"past_{part}_{layer}" for layer in range(facts["layers"]) for part in _PARTS]
+    if taken != dict.fromkeys(names, size):
+        raise InputError(
+            "--layout genai: expected keys and values of one size in every layer, found a model"
+            " whose layers keep something else"
+        )
+
+
 def _rewire(graph: onnx.GraphProto, layers: int) -> None:
     """Let a graph take and return what onnxruntime-genai gives and expects."""
     names = {
         f"{side}_{part}_{layer}": name.format(layer, part)
         for side, name in _CACHES.items()
-        for part in ("key", "value")
+        for part in _PARTS
         for layer in range(layers)
     }
     names[LOGITS] = "logits.rows"
-    nodes = [node for node in graph.node if node.op_type != "TopK"]
+    nodes = [node for node in graph.node if _TOP not in node.output]
     for node in nodes:
         for side in (node.input, node.output):
             side[:] = [names.get(name, name) for name in side]
@@ -141,7 +149,6 @@ def _counted(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     graph.initializer.extend(
         numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()
     )
-    every = ["rows", "attention_rows", "computed_rows"]
     return [
         _node("Shape", [MASK], "mask.shape"),
         _node("Gather", ["mask.shape", "one"], "mask.total", axis=0),
@@ -152,7 +159,7 @@ def _counted(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
         _node("Shape", [IDS], "ids.shape"),
         _node("Gather", ["ids.shape", "one"], "ids.count", axis=0),
         _node("Range", ["zero", "ids.count", "one"], "ids.rows"),
-        *(_node("Identity", ["ids.rows"], name) for name in every),
+        *(_node("Identity", ["ids.rows"], name) for name in _ROWS),
         _node("Unsqueeze", ["ids.count", "at.0"], "ids.counts"),
         _node("Unsqueeze", ["mask.total", "at.0"], "mask.totals"),
         _node("Concat", ["at.1", "at.1", "ids.counts", "mask.totals"], "bias.shape", axis=0),
@@ -166,7 +173,7 @@ def _config(bundle: Bundle, facts: dict[str, Any]) -> dict[str, Any]:
     names = {
         f"{side}_{part}_names": name.format("%d", part)
         for side, name in _CACHES.items()
-        for part in ("key", "value")
+        for part in _PARTS
     }
     inputs = {name: text for name, text in names.items() if name.startswith("past")}
     outputs = {name: text for name, text in names.items() if name not in inputs}

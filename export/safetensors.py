@@ -17,23 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
 from edgedec.errors import CheckpointError
+from edgedec.export.needed import explained_imports
 
 # The reference implementation's own limit.
 MAX_HEADER_BYTES = 100_000_000
-_DTYPES: Mapping[str, npt.DTypeLike] = {
-    "F32": np.float32,
-    "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16,
-}
+_DTYPES: Mapping[str, str] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # Of maps between vocabularies, which are no weights.
-_INTEGERS: Mapping[str, npt.DTypeLike] = {"I64": np.int64, "I32": np.int32}
+_INTEGERS: Mapping[str, str] = {"I64": "int64", "I32": "int32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +85,12 @@ class SafetensorsFile:
         whole = self._part(name, 0, (self.shape(name) or (0,))[0], _INTEGERS)
         return whole.astype(np.int64)
 
-    def _part(
-        self, name: str, start: int, stop: int, known: Mapping[str, npt.DTypeLike]
-    ) -> npt.NDArray[Any]:
+    def _part(self, name: str, start: int, stop: int, known: Mapping[str, str]) -> npt.NDArray[Any]:
         entry = self._entries[name]
         if entry.dtype not in known:
             shown = f"{one_line(name)} is {one_line(entry.dtype)}"
             raise CheckpointError(f"{self.path}: {shown}, expected {', '.join(known)}")
-        dtype = np.dtype(known[entry.dtype])
+        dtype = _numpy(known[entry.dtype])
         columns = math.prod(entry.shape[1:])
         offset = self._data_start + entry.start + start * columns * dtype.itemsize
         count = (stop - start) * columns
@@ -130,7 +124,7 @@ class SafetensorsFile:
             raise self._wrong(f"{name[:100]!r} should end at byte {stop} of {available}: cut short")
         known = {**_DTYPES, **_INTEGERS}
         if dtype in known:
-            needed = math.prod(shape) * np.dtype(known[dtype]).itemsize
+            needed = math.prod(shape) * _numpy(known[dtype]).itemsize
             if needed != stop - start:
                 raise self._wrong(
                     f"{name[:100]!r} needs {needed} bytes for its shape, it has {stop - start}"
@@ -154,3 +148,13 @@ def _sizes(value: Any) -> TypeGuard[list[int]]:
         and len(value) <= 8
         and all(type(item) is int and 0 <= item < 1 << 60 for item in value)
     )
+
+
+def _numpy(name: str) -> np.dtype[Any]:
+    """Return a type of numpy, which knows bfloat16 once ``ml_dtypes`` is imported."""
+    if name == "bfloat16":
+        with explained_imports():
+            import ml_dtypes
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
+    return np.dtype(name)

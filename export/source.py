@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgedec._support.model_path import gguf_of
 from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.needed import explained_imports
 from edgedec.models.decoder import DecoderSpec
 
 
@@ -22,10 +23,11 @@ def open_source(
     Raises:
         BundleError, CheckpointError, UnsupportedArchitecture: see ``Checkpoint.open`` and
             ``gguf.source.open_file``.
+        RuntimeUnavailable: the extra ``export`` is not installed.
 
     """
     if (file := gguf_of(Path(path))) is not None:
-        from edgedec.export.gguf.source import open_file
-
+        with explained_imports():
+            from edgedec.export.gguf.source import open_file
         return open_file(file)
     return Checkpoint.open(path, outline)

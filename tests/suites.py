@@ -92,7 +92,6 @@ TESTS_OF: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools/*", ("tests/unit/tools/*",)),
     (".github/*", ("tests/packaging/test_workflows.py", "tests/packaging/test_papers.py")),
     (".github/workflows/release.yml", ("tests/packaging/test_docs.py",)),
-    ("mkdocs.yml", ("tests/packaging/test_docs.py",)),
     ("docs/guides/programs.md", ("tests/unit/serve/test_serve_programs.py",)),
     ("integrations/*", ("tests/integrations/*",)),
     ("tools/workflow_steps.py", ("tests/packaging/test_workflows.py",)),

@@ -18,6 +18,7 @@ from edgedec._support import installation
 from edgedec._support.fields import Fields, json_object, one_line
 from edgedec._support.files import open_inside, open_regular, sha256_of_stream
 from edgedec._support.model_path import not_a_bundle
+from edgedec._support.ready_path import GENAI
 from edgedec.errors import BundleError
 
 SCHEMA_VERSION = 2
@@ -68,7 +69,13 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 
 def check_version(manifest: Fields) -> None:
-    """Refuse the manifest of an older or newer version."""
+    """Refuse the manifest of an older or newer version, and what is none of edgedec's."""
+    packed = sorted(one.parent.name for one in Path(manifest.where).parent.glob(f"*/{GENAI}"))
+    if packed and not manifest.has("schema_version"):
+        raise BundleError(
+            f"{manifest.where} is that of a package of models: give one of its folders, such as"
+            f" {one_line(packed[0])}"
+        )
     version = manifest.size("schema_version")
     if version > SCHEMA_VERSION:
         raise BundleError(

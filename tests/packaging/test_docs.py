@@ -68,6 +68,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.skipif(os.name == "nt", reason="the workflow's job runs on Linux")
 def test_a_version_stands_beside_the_others(repository: Path, tmp_path: Path) -> None:
     """The commands of the release, for two versions, into a branch of a repository here."""
     pytest.importorskip("mike", reason="mike is not installed: extra docs")

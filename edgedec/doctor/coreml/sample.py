@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedec.doctor.forms import RandomTensors
-from edgedec.export import explained_imports
+from edgedec.export.needed import explained_imports
 from edgedec.models.registry import spec_for
 
 # Heads of 64 as in real models; tensors that a device does not refuse for being small.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
-import tiny_gemma4
 from tiny_lfm2 import CONFIG
-from tiny_models import tiny_checkpoint
+from tiny_models import CHECKPOINT_VOCAB, tiny_checkpoint
 from tiny_variants import VARIANTS
 
 from edgedec import Pipeline
@@ -120,13 +120,13 @@ def test_what_it_cannot_hold_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [(CONFIG, "layers keep states"), (tiny_gemma4.UNSHARED, "heads differ by layer")],
-)
-def test_other_layers_are_refused(tmp_path: Path, config: dict[str, Any], words: str) -> None:
-    own = {name: value for name, value in config.items() if "vocab_size" not in name}
-    source = tiny_checkpoint(tmp_path / "source", **own)
-    with pytest.raises(InputError, match=words):
-        export(source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def test_what_else_layers_keep_is_refused(repository: Path, tmp_path: Path) -> None:
+    """States of convolutions; keys and values that layers share, or of several sizes."""
+    lfm2 = {name: value for name, value in CONFIG.items() if name != "vocab_size"}
+    case = json.loads((repository / "tests/golden/gemma4_text.json").read_text("utf-8"))
+    sizes = dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), CHECKPOINT_VOCAB)
+    for name, config in (("lfm2", lfm2), ("gemma4", case["config"] | sizes)):
+        source = tiny_checkpoint(tmp_path / name, **config)
+        with pytest.raises(InputError, match="keep something else"):
+            export(source, tmp_path / "out")
+        assert not (tmp_path / "out").exists()

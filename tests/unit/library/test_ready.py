@@ -316,6 +316,20 @@ def loops(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("Loop", ["", ""], ["x"], body=body))
 
 
+def flat(model: onnx.ModelProto) -> None:
+    """Keys without an axis of heads."""
+    for value in model.graph.input:
+        if value.name == "past_key_values.0.key":
+            del value.type.tensor_type.shape.dim[1]
+
+
+def in_halves(model: onnx.ModelProto) -> None:
+    """A cache in bfloat16."""
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name.endswith(".key"):
+            value.type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
+
+
 def far(place: str) -> Callable[[onnx.ModelProto], object]:
     def change(model: onnx.ModelProto) -> None:
         for tensor in model.graph.initializer:
@@ -332,6 +346,8 @@ def far(place: str) -> Callable[[onnx.ModelProto], object]:
         (renamed("past_key_values.0.key", "past_conv.0"), ["past_conv.0"]),
         (renamed("present.1.value", "state.1"), ["present.1.value"]),
         (loops, ["has a loop"]),
+        (flat, ["cannot load it"]),
+        (in_halves, ["cannot load it"]),
         (far("../secret"), ["lead out of its folder"]),
         (far("/etc/passwd"), ["lead out of its folder"]),
         (far("nowhere"), ["weights are missing"]),
@@ -370,6 +386,16 @@ def test_cut_short_or_of_another_tokenizer(tiny: Path, tmp_path: Path, add: Open
     folder = made(tmp_path / "other", tiny, Layout())
     shutil.copy(Path(__file__).parents[3] / "models/demo/target/tokenizer.json", folder)
     refused(add, folder, "the tokenizer has 4096 ids")
+
+
+def test_a_package_of_models(tiny: Path, tmp_path: Path, add: Open) -> None:
+    """Folders for several processors under one manifest, which is not edgedec's."""
+    package = tmp_path / "package"
+    ready_models.genai(tiny, package / "cpu", Layout())
+    (package / "manifest.json").write_text(json.dumps({"variants": {"cpu": {"path": "cpu"}}}))
+    with pytest.raises(EdgedecError, match=r"give one of its folders, such as cpu"):
+        Pipeline.open(package)
+    assert add(package / "cpu").name == "cpu"
 
 
 def pipeline_of_graphs(config: dict[str, Any]) -> None:

@@ -170,6 +170,7 @@ shell = InteractiveShell.instance()
 shell.run_line_magic("load_ext", "jupyter_ai_magics")
 given = json.dumps({"temperature": 0, "num_predict": 20}, separators=(",", ":"))
 text = shell.run_cell_magic("ai", f"ollama:tiny --format text -m {given}", hello).text
+shell.run_line_magic("ai", "reset")  # or the first exchange is sent as well
 zero = json.dumps({"temperature": 0}, separators=(",", ":"))  # it hands on no limit there
 other = shell.run_cell_magic("ai", f"openai-chat-custom:tiny --format text -m {zero}", hello).text
 print(json.dumps([text, other[: len(text)]]))
