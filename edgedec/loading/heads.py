@@ -8,7 +8,7 @@ from functools import partial
 from edgedec._support.amounts import megabytes
 from edgedec.bundle import Bundle
 from edgedec.decoding.drafting.head import state_bytes
-from edgedec.decoding.session import HeadModel, Model, Rehearsing, Showing
+from edgedec.decoding.session import Borrowing, HeadModel, Model, Rehearsing, Showing
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.resident import resident_bytes
 from edgedec.loading.options import OpenOptions
@@ -41,7 +41,7 @@ def load_head(pair: Pair, target: Model, options: OpenOptions, load: Load) -> He
         load: loads a source.
 
     Raises:
-        InputError: there is none, or an option excludes it.
+        InputError: there is none, or an option or the target's format excludes it.
         BundleError: it is damaged, or was exported for another target.
 
     """
@@ -87,6 +87,12 @@ def _load(source: Source, target: Model, options: OpenOptions, load: Load) -> He
         raise BundleError(
             f"{source.path}: the head reads the streams before layers {list(head.reads)}, the"
             f" target shows those before {list(target.capabilities.taps)}: export both again"
+        )
+    if isinstance(head, Borrowing) and not target.capabilities.lends:
+        head.close()
+        raise InputError(
+            "--drafter head reads the target's keys and values, which it has in float32 on ONNX"
+            " Runtime alone: give --format onnx, export it with --kv fp32, or try --drafter lookup"
         )
     return head
 

@@ -177,6 +177,15 @@ class OnnxSession(OrtSession):
 
     # -- helpers --------------------------------------------------------------------------------
 
+    def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
+        """See ``Lending``."""
+        keys, values = (
+            self._cache.groups[group][entry]
+            for name, group, entry in self._model.graph.caches
+            if name in (f"key_{layer}", f"value_{layer}")
+        )
+        return keys, values
+
     def _outputs(self) -> tuple[npt.NDArray[Any], ...]:
         passes = self._passes
         states = passes.states if passes.shows_states else ()
