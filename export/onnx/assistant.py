@@ -125,6 +125,10 @@ class Assistant:
 class _Queries(Attention):
     """Emits attention whose keys and values are inputs."""
 
+    def __init__(self, parts: GraphParts) -> None:
+        super().__init__(parts)
+        self._late.first = parts.spec.layers  # every row hands something on
+
     def _rotates_itself(self, layer: int) -> bool:
         return False
 

@@ -23,7 +23,7 @@ from edgedec.export.graph import DataFile, GraphWriter
 from edgedec.export.onnx.assistant import NEXT, Assistant, borrowed
 from edgedec.export.onnx.attention import Attention
 from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits
-from edgedec.export.onnx.options import VARIED_VERSION, GraphOptions, metadata
+from edgedec.export.onnx.options import LATEST_VERSION, GraphOptions, metadata
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import TensorReader, read
 from edgedec.export.weights import make_format
@@ -75,8 +75,7 @@ def write_head(
     with DataFile(folder / f"{HEAD_FILE}.data") as data:
         graph = GraphWriter(folder, HEAD_FILE, data)
         store = make_format(options.form, graph, tensors)
-        shows = dataclasses.replace(options, taps=(spec.layer.layers,))  # what each row hands on
-        parts = GraphParts(spec.layer, tensors, graph, store, shows)
+        parts = GraphParts(spec.layer, tensors, graph, store, options)
         graph.input("input_ids", np.int64, (1, "n"))
         graph.input("carried", np.float32, (1, "n", spec.hidden))
         if spec.borrows:
@@ -91,7 +90,7 @@ def write_head(
 def _facts(spec: HeadSpec, options: GraphOptions) -> Mapping[str, object]:
     # What lends keys and values is none of its own layers.
     wide = dataclasses.replace(spec.layer, vocab_size=spec.target_vocab, sizes=())
-    own = {"borrows": borrowed(spec), "graph_version": VARIED_VERSION} if spec.borrows else {}
+    own = {"borrows": borrowed(spec), "graph_version": LATEST_VERSION} if spec.borrows else {}
     return {
         **metadata(wide, options),
         "top_k": min(TOP_K, spec.layer.vocab_size),

@@ -9,7 +9,7 @@ import mimo_case
 import numpy as np
 import pytest
 import qwen_mtp_case
-from mimo_case import PROMPT, Formulas
+from mimo_case import PROMPT
 from seen_drafts import Seen
 
 from edgedec import Pipeline

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgedec.decoding.drafting._head_context import HeadContext
-from edgedec.decoding.prefill import go_back
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import BorrowingSession, Lending, Session
 from edgedec.decoding.tree import FloatArray, TokenTree
@@ -23,15 +22,18 @@ class AssistantContext(HeadContext):
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._drop()
         self._restart(0)
-        self._sampler, self._begins = sampler, len(prompt) - 1
+        self._sampler = sampler
 
-    def attach(self, target: Session) -> None:
-        """See ``ReadsStates``: of a prompt it has cached the target reads the last token again."""
+    def attach(self, target: Session) -> bool:
+        """See ``ReadsStates``: a prompt's states are not read.
+
+        To show them the target would compute layers that a prompt can do without. The first round,
+        which is not drafted, shows what the next one needs.
+        """
         if not isinstance(target, Lending):
             raise StateError("attach(): expected a target that lends its keys and values")
         self._session.borrow(target)
-        if 0 < target.length == self._begins:  # else it reads tokens anyway, and shows their states
-            go_back(target, target.length - 1)
+        return False
 
     def read(self, position: int, states: FloatArray) -> None:
         """See ``ReadsStates``."""

@@ -69,10 +69,10 @@ class CompositeDrafter:
         """See ``ReadsStates``."""
         return bool(self._readers)
 
-    def attach(self, target: Session) -> None:
+    def attach(self, target: Session) -> bool:
         """See ``ReadsStates``."""
-        for arm in self._readers:
-            arm.attach(target)
+        asks = [arm.attach(target) for arm in self._readers]
+        return any(asks)
 
     def read(self, position: int, states: FloatArray) -> None:
         """See ``ReadsStates``."""

@@ -31,9 +31,9 @@ class HeadDrafter(ModelDrafter):
         self._head = (AssistantContext if borrows else HeadContext)(parts, self.name)
         super().__init__(parts, self._head)
 
-    def attach(self, target: Session) -> None:
+    def attach(self, target: Session) -> bool:
         """See ``ReadsStates``."""
-        self._head.attach(target)
+        return self._head.attach(target)
 
     def read(self, position: int, states: FloatArray) -> None:
         """See ``ReadsStates``."""
