@@ -108,7 +108,9 @@ def _routes(c: Config, vocab: int) -> tuple[int, int] | None:
 
 
 def _stored(layer: DecoderSpec) -> dict[str, tuple[TensorSource, ...]]:
-    found = {name: (source,) for name, source in layer.origins().items()}
+    found: dict[str, tuple[TensorSource, ...]] = {
+        name: (source,) for name, source in layer.origins().items()
+    }
     return found | {
         ENTRY: (TensorSource("pre_projection.weight"),),
         EXIT: (TensorSource("post_projection.weight"),),
