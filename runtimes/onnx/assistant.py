@@ -32,6 +32,8 @@ from edgedec.runtimes.onnx.head import OnnxHead
 
 _NEXT = "carried.next"
 _OUTPUTS = ("logits", "top_logits", "top_ids", _NEXT)
+# Beyond any known model.
+_MOST_HEADS, _WIDEST = 1 << 12, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,23 @@ class Lent:
 
     @classmethod
     def parse(cls, found: Mapping[str, Any]) -> Lent:
-        """Return one of a graph's metadata; ValueError or KeyError if it is none."""
+        """Return one of a graph's metadata; ValueError, KeyError or TypeError if it is none."""
         layer, window = (positive(found[name] + 1) - 1 for name in ("layer", "window"))
-        return cls(layer, window, positive(found["kv_heads"]), positive(found["width"]))
+        kv_heads, width = positive(found["kv_heads"]), positive(found["width"])
+        if kv_heads > _MOST_HEADS or width > _WIDEST:
+            raise ValueError("borrows")
+        return cls(layer, window, kv_heads, width)
+
+    def check(self, target: Lending) -> None:
+        """Raise BundleError for a target whose cache has no such layer."""
+        for part in target.lend(self.layer):
+            found = part.shape[0], part.shape[-1]
+            if found != (self.kv_heads, self.width) or part.dtype != np.float32:
+                raise BundleError(
+                    f"the head reads {self.kv_heads} heads of {self.width} channels of layer"
+                    f" {self.layer}, the target's are {found[0]} of {found[1]} in {part.dtype}:"
+                    " export both again"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +150,9 @@ class AssistantSession(SessionBase):
         self._zeros: _Zeros | None = None
 
     def borrow(self, target: Lending) -> None:
-        """See ``BorrowingSession``."""
+        """See ``BorrowingSession``; BundleError if its target has other caches."""
+        for one in self._lent:
+            one.check(target)
         self._target = target
 
     def carry(self, rows: FloatArray) -> None:

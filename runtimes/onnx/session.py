@@ -179,10 +179,11 @@ class OnnxSession(OrtSession):
 
     def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
         """See ``Lending``."""
+        caches = {name: (group, entry) for name, group, entry in self._model.graph.caches}
+        places = [caches.get(f"{part}_{layer}") for part in ("key", "value")]
         keys, values = (
-            self._cache.groups[group][entry]
-            for name, group, entry in self._model.graph.caches
-            if name in (f"key_{layer}", f"value_{layer}")
+            np.zeros((0, 0, 0), np.float32) if at is None else self._cache.groups[at[0]][at[1]]
+            for at in places
         )
         return keys, values
 

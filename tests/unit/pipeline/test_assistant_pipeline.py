@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import broken_rules
+import onnx
 import pytest
 from assistant_case import CASES, SCRIPT, TargetFormulas, agreeing, pair
 from seen_drafts import Seen
 
 from edgedec import Pipeline
 from edgedec.bundle import Bundle
-from edgedec.errors import CheckpointError, InputError
+from edgedec.errors import BundleError, CheckpointError, InputError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.runtimes.onnx.assistant import AssistantSession
 
@@ -184,6 +187,37 @@ def test_of_another_target(changed: dict[str, Any], wrong: str, tmp_path: Path) 
     with pytest.raises(CheckpointError, match=wrong):
         exported(target, head, tmp_path / "b")
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong"),
+    [
+        ("layer", 4, "its metadata does not fit|unexpected inputs"),
+        ("kv_heads", 1 << 40, "metadata is damaged"),
+        ("kv_heads", 2, "unexpected inputs"),
+        ("width", 0, "metadata is damaged"),
+        ("window", -2, "metadata is damaged"),
+        ("width", 8, "reads 1 heads of 8 channels of layer 1, the target's are 1 of 16"),
+    ],
+)
+def test_metadata_of_another_cache(
+    random: Path, key: str, value: int, wrong: str, tmp_path: Path
+) -> None:
+    shutil.copytree(random, tmp_path / "b")
+    file = tmp_path / "b" / "target" / "head.onnx"
+    model = onnx.load(file, load_external_data=False)
+    (entry,) = model.metadata_props
+    stated = json.loads(entry.value)
+    stated["borrows"][0][key] = value
+    entry.value = json.dumps(stated)
+    file.write_bytes(model.SerializeToString())
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text("utf-8"))
+    manifest["files"]["target/head.onnx"] = {
+        "bytes": file.stat().st_size, "sha256": sha256(file.read_bytes()).hexdigest(),
+    }  # fmt: skip
+    (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    with pytest.raises(BundleError, match=wrong):
+        Pipeline.open(tmp_path / "b", drafter="head", plan="none")
 
 
 def test_an_int8_cache_is_refused(tmp_path: Path) -> None:
