@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import broken_rules
+import numpy as np
 import onnx
 import pytest
 from assistant_case import CASES, SCRIPT, TargetFormulas, agreeing, pair
@@ -115,13 +116,24 @@ def test_drafts_are_accepted(script: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_drafted_tokens(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are those of the formulas, of the target's reference: rolled back, and gone on with."""
+    """They are those of the formulas, of the target's reference, whatever came before.
+
+    Texts are cut anywhere and go on, some without drafts, and an earlier one is restored.
+    """
     seen, (target, head) = Seen(monkeypatch), pair(case, tmp_path)
     bundle = exported(target, head, tmp_path / "b", parity=False)
-    with Pipeline.open(bundle, drafter="head", draft_length=3) as pipeline:
-        first = pipeline.generate(PROMPT, max_new_tokens=20, ignore_eos=True)
-        pipeline.generate(PROMPT + first.text, max_new_tokens=8, ignore_eos=True)
-        pipeline.generate(PROMPT[:-4], max_new_tokens=8, ignore_eos=True)
+    rng = np.random.default_rng(1)
+    with Pipeline.open(bundle, drafter="head", draft_length=3, plan="none") as pipeline:
+        text = list(pipeline.tokenizer.encode(PROMPT))
+        for turn in range(10):
+            text = text[: int(rng.integers(2, len(text) + 1))]
+            plain: dict[str, Any] = {"drafter": "none"} if turn % 4 == 3 else {}
+            more = {"max_new_tokens": int(rng.integers(4, 18)), "ignore_eos": True, **plain}
+            text += pipeline.generate(text, **more).token_ids
+            if turn == 4:
+                pipeline.save(tmp_path / "text")
+            if turn == 7:
+                pipeline.restore(tmp_path / "text")
     assert sum(len(drafted) for *_, drafted in seen.drafts) > 60
     formulas = TargetFormulas(target, head)
     assert seen.wrong(formulas) == []
