@@ -96,7 +96,7 @@ class Assistant:
     def _routed(self, x: str, table: str, clusters: int, used: int) -> int:
         """Emit the logits of the best clusters' tokens; return how many of them come first."""
         g, parts, spec = self._graph, self._parts, self._spec
-        scored = used * (spec.target_vocab // clusters)
+        scored = spec.scored
         # The centroids stay in fp32 in every format: they are few and decide what is scored.
         centroids = g.constant(CENTROIDS, read(parts.tensors, CENTROIDS))
         scores = g.node("Gemm", [x, centroids], "cluster.scores", transB=1)

@@ -93,7 +93,7 @@ def _facts(spec: HeadSpec, options: GraphOptions) -> Mapping[str, object]:
     own = {"borrows": borrowed(spec), "graph_version": LATEST_VERSION} if spec.borrows else {}
     return {
         **metadata(wide, options),
-        "top_k": min(TOP_K, spec.layer.vocab_size),
+        "top_k": min(TOP_K, spec.scored),
         "taps": {NEXT: 1},
         "reads": list(spec.taps),
         **own,

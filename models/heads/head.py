@@ -81,6 +81,12 @@ class HeadSpec:
         """Return the number of values in its own tensors."""
         return sum(math.prod(shape) for shape in self.tensors().values())
 
+    @property
+    def scored(self) -> int:
+        """Return how many tokens get a logit in a row."""
+        whole = self.layer.vocab_size
+        return whole if self.routes is None else whole // self.routes[0] * self.routes[1]
+
     def changed(self, **changes: object) -> HeadSpec:
         """Return the same head with other wiring."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]

@@ -237,11 +237,15 @@ class OnnxAssistant(OrtModel[AssistantGraph]):
             raise damaged(where) from error
         threads = threads or default_threads(stored.weight_bytes)
         inference = open_inference(path, stored, threads)
-        shapes = {node.name: node.shape for node in inference.get_inputs()}
-        names = {"input_ids", "position_ids", CARRIED, *(n for one in lent for n in one.names())}
-        hidden = shapes.get(CARRIED, [0])[-1]
-        outputs = {node.name for node in inference.get_outputs()}
-        if set(shapes) != names or outputs != {*_OUTPUTS} or type(hidden) is not int:
+        nodes = [*inference.get_inputs(), *inference.get_outputs()]
+        widths = {node.name: node.shape[-1] for node in nodes}
+        hidden = widths.get(CARRIED)
+        ends = dict(
+            zip(_OUTPUTS, (facts.vocab_size, facts.top_k, facts.top_k, hidden), strict=True)
+        )
+        ends |= {name: one.width for one in lent for name in one.names()}
+        ends |= {name: widths.get(name) for name in ("input_ids", "position_ids", CARRIED)}
+        if widths != ends or type(hidden) is not int:
             raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
         fusion = Fusion(path, len(facts.reads) * hidden, hidden, threads)
         info = ModelInfo(

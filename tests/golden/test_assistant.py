@@ -28,6 +28,7 @@ from tiny_models import MemoryTensors, canonical_tensors, random_stored
 
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import BundleError, StateError
 from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.onnx.heads import write_head
@@ -145,3 +146,16 @@ def test_a_window_that_is_not_cut_is_far_off(tmp_path: Path) -> None:
     layer = dataclasses.replace(head.spec.layer, windows=(0, 0, 0, 0))
     logits, _, expected, *_ = drafted("assistant", tmp_path / "m", layer=layer)[0]
     assert np.abs(logits - expected).max() > 100 * TOLERANCE
+
+
+def test_a_cache_of_other_sizes_is_refused(tmp_path: Path) -> None:
+    drafted("assistant", tmp_path)
+    model = OnnxAssistant.load(tmp_path / "head.onnx", threads=1)
+    session, cache = model.open(8), inputs()[-1]
+    wide = {kind: tuple(part.repeat(2, axis=0) for part in parts) for kind, parts in cache.items()}
+    with pytest.raises(BundleError, match="1 heads of 16 channels of layer 1, .* are 2 of 16"):
+        session.borrow(Target(spec_for(TARGET), wide))
+    with pytest.raises(StateError, match=r"borrow\(\) first"):
+        session.forward(TokenTree(1))
+    session.close()
+    model.close()
