@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedec.decoding.session import Model, Pass, Want
+from edgedec.decoding.session import (
+    BorrowingSession,
+    HeadModel,
+    HeadSession,
+    Lending,
+    Model,
+    Pass,
+    Want,
+)
 from edgedec.decoding.tree import TokenTree
-from edgedec.runtimes.onnx.head import HEAD_FILE, OnnxHead, OnnxHeadSession
+from edgedec.runtimes.onnx.assistant import open_head
+from edgedec.runtimes.onnx.head import HEAD_FILE
 from edgedec.runtimes.onnx.model import OnnxModel
 
 DEPTHS = 3
@@ -33,7 +42,7 @@ def agreement(
 
     """
     model = OnnxModel.load(folder, batch_invariant=False) if model is None else model
-    head = OnnxHead.with_fusion(folder / HEAD_FILE)
+    head = open_head(folder / HEAD_FILE)
     equal, tried, left = [0] * DEPTHS, [0] * DEPTHS, _TOKENS
     longest = head.info.max_context - DEPTHS
     try:
@@ -49,7 +58,7 @@ def agreement(
 
 
 def _count(
-    model: Model, head: OnnxHead, text: list[int], equal: list[int], tried: list[int]
+    model: Model, head: HeadModel, text: list[int], equal: list[int], tried: list[int]
 ) -> None:
     """Count equal first choices at each depth, from every few tokens of a text on."""
     session = model.open(len(text))
@@ -57,9 +66,14 @@ def _count(
     choices = scored.top_ids[:, 0].tolist()
     assert scored.states is not None
     carried, own = head.fuse(scored.states), head.open(len(text) + DEPTHS)
-    session.close()
-    done = 0
+    session.rollback(0)
+    borrows, done = isinstance(own, BorrowingSession), 0
+    if isinstance(own, BorrowingSession) and isinstance(session, Lending):
+        own.borrow(session)
     for last in range(_STEP - 1, len(text) - DEPTHS - 1, _STEP):
+        if borrows:  # the last pair alone, behind what the target has read
+            session.prefill(text[done : last + 1])
+            done = last
         # Pair p is token p + 1 with the state of token p.
         tree = TokenTree.chain(text[done + 1 : last + 2])
         own.carry(carried[done : last + 1])
@@ -69,12 +83,13 @@ def _count(
             tried[depth] += 1
             if depth < DEPTHS - 1:
                 row = _further(own, tree, row, text[last + 2 + depth])
-        own.commit(range(last + 1 - done))
+        own.commit(() if borrows else range(last + 1 - done))
         done = last + 1
     own.close()
+    session.close()
 
 
-def _further(own: OnnxHeadSession, tree: TokenTree, row: Pass, token: int) -> Pass:
+def _further(own: HeadSession, tree: TokenTree, row: Pass, token: int) -> Pass:
     """Compute the row below the last one, which reads what that one hands on."""
     assert row.states is not None
     own.carry(row.states[-1:].copy())

@@ -201,6 +201,11 @@ def _head(options: ExportOptions, target: Checkpoint) -> HeadCheckpoint | None:
     head = None
     if options.head is not None:
         head = HeadCheckpoint.open(options.head, target.spec)
+        if head.spec.borrows and options.kv != "fp32":
+            raise InputError(
+                f"--kv {options.kv}: {options.head} reads the target's keys and values, in fp32"
+                " alone: leave --kv or --head out"
+            )
     elif options.mtp and "onnx" in options.formats:
         head = HeadCheckpoint.inside(target)
     if options.draft is None and _trims(options) and (head is None or head.spec.own_output):

@@ -119,7 +119,8 @@ def _elsewhere(
 def described(report: ModelReport, head: HeadCheckpoint, target: dict[str, Any]) -> dict[str, Any]:
     """Return the head's role in the manifest, whose tokenizer is the target's."""
     layer = head.spec.layer
-    sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim")
+    of_cache = () if head.spec.borrows else ("kv_heads", "head_dim")
+    sizes = ("layers", "hidden", "ffn", "heads", *of_cache)
     return {
         "architecture": report.architecture,
         "source": report.name,

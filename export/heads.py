@@ -20,7 +20,7 @@ from edgedec.models.heads.head import TARGET_NORM
 from edgedec.models.sources import TensorSource
 
 _log = logging.getLogger("edgedec")
-_OFFSETS = "d2t"
+_OFFSETS, _ORDER = "d2t", "masked_embedding.token_ordering"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class HeadCheckpoint:
         path: the folder, which may be the target's.
         spec: the head it describes, for the target.
         tensors: its weights by canonical name.
-        ids: the target's ids of the tokens that it drafts, ascending, ``[draft vocabulary]``.
+        ids: the target's ids of the tokens that it drafts, ascending, ``[draft vocabulary]``; of a
+            head with clusters, in their order.
 
     """
 
@@ -157,6 +158,11 @@ def _ids(path: Path, files: Mapping[str, SafetensorsFile], spec: HeadSpec) -> np
     """Return the target's ids: ``d2t`` holds what is to be added to a token of the head."""
     count, vocab = spec.layer.vocab_size, spec.target_vocab
     own: npt.NDArray[np.int64] = np.arange(count, dtype=np.int64)
+    if spec.routes is not None:
+        ordered = files[_ORDER].integers(_ORDER).reshape(-1) if _ORDER in files else own[:0]
+        if not np.array_equal(np.sort(ordered), own):
+            raise CheckpointError(f"{path}: expected a tensor {_ORDER} with each of {count} tokens")
+        return ordered
     if _OFFSETS not in files:
         if count == vocab:
             return own

@@ -260,8 +260,7 @@ class Engine:
         if request.prepare is not None:
             request.prepare(self._pooled)
         self.drafter.begin(prompt, request.sampler)
-        if self._reader is not None:
-            self._reader.attach(self.target)
+        if self._reader is not None and self._reader.attach(self.target):
             self._tap(self._reader.read)
         return self.target.length
 

@@ -98,6 +98,7 @@ class Capabilities:
         phases: weights are streamed while a pass runs, and its sessions are
             ``StreamedSession``: they report when they load and when they compute.
         verifies: several rows take one pass; else each has its own, and a model can only draft.
+        lends: its sessions are ``Lending``.
 
     """
 
@@ -111,6 +112,7 @@ class Capabilities:
     taps: tuple[int, ...] = ()
     phases: bool = False
     verifies: bool = True
+    lends: bool = False
 
     @property
     def tree(self) -> bool:
@@ -401,6 +403,34 @@ class HeadSession(Session, Protocol):
 
 
 @runtime_checkable
+class Lending(Protocol):
+    """A session that lets a head read its keys and values."""
+
+    @property
+    def length(self) -> int: ...
+
+    def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
+        """Return a layer's keys and values, ``[kv_heads, slots, width]``, without copying them.
+
+        Of a layer that has none there are no heads. The first ``length`` slots are committed. They
+        are valid until the next call.
+        """
+        ...
+
+
+@runtime_checkable
+class BorrowingSession(HeadSession, Protocol):
+    """A session of a head that has no cache of its own: it reads its target's (Gemma 4)."""
+
+    def borrow(self, target: Lending) -> None:
+        """Read the cache of this session of the target from now on.
+
+        All rows of a pass are at the position after its committed tokens.
+        """
+        ...
+
+
+@runtime_checkable
 class HeadModel(Model, Protocol):
     """A head: a model whose sessions read states, and the fusion of its target's streams.
 
@@ -427,6 +457,18 @@ class HeadModel(Model, Protocol):
     def blank(self, capacity: int) -> Session:
         """Return a session that reads zeros in place of states, to be measured like a model's."""
         ...
+
+
+@runtime_checkable
+class Borrowing(HeadModel, Protocol):
+    """A head whose sessions are ``BorrowingSession``.
+
+    Attributes:
+        borrows: layers of the target whose keys and values it reads, ascending.
+
+    """
+
+    borrows: tuple[int, ...]
 
 
 @runtime_checkable

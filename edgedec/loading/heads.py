@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 from edgedec._support.amounts import megabytes
 from edgedec.bundle import Bundle
 from edgedec.decoding.drafting.head import state_bytes
-from edgedec.decoding.session import HeadModel, Model, Rehearsing, Showing
+from edgedec.decoding.session import (
+    Borrowing,
+    BorrowingSession,
+    HeadModel,
+    Lending,
+    Model,
+    Rehearsing,
+    Showing,
+)
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.resident import resident_bytes
 from edgedec.loading.options import OpenOptions
@@ -37,7 +46,7 @@ def load_head(pair: Pair, target: Model, options: OpenOptions, load: Load) -> He
     """Load the head of the bundle for its loaded target; under ``memory`` it can be unloaded.
 
     Raises:
-        InputError: there is none, or an option excludes it.
+        InputError: there is none, or an option or the target's format excludes it.
         BundleError: it is damaged, or was exported for another target.
 
     """
@@ -84,7 +93,27 @@ def _load(source: Source, target: Model, options: OpenOptions, load: Load) -> He
             f"{source.path}: the head reads the streams before layers {list(head.reads)}, the"
             f" target shows those before {list(target.capabilities.taps)}: export both again"
         )
+    if isinstance(head, Borrowing) and not target.capabilities.lends:
+        head.close()
+        raise InputError(
+            "--drafter head reads the target's keys and values, which it has in float32 on ONNX"
+            " Runtime alone: give --format onnx, export it with --kv fp32, or try --drafter lookup"
+        )
+    if isinstance(head, Borrowing):
+        _try(head, target)
     return head
+
+
+def _try(head: Borrowing, target: Model) -> None:
+    """Let a head look at a cache of its target; raise BundleError if it is for another one."""
+    with closing(target.open(1)) as session, closing(head.open(1)) as own:
+        assert isinstance(own, BorrowingSession), "of a head that borrows"
+        assert isinstance(session, Lending), "of a target that lends"
+        try:
+            own.borrow(session)
+        except BundleError:
+            head.close()
+            raise
 
 
 def too_large(head: Source, bundle: Bundle, target: Model, options: OpenOptions) -> str:

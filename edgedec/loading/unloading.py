@@ -10,8 +10,10 @@ from typing import BinaryIO
 
 from edgedec._support.fields import one_line
 from edgedec.decoding.session import (
+    BorrowingSession,
     HeadModel,
     HeadSession,
+    Lending,
     Model,
     OnChunk,
     Pass,
@@ -175,6 +177,26 @@ class UnloadableHeadSession(_RehearsingSession):
         inner.carry(rows)
 
 
+class _BorrowingSession(UnloadableHeadSession):
+    _target: Lending | None = None
+
+    def borrow(self, target: Lending) -> None:
+        """See ``BorrowingSession``; what is loaded again borrows from the same target."""
+        self._target = target
+        if not self._gone:
+            self._borrow()
+
+    def reopen(self, model: Model) -> None:
+        super().reopen(model)
+        self._borrow()
+
+    def _borrow(self) -> None:
+        inner = self._here()
+        assert isinstance(inner, BorrowingSession)
+        if self._target is not None:
+            inner.borrow(self._target)
+
+
 class _ReservingSession(UnloadableSession):
     @property
     def allocated(self) -> int:
@@ -192,7 +214,8 @@ class _ReservingSession(UnloadableSession):
 def _kind(session: Session) -> type[UnloadableSession]:
     """Return the class that has the abilities of a session."""
     if isinstance(session, HeadSession):
-        return UnloadableHeadSession
+        borrows = isinstance(session, BorrowingSession)
+        return _BorrowingSession if borrows else UnloadableHeadSession
     if isinstance(session, Rehearsing):
         return _RehearsingSession
     return _ReservingSession if isinstance(session, Reserving) else UnloadableSession

@@ -20,9 +20,10 @@ import onnx
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.facts import TOP_K
 from edgedec.export.graph import DataFile, GraphWriter
+from edgedec.export.onnx.assistant import NEXT, Assistant, borrowed
 from edgedec.export.onnx.attention import Attention
 from edgedec.export.onnx.drafted import OWN_LOGITS, drafted_logits
-from edgedec.export.onnx.options import GraphOptions, metadata
+from edgedec.export.onnx.options import LATEST_VERSION, GraphOptions, metadata
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import TensorReader, read
 from edgedec.export.weights import make_format
@@ -39,7 +40,8 @@ from edgedec.models.heads.head import (
 HEAD_FILE, FUSE_FILE = "head.onnx", "fuse.onnx"
 FILES = (HEAD_FILE, f"{HEAD_FILE}.data", FUSE_FILE, f"{FUSE_FILE}.data")
 _TARGET_FILE = "model.onnx"
-_NEXT = "carried.next"
+# Before the names of what a head with an embedding of its own copies of its target's graph.
+_TARGETS = "target."
 
 
 def write_head(
@@ -63,40 +65,54 @@ def write_head(
         UnsupportedArchitecture: the attention kernel does not support the size of the heads.
 
     """
-    if spec.layer.head_dim % 8:
+    if spec.layer.head_dim % 8 and not spec.borrows:
         raise UnsupportedArchitecture(
             f"{options.name} has heads of {spec.layer.head_dim} channels, and ONNX Runtime needs"
             " multiples of 8"
         )
-    errors = _write_fusion(spec, tensors, folder, options)
+    theirs = onnx.load(folder / _TARGET_FILE, load_external_data=False).graph
+    errors = _write_fusion(spec, tensors, theirs, folder, options)
     with DataFile(folder / f"{HEAD_FILE}.data") as data:
         graph = GraphWriter(folder, HEAD_FILE, data)
         store = make_format(options.form, graph, tensors)
         parts = GraphParts(spec.layer, tensors, graph, store, options)
-        _Layer(spec, parts, ids).emit(folder / _TARGET_FILE)
+        graph.input("input_ids", np.int64, (1, "n"))
+        graph.input("carried", np.float32, (1, "n", spec.hidden))
+        if spec.borrows:
+            _copied(theirs, graph, "embedded", prefix=_TARGETS)
+            Assistant(spec, parts, ids).emit(f"{_TARGETS}embedded")
+        else:
+            _Layer(spec, parts, ids).emit(theirs)
         graph.save({"edgedec": json.dumps(_facts(spec, options))})
     return errors | store.errors
 
 
 def _facts(spec: HeadSpec, options: GraphOptions) -> Mapping[str, object]:
-    wide = dataclasses.replace(spec.layer, vocab_size=spec.target_vocab)
+    # What lends keys and values is none of its own layers.
+    wide = dataclasses.replace(spec.layer, vocab_size=spec.target_vocab, sizes=())
+    own = {"borrows": borrowed(spec), "graph_version": LATEST_VERSION} if spec.borrows else {}
     return {
         **metadata(wide, options),
-        "top_k": min(TOP_K, spec.layer.vocab_size),
-        "taps": {_NEXT: 1},
+        "top_k": min(TOP_K, spec.scored),
+        "taps": {NEXT: 1},
         "reads": list(spec.taps),
+        **own,
     }
 
 
 def _write_fusion(
-    spec: HeadSpec, tensors: TensorReader, folder: Path, options: GraphOptions
+    spec: HeadSpec,
+    tensors: TensorReader,
+    theirs: onnx.GraphProto,
+    folder: Path,
+    options: GraphOptions,
 ) -> dict[str, float]:
     with DataFile(folder / f"{FUSE_FILE}.data") as data:
         graph = GraphWriter(folder, FUSE_FILE, data)
         store = make_format(options.form, graph, tensors)
         states = graph.input("states", np.float32, (1, "n", len(spec.taps) * spec.hidden))
         parts = GraphParts(spec.layer, tensors, graph, store, options)
-        normed = _normed(spec, parts, states)
+        normed = _normed(spec, parts, states, theirs)
         if spec.fused:
             store.linear(normed, "carried", [FUSE], [])
         else:
@@ -106,8 +122,12 @@ def _write_fusion(
     return store.errors
 
 
-def _normed(spec: HeadSpec, parts: GraphParts, states: str) -> str:
+def _normed(spec: HeadSpec, parts: GraphParts, states: str, theirs: onnx.GraphProto) -> str:
     """Emit the streams after the norms that a head has for them."""
+    if spec.borrows:  # its folder has no norm of the target's
+        name = spec.layer.name("final_norm")
+        (weight,) = (tensor for tensor in theirs.initializer if tensor.name == name)
+        return parts.lent_norm("target.normed", states, weight)
     if spec.target_norm:
         return parts.bare_norm("target.normed", states, read(parts.tensors, TARGET_NORM))
     if not spec.fuse_norm:
@@ -130,12 +150,9 @@ class _Layer:
     def __init__(self, spec: HeadSpec, parts: GraphParts, ids: npt.NDArray[np.int64]) -> None:
         self._spec, self._parts, self._graph, self._ids = spec, parts, parts.graph, ids
 
-    def emit(self, target: Path) -> None:
+    def emit(self, theirs: onnx.GraphProto) -> None:
         """Emit the whole graph, with what it shares with the target's graph."""
-        g, parts, layer = self._graph, self._parts, self._spec.layer
-        theirs = onnx.load(target, load_external_data=False).graph
-        g.input("input_ids", np.int64, (1, "n"))
-        g.input("carried", np.float32, (1, "n", layer.hidden))
+        g, parts = self._graph, self._parts
         attention = Attention(parts)
         attention.inputs()
         g.input("rows", np.int64, ("r",))
@@ -172,7 +189,7 @@ class _Layer:
         """Emit what a row hands on, its logits in the target's columns, and the largest."""
         g, parts, layer = self._graph, self._parts, self._spec.layer
         normed = parts.norm("final.normed", x, "final_norm")
-        g.node("Identity", [x if self._spec.carry == "raw" else normed], _NEXT)
+        g.node("Identity", [x if self._spec.carry == "raw" else normed], NEXT)
         rows = g.node("Gather", [normed, "rows"], "final.rows", axis=1)
         flat = g.node("Reshape", [rows, parts.dims(-1, layer.hidden)], "final.flat")
         vocab = self._spec.target_vocab
@@ -185,7 +202,7 @@ class _Layer:
             g.output("logits", np.float32, ("r", vocab))
             g.output("top_logits", np.float32, ("r", count))
             g.output("top_ids", np.int64, ("r", count))
-        g.output(_NEXT, np.float32, (1, "n", layer.hidden))
+        g.output(NEXT, np.float32, (1, "n", layer.hidden))
 
 
 def _embedding(theirs: onnx.GraphProto, graph: GraphWriter) -> str:
@@ -197,17 +214,27 @@ def _embedding(theirs: onnx.GraphProto, graph: GraphWriter) -> str:
     return last
 
 
-def _copied(theirs: onnx.GraphProto, graph: GraphWriter, *values: str) -> None:
-    """Copy what makes these values from what the graph has; weights stay where they are."""
+def _copied(theirs: onnx.GraphProto, graph: GraphWriter, *values: str, prefix: str = "") -> None:
+    """Copy what makes these values from what the graph has; weights stay where they are.
+
+    ``prefix`` is put before all names but those of inputs.
+    """
     makers = {name: index for index, node in enumerate(theirs.node) for name in node.output}
     tensors = {tensor.name: tensor for tensor in theirs.initializer}
     wanted, found = list(values), set[int]()
     while wanted:
         name = wanted.pop()
         if name in tensors:
-            graph.data.tensors[name] = tensors[name]
-        elif name in makers and name not in graph and makers[name] not in found:
+            graph.data.tensors[prefix + name] = own = onnx.TensorProto()
+            own.CopyFrom(tensors[name])
+            own.name = prefix + name
+        elif name in makers and prefix + name not in graph and makers[name] not in found:
             found.add(makers[name])
             wanted += theirs.node[makers[name]].input
+    known = makers.keys() | tensors.keys()
     for index in sorted(found):  # in the order in which they are computed
-        graph.copy(theirs.node[index])
+        node = onnx.NodeProto()
+        node.CopyFrom(theirs.node[index])
+        for names in (node.input, node.output):
+            names[:] = [prefix + name if name in known else name for name in names]
+        graph.copy(node)

@@ -15,15 +15,15 @@ from edgedec.models.decoder import DecoderSpec
 _END = np.iinfo(np.int64).max
 
 
-def late_from(spec: DecoderSpec, taps: tuple[int, ...]) -> int:
+def late_from(spec: DecoderSpec) -> int:
     """Return the first layer from which on all only read; the number of layers if none does.
 
-    A stream that is shown has all of its rows.
+    A pass whose streams are shown has all rows, since it wants logits.
     """
     first = spec.layers
     while first > 0 and spec.lender(first - 1) != first - 1:
         first -= 1
-    return spec.layers if any(tap >= first for tap in taps) else first
+    return first
 
 
 class LateRows:
@@ -31,7 +31,7 @@ class LateRows:
 
     def __init__(self, parts: GraphParts) -> None:
         self._graph = parts.graph
-        self.first = late_from(parts.spec, parts.options.taps)
+        self.first = late_from(parts.spec)
 
     def of(self, x: str, axis: int, layer: int | None = None) -> str:
         """Emit the late rows of ``x``, once; a ``layer`` before the first one has all of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import TensorProto
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.graph import GraphWriter
@@ -74,6 +75,11 @@ class GraphParts:
         """Emit the norm over the last axis of ``x``, ``[.., weight.size]``, without a bias."""
         scale = self.graph.constant(f"{out}.weight", weight)
         return self.graph.node(self._norm_op, [x, scale], out, **self._norm_form)
+
+    def lent_norm(self, out: str, x: str, weight: TensorProto) -> str:
+        """Emit as ``bare_norm`` does, with a weight that another graph stores."""
+        self.graph.data.tensors[weight.name] = weight
+        return self.graph.node(self._norm_op, [x, weight.name], out, **self._norm_form)
 
     def add(self, out: str, x: str, y: str) -> str:
         """Emit a sum."""

@@ -23,6 +23,8 @@ FuseNorm = Literal["", "all", "each"]
 class HeadSpec:
     """A head: a fusion of the target's streams, and one decoder layer that reads it with a token.
 
+    One that ``borrows`` has several layers, none of them with keys and values (Gemma 4).
+
     Row p reads token p + 1 and the fused streams of token p, and predicts token p + 2. Below the
     last row with streams it reads its own output instead.
 
@@ -41,6 +43,10 @@ class HeadSpec:
         target_norm: that stream is read after the target's final norm.
         own_output: its logits are products with a matrix of its own; else with the target's, of
             the target's vocabulary.
+        borrows: by layer of its own, the target's layer whose keys and values it reads; empty for
+            a head of one layer that has its own.
+        width: channels of the target's states, where its own have others; 0 where they have not.
+        routes: clusters of its tokens, and how many of them it scores; None for all tokens.
         stored: by canonical name, where checkpoints keep a tensor, and in which form; of several
             the first that is there.
         note: what the user should know about it, in a line; may be empty.
@@ -59,18 +65,27 @@ class HeadSpec:
     fused: bool = True
     target_norm: bool = False
     own_output: bool = True
+    borrows: tuple[int, ...] = ()
+    width: int = 0
+    routes: tuple[int, int] | None = None
     stored: Mapping[str, tuple[TensorSource, ...]] = field(default_factory=dict)
     note: str = ""
 
     @property
     def hidden(self) -> int:
         """Channels of a carried state, those of the target's embedding."""
-        return self.layer.hidden
+        return self.width or self.layer.hidden
 
     @property
     def parameters(self) -> int:
         """Return the number of values in its own tensors."""
         return sum(math.prod(shape) for shape in self.tensors().values())
+
+    @property
+    def scored(self) -> int:
+        """Return how many tokens get a logit in a row."""
+        whole = self.layer.vocab_size
+        return whole if self.routes is None else whole // self.routes[0] * self.routes[1]
 
     def changed(self, **changes: object) -> HeadSpec:
         """Return the same head with other wiring."""
@@ -79,6 +94,8 @@ class HeadSpec:
     def tensors(self) -> dict[str, Shape]:
         """Return every canonical tensor with its shape, without those of the target."""
         layer, hidden = self.layer, self.hidden
+        if self.borrows:
+            return self._borrowing()
         found: dict[str, Shape] = {}
         if self.fused:
             found[FUSE] = (hidden, len(self.taps) * hidden)
@@ -96,6 +113,14 @@ class HeadSpec:
         for name, shape in layer.tensors().items():
             if name not in targets:
                 found[name] = (shape[0], 2 * hidden) if name in wide else shape
+        return found
+
+    def _borrowing(self) -> dict[str, Shape]:
+        """Return the tensors of a head that reads its target's keys and values."""
+        own, hidden = self.layer.hidden, self.hidden
+        found = {**self.layer.tensors(), ENTRY: (own, 2 * hidden), EXIT: (hidden, own)}
+        if self.routes is not None:
+            found[CENTROIDS] = (self.routes[0], own)
         return found
 
 
@@ -120,3 +145,6 @@ FUSE_NORM = "fuse_norm.{tap}.weight"
 FUSE, HIDDEN_NORM = "fuse.weight", "model.layers.0.hidden_norm.weight"
 TOKEN_NORM, PRODUCT = "model.layers.0.token_norm.weight", "model.layers.0.product.weight"
 TARGET_NORM = "target_norm.weight"
+# Of a head that reads its target's keys and values: from the target's channels to its own, and
+# back; and what it scores clusters of tokens by.
+ENTRY, EXIT, CENTROIDS = "entry.weight", "exit.weight", "centroids.weight"

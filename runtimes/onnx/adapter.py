@@ -52,7 +52,8 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
 
 def load_head(path: Path, files: Collection[Path], options: LoadOptions) -> HeadModel:
     """See ``edgedec.runtimes.registry.load_head``; heads run on ONNX Runtime in every place."""
-    from edgedec.runtimes.onnx.head import FUSE_FILE, OnnxHead
+    from edgedec.runtimes.onnx.assistant import open_head
+    from edgedec.runtimes.onnx.fusion import FUSE_FILE
 
     fusion = path.with_name(FUSE_FILE)
     if fusion not in files:
@@ -61,7 +62,7 @@ def load_head(path: Path, files: Collection[Path], options: LoadOptions) -> Head
             " bundle again"
         )
     admit(fusion, files)
-    return OnnxHead.with_fusion(path, threads=options.threads)
+    return open_head(path, threads=options.threads)
 
 
 def quickest(path: Path, options: LoadOptions, draft: Path | None) -> str | None:

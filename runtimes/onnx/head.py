@@ -9,16 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import BundleError, PassFailed
-from edgedec.runtimes._ort.opening import one_line, open_inference
+from edgedec.runtimes.onnx.fusion import Fusion
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.session import OnnxSession
 
-HEAD_FILE, FUSE_FILE = "head.onnx", "fuse.onnx"
-_FLOATS = "tensor(float)"
+HEAD_FILE = "head.onnx"
 
 
 class OnnxHeadSession(OnnxSession):
@@ -62,7 +59,7 @@ class OnnxHead(OnnxModel):
 
     session = OnnxHeadSession
     reads: tuple[int, ...]
-    _fusion: Any
+    _fusion: Fusion | None
 
     @classmethod
     def with_fusion(cls, path: Path, *, threads: int | None = None) -> OnnxHead:
@@ -79,16 +76,8 @@ class OnnxHead(OnnxModel):
         head = cls.load(path, threads=threads, batch_invariant=False)
         assert isinstance(head, OnnxHead), "load() makes one of its class"
         head.reads = head.graph.facts.reads
-        file = path.with_name(FUSE_FILE)
-        stored = read_model_file(file)
-        head._fusion = fusion = open_inference(file, stored, head.info.threads)
-        nodes = (*fusion.get_inputs(), *fusion.get_outputs())
-        ends = {node.name: (node.type, *node.shape[-1:]) for node in nodes}
-        hidden = head.graph.hidden
-        widths = {"states": head.state_width, "carried": hidden}
-        if not hidden or ends != {name: (_FLOATS, width) for name, width in widths.items()}:
-            raise BundleError(f"{path}: not a head with its fusion: export it again")
-        weight_bytes = head.info.weight_bytes + stored.weight_bytes
+        head._fusion = Fusion(path, head.state_width, head.graph.hidden, head.info.threads)
+        weight_bytes = head.info.weight_bytes + head._fusion.weight_bytes
         head.info = replace(head.info, weight_bytes=weight_bytes)
         return head
 
@@ -99,12 +88,8 @@ class OnnxHead(OnnxModel):
 
     def fuse(self, states: FloatArray) -> FloatArray:
         """See ``HeadModel``."""
-        try:
-            (carried,) = self._fusion.run(["carried"], {"states": states[None]})
-        except Exception as error:  # ONNX Runtime's own errors share no public base
-            raise PassFailed(f"ONNX Runtime could not run a pass: {one_line(error)}") from error
-        found: FloatArray = np.asarray(carried[0])
-        return found
+        assert self._fusion is not None, "with_fusion() makes it"
+        return self._fusion(states)
 
     def open(self, capacity: int) -> OnnxHeadSession:
         """Return a new, empty session."""

@@ -90,6 +90,7 @@ class OnnxModel(OrtModel[Graph]):
             batch_invariant=padding is not None,
             snapshot=True,
             taps=tuple(facts.taps.values()),
+            lends=graph.kv_dtype == np.float32,
         )
         self.info = ModelInfo(
             name=facts.name,

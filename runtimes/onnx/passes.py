@@ -201,7 +201,9 @@ class Passes(OrtRunner, GraphPasses):
 
     def _bind(self, count: int, rows: int, head: bool, states: int) -> ort.IOBinding:
         """Bind all but the attention bias for these numbers of rows and of attention rows."""
-        wanted = count if head else _LEAST_ROWS
+        # Layers that only read others' keys compute all rows if some logits are wanted.
+        shows = self.shows_states and self._graph.facts.varied is not None
+        wanted = count if head else max(_LEAST_ROWS, int(shows))
         self._reserve(count, rows, wanted)
         binding = self._graph.inference.io_binding()
         self._bindings[count, rows, head, self.shows_states, states] = binding

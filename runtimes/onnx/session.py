@@ -177,6 +177,16 @@ class OnnxSession(OrtSession):
 
     # -- helpers --------------------------------------------------------------------------------
 
+    def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
+        """See ``Lending``."""
+        caches = {name: (group, entry) for name, group, entry in self._model.graph.caches}
+        places = [caches.get(f"{part}_{layer}") for part in ("key", "value")]
+        keys, values = (
+            np.zeros((0, 0, 0), np.float32) if at is None else self._cache.groups[at[0]][at[1]]
+            for at in places
+        )
+        return keys, values
+
     def _outputs(self) -> tuple[npt.NDArray[Any], ...]:
         passes = self._passes
         states = passes.states if passes.shows_states else ()

@@ -11,6 +11,7 @@ from test_golden import Case
 
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.onnx.emitter import layer_feeds
+from edgedec.export.onnx.options import tap_name
 from edgedec.export.slices import Slices
 
 COUNT = 9
@@ -70,15 +71,19 @@ def test_a_layer_with_keys_of_its_own_computes_every_row(
 ) -> None:
     """The control: a layer too many among those that only read leaves its rows out."""
     case = Case("gemma4_text")
-    monkeypatch.setattr("edgedec.export.onnx.late.late_from", lambda spec, taps: 2)
+    monkeypatch.setattr("edgedec.export.onnx.late.late_from", lambda spec: 2)
     found = caches(written(case, tmp_path), feeds(case, 0, False))
     assert not found["present_key_2"][0, 0, :-1].any()
 
 
-def test_a_shown_stream_has_all_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("back", [0, 1])
+def test_a_shown_stream_has_all_rows_where_some_logits_are_wanted(
+    back: int, tmp_path: Path
+) -> None:
     case = Case("gemma4_text")
-    folder = written(case, tmp_path, taps=(case.spec.layers - 1,))
-    (found,) = Slices(folder).run(
-        [f"layers.{case.spec.layers - 1}.entry"], feeds(case, 0, own_rows=False)
-    )
-    assert found.shape == (1, COUNT, case.spec.hidden)
+    tap = case.spec.layers - back
+    folder = written(case, tmp_path, taps=(tap,))
+    for rows, computed in ((0, 1), (1, COUNT)):
+        name = tap_name(case.spec, tap)
+        (found,) = Slices(folder).run([name], feeds(case, rows, own_rows=False))
+        assert found.shape == (1, computed, case.spec.hidden)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -10,12 +9,12 @@ import mimo_case
 import numpy as np
 import pytest
 import qwen_mtp_case
-from mimo_case import PROMPT, Formulas
+from mimo_case import PROMPT
+from seen_drafts import Seen
 
 from edgedec import Pipeline
-from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.session import Want
-from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.heads import HeadCheckpoint
@@ -98,30 +97,6 @@ def test_other_wiring_is_far_off(
     off = np.abs(logits(*exported(case, tmp_path, **changed)) - expected(case)).max(axis=1)
     assert off[first] > 100 * TOLERANCE
     assert off[:first].max(initial=0) < TOLERANCE
-
-
-class Seen:
-    """Every draft of a generation: the tokens before its root, the root, and what was drafted."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.drafts: list[tuple[list[int], int, list[int]]] = []
-        propose = HeadDrafter.propose
-
-        def watched(drafter: HeadDrafter, root: int, *given: object) -> Draft:
-            draft = propose(drafter, root, *given)  # type: ignore[arg-type]
-            before = drafter._head._history()[:-1]
-            self.drafts.append((list(before), root, list(draft.tree.tokens)[1:]))
-            return draft
-
-        monkeypatch.setattr(HeadDrafter, "propose", watched)
-
-    def wrong(self, formulas: Formulas) -> list[Sequence[int]]:
-        """The drafts that the formulas do not make."""
-        return [
-            drafted
-            for before, root, drafted in self.drafts
-            if drafted != formulas.draft(before, root, len(drafted))
-        ]
 
 
 @CASES

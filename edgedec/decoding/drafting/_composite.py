@@ -67,9 +67,9 @@ class CompositeDrafter:
     def reads_states(self) -> bool:
         return bool(self._readers)
 
-    def attach(self, target: Session) -> None:
-        for arm in self._readers:
-            arm.attach(target)
+    def attach(self, target: Session) -> bool:
+        asks = [arm.attach(target) for arm in self._readers]
+        return any(asks)
 
     def read(self, position: int, states: FloatArray) -> None:
         for arm in self._readers:

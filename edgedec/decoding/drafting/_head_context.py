@@ -97,12 +97,13 @@ class HeadContext(Context):
             self._rollback(min(left, len(self._held)))
         self._sampler, self._begins = sampler, len(prompt) - 1
 
-    def attach(self, target: Session) -> None:
+    def attach(self, target: Session) -> bool:
         """See ``ReadsStates``: the target is made to read again a little that the head lacks."""
         if self._known < target.length <= self._known + _READ_AGAIN:
             go_back(target, self._known)
         elif self._known < target.length:
             self._restart(target.length)
+        return True
 
     def read(self, position: int, states: FloatArray) -> None:
         """See ``ReadsStates``: keep the states of a round, or prefill those of a prompt's chunk.

@@ -280,12 +280,15 @@ class ReadsStates(Protocol):
     @property
     def reads_states(self) -> bool: ...
 
-    def attach(self, target: Session) -> None:
-        """Follow a target from now on, after ``begin``; it may be rolled back a little."""
+    def attach(self, target: Session) -> bool:
+        """Follow a target from now on, after ``begin``; it may be rolled back a little.
+
+        Return whether the states of the prompt are to be read, besides those of rounds.
+        """
         ...
 
     def read(self, position: int, states: FloatArray) -> None:
-        """Read the states of tokens that the target has committed, each of them once, in order.
+        """Read the states of tokens that the target has committed, each at most once, in order.
 
         Args:
             position: of the first of them in the text.

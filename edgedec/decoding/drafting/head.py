@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from edgedec.decoding.drafting._assistant_context import AssistantContext
 from edgedec.decoding.drafting._head_context import HeadContext, state_bytes
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.model import ModelDrafter
-from edgedec.decoding.session import Session
+from edgedec.decoding.session import BorrowingSession, Session
 from edgedec.decoding.tree import FloatArray
 
 __all__ = ["HeadDrafter", "state_bytes"]
@@ -26,11 +27,12 @@ class HeadDrafter(ModelDrafter):
     reads_states = True
 
     def __init__(self, parts: DrafterParts) -> None:
-        self._head = HeadContext(parts, self.name)
+        borrows = isinstance(parts.head_session, BorrowingSession)
+        self._head = (AssistantContext if borrows else HeadContext)(parts, self.name)
         super().__init__(parts, self._head)
 
-    def attach(self, target: Session) -> None:
-        self._head.attach(target)
+    def attach(self, target: Session) -> bool:
+        return self._head.attach(target)
 
     def read(self, position: int, states: FloatArray) -> None:
         self._head.read(position, states)

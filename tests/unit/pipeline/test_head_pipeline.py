@@ -23,7 +23,8 @@ from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, InputError, StateError
-from edgedec.runtimes.onnx.head import FUSE_FILE, HEAD_FILE, OnnxHead
+from edgedec.runtimes.onnx.fusion import FUSE_FILE
+from edgedec.runtimes.onnx.head import HEAD_FILE, OnnxHead
 
 PROMPTS = ("def read_lines(path):", "class Reader:\n    def __init__(self, path):")
 

@@ -102,7 +102,7 @@ def test_a_head_that_does_not_catch_up_is_noticed(
         return write(pipeline, text, 40, {})
 
     with monkeypatch.context() as patch:
-        patch.setattr(HeadDrafter, "attach", lambda self, target: None)
+        patch.setattr(HeadDrafter, "attach", lambda self, target: True)
         assert again().metrics.reused_tokens > 0
     read = HeadDrafter.read
     monkeypatch.setattr(

@@ -1,0 +1,53 @@
+"""Drafts with a head that reads its target's keys and values, and has none of its own (Gemma 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgedec.decoding.drafting._head_context import HeadContext
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session import BorrowingSession, Lending, Session
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import StateError
+
+
+class AssistantContext(HeadContext):
+    """Owner of a session that commits nothing: of the text it needs the last state alone.
+
+    Invariant: ``_waiting`` has the state of the last token that the target has computed, or none.
+    """
+
+    _session: BorrowingSession
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._drop()
+        self._restart(0)
+        self._sampler = sampler
+
+    def attach(self, target: Session) -> bool:
+        """See ``ReadsStates``: a prompt's states are not read.
+
+        To show them the target would compute layers that a prompt can do without. The first round,
+        which is not drafted, shows what the next one needs.
+        """
+        if not isinstance(target, Lending):
+            raise StateError("attach(): expected a target that lends its keys and values")
+        self._session.borrow(target)
+        return False
+
+    def read(self, position: int, states: FloatArray) -> None:
+        """See ``ReadsStates``."""
+        self._restart(position + len(states) - 1)
+        self._waiting.add(states[-1:])
+
+    def make_room(self, nodes: int) -> int:
+        self._drop()
+        known = len(self._waiting) and self._known == len(self._history()) - 1
+        return self._session.capacity if known and not self._evicted else 0
+
+    def missing(self) -> Sequence[int]:
+        return ()
+
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """End the round of this tree, of which nothing is kept."""
+        super().keep(tree, ())
