@@ -153,7 +153,7 @@ def test_a_cache_of_other_sizes_is_refused(tmp_path: Path) -> None:
     model = OnnxAssistant.load(tmp_path / "head.onnx", threads=1)
     session, cache = model.open(8), inputs()[-1]
     wide = {kind: tuple(part.repeat(2, axis=0) for part in parts) for kind, parts in cache.items()}
-    with pytest.raises(BundleError, match="1 heads of 16 channels of layer 1, .* are 2 of 16"):
+    with pytest.raises(BundleError, match=r"1 heads of 16 channels of layer 1, .* are 2 of 16"):
         session.borrow(Target(spec_for(TARGET), wide))
     with pytest.raises(StateError, match=r"borrow\(\) first"):
         session.forward(TokenTree(1))
