@@ -119,8 +119,11 @@ def _sizes(c: Config, sliding: Sequence[bool]) -> tuple[LayerSizes, ...]:
             " its num_kv_shared_layers is wrong"
         )
     found: list[LayerSizes] = []
+    lenders = {slides: layer for layer, slides in enumerate(sliding[:first])}  # the last of a kind
     for layer, slides in enumerate(sliding):
-        lender = _lender(layer, first, sliding)
+        lender = None if layer < first else lenders.get(slides)
+        if layer >= first and lender is None:
+            raise CheckpointError(f"config.json: no layer of its kind has keys for layer {layer}")
         dim, kv_heads = _heads(c, layer, slides)
         wide = lender is not None and c.flag("use_double_wide_mlp")
         own = LayerSizes(
@@ -141,16 +144,6 @@ def _sizes(c: Config, sliding: Sequence[bool]) -> tuple[LayerSizes, ...]:
             )
         found.append(own)
     return tuple(found)
-
-
-def _lender(layer: int, first: int, sliding: Sequence[bool]) -> int | None:
-    """Return whose keys and values a layer reads; layers before ``first`` have their own."""
-    if layer < first:
-        return None
-    lenders = [one for one in range(first) if sliding[one] == sliding[layer]]
-    if not lenders:
-        raise CheckpointError(f"config.json: no layer of its kind has keys for layer {layer}")
-    return lenders[-1]
 
 
 def _heads(c: Config, layer: int, slides: bool) -> tuple[int, int]:

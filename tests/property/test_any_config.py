@@ -108,5 +108,6 @@ def test_a_decoder_or_one_line(config):
         if spec.rope and spec.head_dim < 10_000:
             layer = spec.ropes.index(spec.rope)
             cos, sin = spec.rope_tables(layer, 3)
-            assert cos.shape == sin.shape == (3, spec.rotary_dim // 2)
-            assert spec.rotary_dim <= spec.head_dim
+            own = spec.at(layer)
+            assert cos.shape == sin.shape == (3, own.rotary_dim // 2)
+            assert own.rotary_dim <= own.head_dim
