@@ -188,6 +188,9 @@ class TestThresholds:
         assert path == [0, 1, 3], "4 and 5 are too unlikely, so the branch over 2 is shorter"
         path, _ = accept(BigLittle(5), Draft(branching()), logits)
         assert path == [0, 1, 3], "0.2 * 0.2 is more than 0.3 * 0.06"
+        later = [log([0.05, 0.001, 0.4, 0.2, 0.1, 0.249])] * 6
+        path, _ = accept(BigLittle(2), Draft(branching()), later)
+        assert path == [0, 2, 5], "a token that is refused ends its own branch alone"
 
     def test_the_likeliest_of_equally_long_paths_wins_wherever_it_stands(self) -> None:
         # Paths over 1 and 3, 2 and 4, 2 and 5; each row makes another one the likeliest.
