@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from edgedec.hardware.system_files import text
-
+# The standard library alone: benchmarks load this file where edgedec is not installed.
 _CLASSES = Path("/sys/class")
 # Zones that do not contain each other: a zone "psys" or "core" would count energy twice.
 _COUNTED = ("package", "dram")
@@ -83,7 +82,7 @@ class _Counter:
     def __init__(self, zone: Path) -> None:
         self._file = zone / "energy_uj"
         self._limit = _number(zone / "max_energy_range_uj") or 0.0
-        self.counts = text(zone / "name").startswith(_COUNTED)
+        self.counts = _text(zone / "name").startswith(_COUNTED)
 
     def read(self) -> float | None:
         found = _number(self._file)
@@ -95,7 +94,7 @@ class _Counter:
 
 def _left(battery: Path) -> float | None:
     """Return the joules left in a battery that is discharging."""
-    if text(battery / "status") != "Discharging":
+    if _text(battery / "status") != "Discharging":
         return None
     energy = _number(battery / "energy_now")
     if energy is None:
@@ -106,7 +105,13 @@ def _left(battery: Path) -> float | None:
     return _MICROWATTHOUR * energy
 
 
+def _text(file: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return file.read_text("ascii").strip()
+    return ""
+
+
 def _number(file: Path) -> float | None:
     with suppress(ValueError):
-        return float(text(file))
+        return float(_text(file))
     return None
