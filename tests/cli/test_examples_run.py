@@ -40,7 +40,7 @@ SHORT = {
 }
 # What a page's reader has, by its name in the page, and what stands in for it.
 MADE = re.compile(r"\./([\w.-]+-(?:bundle|pair))\b")
-CHECKPOINT = re.compile(r"(?<![\w/])(?:\./|[\w-]+/)((?:Qwen|Llama|MiMo)[\w.-]+)")
+CHECKPOINT = re.compile(r"(?<![\w/])(?:\./|[\w-]+/)((?:Qwen|Llama|MiMo|gemma-4-)[\w.-]+)")
 GGUF = re.compile(r"\b(?:large|small|SmolLM2[\w.-]+)\.gguf\b")
 FILES = {
     "notes.txt": "def read(file):\n    return file.read()\n",
@@ -98,7 +98,7 @@ def prepare(commands: list[str], folder: Path, pair: Path, models: Path) -> None
         (folder / name).symlink_to(pair)
     for name in set(CHECKPOINT.findall(text)):
         small = "0.6B" in name or "1B-" in name or name.endswith("1B")
-        kind = "head" if name.endswith(("eagle3", "-head")) else "draft" if small else "target"
+        kind = "head" if name.endswith(("eagle3", "-head", "-assistant")) else "draft" if small else "target"
         shutil.copytree(models / kind, folder / name)
     for name in set(GGUF.findall(text)):
         write_tiny_gguf(folder / name, noise=0.1 if name == "small.gguf" else 0.0)
