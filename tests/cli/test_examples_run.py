@@ -98,7 +98,8 @@ def prepare(commands: list[str], folder: Path, pair: Path, models: Path) -> None
         (folder / name).symlink_to(pair)
     for name in set(CHECKPOINT.findall(text)):
         small = "0.6B" in name or "1B-" in name or name.endswith("1B")
-        kind = "head" if name.endswith(("eagle3", "-head", "-assistant")) else "draft" if small else "target"
+        drafts = name.endswith(("eagle3", "-head", "-assistant"))
+        kind = "head" if drafts else "draft" if small else "target"
         shutil.copytree(models / kind, folder / name)
     for name in set(GGUF.findall(text)):
         write_tiny_gguf(folder / name, noise=0.1 if name == "small.gguf" else 0.0)
