@@ -125,10 +125,16 @@ def balancer(request: pytest.FixtureRequest) -> str:
 def test_a_killed_server_loses_no_request_but_what_was_coming_from_it(
     balancer: str, tmp_path: Path
 ) -> None:
-    asked = killed(balancer, tmp_path, file_of(balancer))
-    assert lost(asked) == []
-    assert any(one.became == CUT for one in asked)  # the control of the next test
-    assert {one.server for one in asked} == {"one", "two"}
+    # A server may have sent what a client has yet to read: then nothing is cut when it is killed.
+    for attempt in range(5):
+        (tmp_path / str(attempt)).mkdir()
+        asked = killed(balancer, tmp_path / str(attempt), file_of(balancer))
+        assert lost(asked) == []
+        assert {one.server for one in asked} == {"one", "two"}
+        if any(one.became == CUT for one in asked):  # the control of the next test
+            break
+    else:
+        pytest.fail("no text was cut")
 
 
 def test_a_rolling_restart_loses_nothing(balancer: str, tmp_path: Path) -> None:
