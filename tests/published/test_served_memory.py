@@ -92,15 +92,20 @@ def test_a_first_opening_holds_no_more_than_granted(
     """
     python = [sys.executable, *(("-c", WIDE) if wide else ("-m", "edgedec"))]
     memory = "--plan", "none", "--memory", f"{FIRST}MB"
-    new = {"XDG_CACHE_HOME": str(tmp_path)}
-    try:
-        with serving(gemma3, *memory, python=python, environment=new) as server:
-            assert server.get("/health").status_code == 200
-            most = held(server)
-    except AssertionError as error:  # it holds so much that it refuses to go on
-        if "granted" not in str(error):
-            raise
+    for attempt in range(5):
+        new = {"XDG_CACHE_HOME": str(tmp_path / str(attempt))}
         most = 2 * FIRST * 10**6
+        try:
+            with serving(gemma3, *memory, python=python, environment=new) as server:
+                assert server.get("/health").status_code == 200
+                most = held(server)
+        except AssertionError as error:  # it holds so much that it refuses to go on
+            if "granted" not in str(error):
+                raise
+            # On a busy machine the search may take other settings, whose weights are larger.
+            if "drafts may change" in str(error):
+                continue
+        break
     print(f"{most / 1e6:.0f} MB")
     assert (most <= 1.02 * FIRST * 10**6) is not wide
 
