@@ -80,6 +80,7 @@ def time_passes(
         session: with room for the widest pass.
         widths: rows of the passes, most important first: as many are measured as three sweeps
             within the budget allow, at least four.
+        budget: ends the sweeps.
         enough: called after each sweep; ends them as well.
         sample: tokens for the rows, repeated as needed.
         interruptions: returns how often the process was preempted.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -13,7 +14,7 @@ from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._ort.metadata import damaged, parse, positive
 from edgedec.runtimes.onnx import recent, recurrent
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.onnx.heads import LayerHeads, Place, places
+from edgedec.runtimes.onnx.heads import LayerHeads, places
 from edgedec.runtimes.onnx.recent import RecentRows
 from edgedec.runtimes.onnx.recurrent import RecurrentRows
 
@@ -232,16 +233,12 @@ class Graph:
         return sum(prod(group) for group in groups) * self.kv_dtype.itemsize
 
     @property
-    def caches(self) -> list[tuple[str, int, int]]:
+    def caches(self) -> Mapping[str, tuple[int, int]]:
         """Names of the caches, without past or present, with group and entry in a ``KvCache``."""
         found, _ = self._places()
-        return [
-            (f"{part}_{layer}", place.group, place.entry + after)
-            for layer, place in found.items()
-            for after, part in enumerate(("key", "value"))
-        ]
+        return found
 
-    def _places(self) -> tuple[dict[int, Place], list[tuple[int, int, int]]]:
+    def _places(self) -> tuple[dict[str, tuple[int, int]], list[tuple[int, int, int]]]:
         facts, varied = self.facts, self.facts.varied
         layers, one = facts.attending, (facts.kv_heads, self.kv_width)
         if varied is None:

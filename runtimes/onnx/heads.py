@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,37 +43,28 @@ class LayerHeads:
         return cls(heads, lenders)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a layer's keys are in a ``KvCache``; its values follow them.
-
-    Attributes:
-        group: number of the array.
-        entry: of its first axis.
-
-    """
-
-    group: int
-    entry: int
-
-
+@functools.cache
 def places(
     layers: tuple[int, ...], heads: tuple[tuple[int, int], ...], lenders: tuple[int, ...]
-) -> tuple[dict[int, Place], list[tuple[int, int, int]]]:
-    """Return each layer's place, and ``(entries, heads, channels)`` of the arrays.
+) -> tuple[dict[str, tuple[int, int]], list[tuple[int, int, int]]]:
+    """Return where layers' keys and values are in a ``KvCache``, and the sizes of its arrays.
+
+    By ``key_LAYER`` and ``value_LAYER``, the number of the array and the entry of its first axis;
+    and ``(entries, heads, channels)`` of each array.
 
     Args:
         layers: the layers that attend, ascending.
         heads, lenders: of each of those, as of ``LayerHeads``.
 
     """
-    found: dict[int, Place] = {}
-    counts: dict[tuple[int, int], int] = {}
-    groups: list[tuple[int, int]] = list(dict.fromkeys(heads))
+    found: dict[str, tuple[int, int]] = {}
+    counts = dict.fromkeys(heads, 0)
+    groups = list(counts)
     for layer, shape, lender in zip(layers, heads, lenders, strict=True):
-        if lender != layer:
-            found[layer] = found[lender]
-            continue
-        counts[shape] = counts.get(shape, 0) + 2
-        found[layer] = Place(groups.index(shape), counts[shape] - 2)
-    return found, [(counts[shape], *shape) for shape in groups]
+        for part in ("key", "value"):
+            if lender != layer:
+                found[f"{part}_{layer}"] = found[f"{part}_{lender}"]
+                continue
+            found[f"{part}_{layer}"] = groups.index(shape), counts[shape]
+            counts[shape] += 1
+    return found, [(count, *shape) for shape, count in counts.items()]

@@ -130,6 +130,11 @@ class Passes(OrtRunner, GraphPasses):
         wanted = self._recent.begin(past, count) if self._recent is not None else 0
         known = self._bindings.get((count, rows, head, self.shows_states, wanted))
         binding = known or self._bind(count, rows, head, wanted)
+        if self._recent is not None and (known is None or self._recent.moves):
+            for named in self._recent.inputs():
+                _bind(binding.bind_input, *named)
+            for named in self._recent.outputs():
+                _bind(binding.bind_output, *named)
         self._ids[:count] = tokens
         if positions is None:
             np.add(self._index[:count], past, out=self._positions[:count])
@@ -137,7 +142,6 @@ class Passes(OrtRunner, GraphPasses):
             self._positions[:count] = positions
         if self.carried is not None:
             self._carried[:count] = self.carried
-        self._bind_moving(binding)
         self._past_length[0] = total - 1
         self._total[()] = total
         if rows * total > self._bias.size:
@@ -225,13 +229,12 @@ class Passes(OrtRunner, GraphPasses):
         _bind(binding.bind_output, "logits", self.logits, (wanted, facts.vocab_size))
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
-        for name, group, entry in self._graph.caches:
+        for name, (group, entry) in self._graph.caches.items():
             # A layer without keys and values of its own writes over another's what they are.
             part = self._cache.groups[group][entry]
             shape = (1, *part.shape)
             _bind(binding.bind_input, f"past_{name}", part, shape)
             _bind(binding.bind_output, f"present_{name}", part, shape)
-        self._bind_recent(binding)
         return binding
 
     def _reserve(self, count: int, rows: int, wanted: int) -> None:
@@ -246,22 +249,6 @@ class Passes(OrtRunner, GraphPasses):
             self._bindings.clear()
         if len(self._bindings) >= _MAX_BINDINGS:
             self._bindings.clear()
-
-    def _bind_recent(self, binding: ort.IOBinding) -> None:
-        """Bind what layers without keys and values read and write."""
-        if self._recent is not None:
-            for named in self._recent.inputs():
-                _bind(binding.bind_input, *named)
-            for named in self._recent.outputs():
-                _bind(binding.bind_output, *named)
-
-    def _bind_moving(self, binding: ort.IOBinding) -> None:
-        """Bind what is elsewhere in each pass."""
-        if self._recent is not None:
-            for named in self._recent.moving_inputs():
-                _bind(binding.bind_input, *named)
-            for named in self._recent.moving_outputs():
-                _bind(binding.bind_output, *named)
 
     def _bind_states(self, binding: ort.IOBinding, shape: tuple[int, int, int]) -> None:
         """Bind the residual streams that are wanted, and those that a head reads."""

@@ -127,7 +127,14 @@ class RecentRows:
 
 
 class Buffers:
-    """What passes read from and write for ``RecentRows``, at fixed addresses."""
+    """What passes read from and write for ``RecentRows``.
+
+    Attributes:
+        moves: whether it is at other addresses in each pass.
+
+    """
+
+    moves = False
 
     def __init__(self, recent: RecentRows, layers: tuple[int, ...]) -> None:
         self._recent, self._layers = recent, layers
@@ -171,11 +178,3 @@ class Buffers:
             (f"present_inputs_{layer}", self._present[index], (1, self._count, width))
             for index, layer in enumerate(self._layers)
         ]
-
-    def moving_inputs(self) -> list[Bound]:
-        """Return those of inputs that are elsewhere in each pass."""
-        return []
-
-    def moving_outputs(self) -> list[Bound]:
-        """Return those of outputs that are elsewhere in each pass."""
-        return []

@@ -150,9 +150,10 @@ class RecurrentRows(RecentRows):
 
 
 class RecurrentBuffers(Buffers):
-    """What passes read from and write for ``RecurrentRows``; it moves from pass to pass."""
+    """What passes read from and write for ``RecurrentRows``."""
 
     _recent: RecurrentRows
+    moves = True
 
     def begin(self, at: int, count: int) -> int:
         """See ``Buffers``; the states before a pass's tokens are returned if they are wanted."""
@@ -173,12 +174,6 @@ class RecurrentBuffers(Buffers):
         self._recent.written(rows, at, self._real)
 
     def inputs(self) -> list[Bound]:
-        return []
-
-    def outputs(self) -> list[Bound]:
-        return []
-
-    def moving_inputs(self) -> list[Bound]:
         found: list[Bound] = [
             ("real_rows", self._mask, (1, self._count, 1)),
             ("returned_rows", self._returned, self._returned.shape),
@@ -188,7 +183,7 @@ class RecurrentBuffers(Buffers):
                 found.append((f"past_{name}_{layer}", values, (1, *values.shape)))
         return found
 
-    def moving_outputs(self) -> list[Bound]:
+    def outputs(self) -> list[Bound]:
         found: list[Bound] = []
         shape = (1, len(self._returned), self._present.shape[2])
         for index, layer in enumerate(self._layers):

@@ -179,13 +179,11 @@ class OnnxSession(OrtSession):
 
     def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
         """See ``Lending``."""
-        caches = {name: (group, entry) for name, group, entry in self._model.graph.caches}
-        places = [caches.get(f"{part}_{layer}") for part in ("key", "value")]
-        keys, values = (
-            np.zeros((0, 0, 0), np.float32) if at is None else self._cache.groups[at[0]][at[1]]
-            for at in places
-        )
-        return keys, values
+        caches, groups = self._model.graph.caches, self._cache.groups
+        if f"key_{layer}" not in caches:
+            return (np.zeros((0, 0, 0), np.float32),) * 2
+        key, value = caches[f"key_{layer}"], caches[f"value_{layer}"]
+        return groups[key[0]][key[1]], groups[value[0]][value[1]]
 
     def _outputs(self) -> tuple[npt.NDArray[Any], ...]:
         passes = self._passes

@@ -66,7 +66,7 @@ def test_a_cache_has_the_layers_that_write_one(load: Load) -> None:
     cache = model.graph.new_cache(8)
     assert [rows.shape for rows in cache.groups] == [(6, 2, 8, 16), (2, 2, 8, 32)]
     assert model.info.kv_bytes_per_token == 4 * (6 * 2 * 16 + 2 * 2 * 32)
-    bound = {name: (group, entry) for name, group, entry in model.graph.caches}
+    bound = model.graph.caches
     assert bound["key_6"] == bound["key_3"] == (1, 0)
     assert bound["value_4"] == bound["value_5"] == bound["value_2"] == (0, 5)
     cache.close()
@@ -83,11 +83,10 @@ def _logits(model: OnnxModel, text: Sequence[int]) -> np.ndarray:
     return found
 
 
-def _reads_another_layer(graph: Graph) -> list[tuple[str, int, int]]:
+def _reads_another_layer(graph: Graph) -> dict[str, tuple[int, int]]:
     """Layer 5 reads layer 1's cache, which has the same sizes."""
     honest = _honest(graph)
-    wrong = {name[:-1] + "5": place for name, *place in honest if name.endswith("_1")}
-    return [(name, *wrong.get(name, place)) for name, *place in honest]
+    return honest | {f"{part}_5": honest[f"{part}_1"] for part in ("key", "value")}
 
 
 _honest = Graph.caches.fget  # type: ignore[attr-defined]
