@@ -60,3 +60,8 @@ def positive(value: object) -> int:
     if type(value) is not int or value < 1:
         raise ValueError(value)
     return value
+
+
+def natural(value: object) -> int:
+    """Return a count or an index from 0, or raise ValueError."""
+    return 0 if value == 0 and type(value) is int else positive(value)

@@ -28,6 +28,8 @@ CHILD = "edgedec.runtimes.llamacpp._check_child"
 # Enough for an SD card: a minute, plus the file's bytes at 10 MB a second.
 BASE_TIMEOUT_S = 60.0
 BYTES_PER_SECOND = 10 << 20
+# Heads that llama.cpp computes within its own driver alone.
+_BORROWERS = frozenset({"gemma4-assistant"})
 _ENVIRONMENT = {
     "GGML_NO_BACKTRACE": "1",  # an abort would start a debugger to print one
     # Each thread and arena reserves address space, which is limited in the child.
@@ -55,6 +57,11 @@ def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeade
 
     """
     header = GgufHeader.read(path)
+    if header.architecture in _BORROWERS:
+        raise BundleError(
+            f"{one_line(str(path))}: a head that reads its target's cache, without which llama.cpp"
+            " ends the process: export its checkpoint with the target's, as --head, in onnx"
+        )
     files = decodable_parts(header)
     try:
         remembered = OpenedBefore("gguf", _version())

@@ -30,8 +30,6 @@ from edgedec.runtimes.llamacpp.library import (
 )
 
 _MAGIC = b"GGUF"
-# Heads that llama.cpp computes within its own driver alone.
-_BORROWERS = frozenset({"gemma4-assistant"})
 _AUTO, _READ, _MAP, _LOCK, _MAP_AND_LOCK = -1, 0, 1, 2, 3  # llama_load_mode
 
 
@@ -72,11 +70,6 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
 
     """
     check_forks()
-    if _borrows(file):
-        raise BundleError(
-            f"{file}: it reads the cache of a target, which ends this process where there is none:"
-            " export its checkpoint with the target's, as --head, in onnx"
-        )
     load_plugins()
     params: Params = api.llama_model_default_params()
     params.load_mode = _load_mode(options)
@@ -115,13 +108,6 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     if not _decodes(weights):
         raise BundleError(f"{file}: not a decoder-only language model: edgedec runs no others")
     return weights
-
-
-def _borrows(file: Path) -> bool:
-    try:
-        return GgufHeader.read(file).architecture in _BORROWERS
-    except BundleError:
-        return False  # llama.cpp says what is wrong with it
 
 
 def over_rpc() -> ModuleType:

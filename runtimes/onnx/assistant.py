@@ -22,18 +22,17 @@ from edgedec.decoding.session import (
 from edgedec.decoding.session_base import SessionBase, check_capacity
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import BundleError, StateError
-from edgedec.runtimes._ort.metadata import damaged, parse, positive
+from edgedec.runtimes._ort.metadata import damaged, natural, parse
 from edgedec.runtimes._ort.opening import default_threads, open_inference
 from edgedec.runtimes._ort.runner import OrtRunner
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.fusion import Fusion
 from edgedec.runtimes.onnx.graph import CARRIED, GRAPH_VERSION, GraphFacts
 from edgedec.runtimes.onnx.head import OnnxHead
+from edgedec.runtimes.onnx.heads import sizes
 
 _NEXT = "carried.next"
 _OUTPUTS = ("logits", "top_logits", "top_ids", _NEXT)
-# Beyond any known model.
-_MOST_HEADS, _WIDEST = 1 << 12, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +66,8 @@ class Lent:
     @classmethod
     def parse(cls, found: Mapping[str, Any]) -> Lent:
         """Return one of a graph's metadata; ValueError, KeyError or TypeError if it is none."""
-        layer, window = (positive(found[name] + 1) - 1 for name in ("layer", "window"))
-        kv_heads, width = positive(found["kv_heads"]), positive(found["width"])
-        if kv_heads > _MOST_HEADS or width > _WIDEST:
-            raise ValueError("borrows")
-        return cls(layer, window, kv_heads, width)
+        of_head = sizes(found["kv_heads"], found["width"])
+        return cls(natural(found["layer"]), natural(found["window"]), *of_head)
 
     def check(self, target: Lending) -> None:
         """Raise BundleError for a target whose cache has no such layer."""

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.runtimes._ort.metadata import damaged, parse, positive
+from edgedec.runtimes._ort.metadata import damaged, natural, parse, positive
 from edgedec.runtimes.onnx import recent, recurrent
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.heads import LayerHeads, places
@@ -49,7 +49,7 @@ class States:
         """Return the states of a graph of so many layers; ValueError if they are not."""
         if found is None:
             return None
-        named = tuple(positive(layer + 1) - 1 for layer in found["layers"])
+        named = tuple(map(natural, found["layers"]))
         if not named or sorted({*named}) != list(named) or len(named) >= layers:
             raise ValueError("states")
         rows, width = positive(found["rows"]), positive(found["width"])
@@ -146,7 +146,7 @@ class GraphFacts:
                 padding_asked="padding" not in found,
                 states=States.parse(found.get("states"), sizes["layers"]),
                 varied=LayerHeads.parse(found.get("varied"), sizes["layers"]),
-                looked_up=positive(found.get("looked_up", 0) + 1) - 1, **sizes,
+                looked_up=natural(found.get("looked_up", 0)), **sizes,
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(where) from error

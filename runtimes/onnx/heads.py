@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from edgedec.runtimes._ort.metadata import positive
+from edgedec.runtimes._ort.metadata import natural, positive
 
 # Beyond any known model.
 _MOST_HEADS, _WIDEST = 1 << 12, 1 << 16
@@ -30,17 +30,23 @@ class LayerHeads:
         """Return what a graph of so many layers states; ValueError if it is damaged."""
         if found is None:
             return None
-        heads = tuple((positive(one), positive(other)) for one, other in found["heads"])
-        lenders = tuple(positive(layer + 1) - 1 for layer in found["lenders"])
+        heads = tuple(sizes(one, other) for one, other in found["heads"])
+        lenders = tuple(map(natural, found["lenders"]))
         if len(heads) != layers or len(lenders) != layers:
-            raise ValueError("heads")
-        if max(one for one, _ in heads) > _MOST_HEADS or max(dim for _, dim in heads) > _WIDEST:
             raise ValueError("heads")
         for layer, lender in enumerate(lenders):
             lends = lender <= layer and lenders[lender] == lender
             if not lends or heads[lender] != heads[layer]:
                 raise ValueError("lenders")
         return cls(heads, lenders)
+
+
+def sizes(kv_heads: object, width: object) -> tuple[int, int]:
+    """Return how many heads of keys, and the channels of one; ValueError if they are absurd."""
+    found = positive(kv_heads), positive(width)
+    if found[0] > _MOST_HEADS or found[1] > _WIDEST:
+        raise ValueError("heads")
+    return found
 
 
 @functools.cache

@@ -145,6 +145,15 @@ def refusal(file: Path, **options: Any) -> str:
     return message
 
 
+def test_a_head_that_reads_its_targets_cache_is_refused(
+    tmp_path: Path, children: list[Path]
+) -> None:
+    """llama.cpp loads one, and ends the process when it is given a context."""
+    head = gguf_files.write(tmp_path / "a.gguf", {"general.architecture": "gemma4-assistant"})
+    assert "reads its target's cache" in refusal(head)
+    assert not children
+
+
 def test_a_crash_is_an_error_of_one_line(tmp_path: Path, cache: Path) -> None:
     """llama.cpp aborts where two tokens are equal; what it says is passed on."""
     twice = {**GOOD, "tokenizer.ggml.tokens": ["a"] * TOKENS}
