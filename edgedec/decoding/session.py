@@ -98,7 +98,7 @@ class Capabilities:
         phases: weights are streamed while a pass runs, and its sessions are
             ``StreamedSession``: they report when they load and when they compute.
         verifies: several rows take one pass; else each has its own, and a model can only draft.
-        lends: its sessions are ``Lending``.
+        lends, borrows: its sessions are ``Lending``, or a head's ``BorrowingSession``.
 
     """
 
@@ -113,6 +113,7 @@ class Capabilities:
     phases: bool = False
     verifies: bool = True
     lends: bool = False
+    borrows: bool = False
 
     @property
     def tree(self) -> bool:
@@ -412,8 +413,8 @@ class Lending(Protocol):
     def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
         """Return a layer's keys and values, ``[kv_heads, slots, width]``, without copying them.
 
-        Of a layer that has none there are no heads. The first ``length`` slots are committed. They
-        are valid until the next call.
+        A layer without a cache has no heads. The first ``length`` slots are committed. The arrays
+        are valid until the session's next call.
         """
         ...
 
@@ -457,18 +458,6 @@ class HeadModel(Model, Protocol):
     def blank(self, capacity: int) -> Session:
         """Return a session that reads zeros in place of states, to be measured like a model's."""
         ...
-
-
-@runtime_checkable
-class Borrowing(HeadModel, Protocol):
-    """A head whose sessions are ``BorrowingSession``.
-
-    Attributes:
-        borrows: layers of the target whose keys and values it reads, ascending.
-
-    """
-
-    borrows: tuple[int, ...]
 
 
 @runtime_checkable

@@ -10,7 +10,6 @@ from edgedec._support.amounts import megabytes
 from edgedec.bundle import Bundle
 from edgedec.decoding.drafting.head import state_bytes
 from edgedec.decoding.session import (
-    Borrowing,
     BorrowingSession,
     HeadModel,
     Lending,
@@ -18,7 +17,7 @@ from edgedec.decoding.session import (
     Rehearsing,
     Showing,
 )
-from edgedec.errors import BundleError, InputError
+from edgedec.errors import BundleError, EdgedecError, InputError
 from edgedec.hardware.resident import resident_bytes
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Pair, Source
@@ -80,40 +79,38 @@ def _source(pair: Pair, target: Model) -> Source:
 def _load(source: Source, target: Model, options: OpenOptions, load: Load) -> HeadModel:
     head = load(source, options.load)
     assert isinstance(head, HeadModel), "its role is a head's"
+    try:
+        _check(head, source, target)
+    except EdgedecError:
+        head.close()
+        raise
+    return head
+
+
+def _check(head: HeadModel, source: Source, target: Model) -> None:
+    """Raise BundleError if a head is for another target, InputError if this one does not lend."""
     columns = head.info.vocab_size, target.info.vocab_size
     if columns[0] != columns[1]:
-        head.close()
         raise BundleError(
             f"{source.path}: the head scores {columns[0]} tokens, the target {columns[1]}:"
             " export both again"
         )
     if head.reads != target.capabilities.taps:
-        head.close()
         raise BundleError(
             f"{source.path}: the head reads the streams before layers {list(head.reads)}, the"
             f" target shows those before {list(target.capabilities.taps)}: export both again"
         )
-    if isinstance(head, Borrowing) and not target.capabilities.lends:
-        head.close()
+    if not head.capabilities.borrows:
+        return
+    if not target.capabilities.lends:
         raise InputError(
             "--drafter head reads the target's keys and values, which it has in float32 on ONNX"
             " Runtime alone: give --format onnx, export it with --kv fp32, or try --drafter lookup"
         )
-    if isinstance(head, Borrowing):
-        _try(head, target)
-    return head
-
-
-def _try(head: Borrowing, target: Model) -> None:
-    """Let a head look at a cache of its target; raise BundleError if it is for another one."""
     with closing(target.open(1)) as session, closing(head.open(1)) as own:
         assert isinstance(own, BorrowingSession), "of a head that borrows"
         assert isinstance(session, Lending), "of a target that lends"
-        try:
-            own.borrow(session)
-        except BundleError:
-            head.close()
-            raise
+        own.borrow(session)
 
 
 def too_large(head: Source, bundle: Bundle, target: Model, options: OpenOptions) -> str:

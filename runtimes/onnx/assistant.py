@@ -25,8 +25,7 @@ from edgedec.errors import BundleError, StateError
 from edgedec.runtimes._ort.metadata import damaged, natural, parse
 from edgedec.runtimes._ort.opening import default_threads, open_inference
 from edgedec.runtimes._ort.runner import OrtRunner
-from edgedec.runtimes._ort.session import OrtModel
-from edgedec.runtimes.onnx.fusion import Fusion
+from edgedec.runtimes.onnx.fusion import FusedModel
 from edgedec.runtimes.onnx.graph import CARRIED, GRAPH_VERSION, GraphFacts
 from edgedec.runtimes.onnx.head import OnnxHead
 from edgedec.runtimes.onnx.heads import sizes
@@ -206,21 +205,16 @@ class AssistantSession(SessionBase):
         self._target = self._zeros = None
 
 
-class OnnxAssistant(OrtModel[AssistantGraph]):
-    """Implements ``edgedec.decoding.session.Borrowing``; made by ``OnnxAssistant.load``.
+class OnnxAssistant(FusedModel):
+    """Implements ``edgedec.decoding.session.HeadModel``; made by ``OnnxAssistant.load``."""
 
-    Attributes:
-        reads, borrows: see there.
-
-    """
-
-    def __init__(self, file: Path, graph: AssistantGraph, fusion: Fusion, info: ModelInfo) -> None:
+    def __init__(self, file: Path, graph: AssistantGraph, info: ModelInfo) -> None:
         super().__init__(file, graph)
-        self.reads, self.info, self._fusion = graph.facts.reads, info, fusion
-        self.borrows = tuple(one.layer for one in graph.lent)
+        self.info = info
         self.capabilities = Capabilities(
-            top_k=graph.facts.top_k, taps=tuple(graph.facts.taps.values())
+            top_k=graph.facts.top_k, taps=tuple(graph.facts.taps.values()), borrows=True
         )
+        self.add_fusion(file)
 
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None) -> OnnxAssistant:
@@ -243,22 +237,12 @@ class OnnxAssistant(OrtModel[AssistantGraph]):
         ends |= {name: widths.get(name) for name in ("input_ids", "position_ids", CARRIED)}
         if widths != ends or type(hidden) is not int:
             raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
-        fusion = Fusion(path, len(facts.reads) * hidden, hidden, threads)
         info = ModelInfo(
             name=facts.name, vocab_size=facts.vocab_size, eos_ids=facts.eos_ids,
             max_context=facts.max_context, kv_bytes_per_token=0,
-            weight_bytes=stored.weight_bytes + fusion.weight_bytes, threads=threads,
+            weight_bytes=stored.weight_bytes, threads=threads,
         )  # fmt: skip
-        return cls(path, AssistantGraph(inference, facts, lent, hidden), fusion, info)
-
-    @property
-    def state_width(self) -> int:
-        """See ``HeadModel``."""
-        return len(self.reads) * self.graph.hidden
-
-    def fuse(self, states: FloatArray) -> FloatArray:
-        """See ``HeadModel``."""
-        return self._fusion(states)
+        return cls(path, AssistantGraph(inference, facts, lent, hidden), info)
 
     def open(self, capacity: int) -> AssistantSession:
         """Return a new session."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import BundleError, PassFailed
 from edgedec.runtimes._ort.opening import one_line, open_inference
+from edgedec.runtimes._ort.session import OrtModel
 
 FUSE_FILE = "fuse.onnx"
 _FLOATS = "tensor(float)"
@@ -52,3 +54,37 @@ class Fusion:
             raise PassFailed(f"ONNX Runtime could not run a pass: {one_line(error)}") from error
         found: FloatArray = np.asarray(carried[0])
         return found
+
+
+class FusedModel(OrtModel[Any]):
+    """A head with its fusion.
+
+    Attributes:
+        reads: see ``HeadModel``.
+
+    """
+
+    reads: tuple[int, ...]
+    _fusion: Fusion | None = None
+
+    def add_fusion(self, head: Path) -> None:
+        """Load the fusion beside the head's file; BundleError as of ``Fusion``."""
+        self.reads = self.graph.facts.reads
+        self._fusion = Fusion(head, self.state_width, self.graph.hidden, self.info.threads)
+        weight_bytes = self.info.weight_bytes + self._fusion.weight_bytes
+        self.info = replace(self.info, weight_bytes=weight_bytes)
+
+    @property
+    def state_width(self) -> int:
+        """See ``HeadModel``."""
+        return len(self.reads) * int(self.graph.hidden)
+
+    def fuse(self, states: FloatArray) -> FloatArray:
+        """See ``HeadModel``."""
+        assert self._fusion is not None, "add_fusion() makes it"
+        return self._fusion(states)
+
+    def close(self) -> None:
+        """Release the weights."""
+        super().close()
+        self._fusion = None

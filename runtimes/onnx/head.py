@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.runtimes.onnx.fusion import Fusion
+from edgedec.runtimes.onnx.fusion import FusedModel
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.session import OnnxSession
 
@@ -49,17 +48,10 @@ class OnnxHeadSession(OnnxSession):
             self._blank = blank
 
 
-class OnnxHead(OnnxModel):
-    """Implements ``edgedec.decoding.session.HeadModel``; made by ``with_fusion``.
-
-    Attributes:
-        reads: see ``HeadModel``.
-
-    """
+class OnnxHead(FusedModel, OnnxModel):
+    """Implements ``edgedec.decoding.session.HeadModel``; made by ``with_fusion``."""
 
     session = OnnxHeadSession
-    reads: tuple[int, ...]
-    _fusion: Fusion | None
 
     @classmethod
     def with_fusion(cls, path: Path, *, threads: int | None = None) -> OnnxHead:
@@ -75,21 +67,8 @@ class OnnxHead(OnnxModel):
         """
         head = cls.load(path, threads=threads, batch_invariant=False)
         assert isinstance(head, OnnxHead), "load() makes one of its class"
-        head.reads = head.graph.facts.reads
-        head._fusion = Fusion(path, head.state_width, head.graph.hidden, head.info.threads)
-        weight_bytes = head.info.weight_bytes + head._fusion.weight_bytes
-        head.info = replace(head.info, weight_bytes=weight_bytes)
+        head.add_fusion(path)
         return head
-
-    @property
-    def state_width(self) -> int:
-        """See ``HeadModel``."""
-        return len(self.reads) * self.graph.hidden
-
-    def fuse(self, states: FloatArray) -> FloatArray:
-        """See ``HeadModel``."""
-        assert self._fusion is not None, "with_fusion() makes it"
-        return self._fusion(states)
 
     def open(self, capacity: int) -> OnnxHeadSession:
         """Return a new, empty session."""
@@ -102,8 +81,3 @@ class OnnxHead(OnnxModel):
         session = self.open(capacity)
         session._blank = True
         return session
-
-    def close(self) -> None:
-        """Release the weights."""
-        super().close()
-        self._fusion = None
