@@ -68,15 +68,18 @@ def sizes(path: Path) -> dict[str, int]:
     stated = {name: header.metadata.get(of_model + key) for name, key in _SIZE_KEYS.items()}
     stated |= {"vocab_size": header.vocab_size, "max_context": header.context_length}
     by_layer = stated["kv_heads"]
-    near = header.metadata.get(of_model + "attention.key_length_swa")
-    slides = header.metadata.get(of_model + "attention.sliding_window_pattern")
-    if isinstance(slides, np.ndarray) and isinstance(by_layer, np.ndarray) and type(near) is int:
-        shared = header.metadata.get(of_model + "attention.shared_kv_layers") or 0
-        channels = by_layer * np.where(slides, near, stated.pop("head_dim") or 0)
-        kept = len(channels) - int(shared)
-        stated |= {"kv_layers": kept, "kv_channels": int(channels[:kept].sum())}
-    elif isinstance(by_layer, np.ndarray):  # 0 in layers without keys and values
-        heads = by_layer[by_layer > 0]
-        if len({*heads.tolist()}) == 1:
+    if isinstance(by_layer, np.ndarray) and by_layer.dtype.kind in "iu":
+        slides = header.metadata.get(of_model + "attention.sliding_window_pattern")
+        near, far, shared = (
+            header.number(f"{of_model}attention.{key}", 0)
+            for key in ("key_length_swa", "key_length", "shared_kv_layers")
+        )
+        heads = by_layer[by_layer > 0]  # 0 in layers without keys and values
+        if near and isinstance(slides, np.ndarray) and slides.shape == by_layer.shape:
+            # Heads differ by layer, and the last layers read those of others (Gemma 4).
+            kept, channels = len(by_layer) - shared, by_layer * np.where(slides, near, far)
+            stated |= {"kv_layers": kept, "kv_channels": int(channels[:kept].sum())}
+            del stated["head_dim"]
+        elif len({*heads.tolist()}) == 1:
             stated |= {"kv_heads": int(heads[0]), "kv_layers": len(heads)}
     return {name: size for name, size in stated.items() if type(size) is int}

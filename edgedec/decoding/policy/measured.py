@@ -86,7 +86,8 @@ class MeasuredCost:
 
     Args:
         target: seconds of a target pass by its rows, from ``calibrate``.
-        draft_s: seconds of a draft model's pass over one row; None without one.
+        draft_s: seconds of a draft model's pass over one row; None without one, when
+            the attribute is 0.
         most: most drafted tokens of a round.
 
     """

@@ -17,7 +17,7 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
-from edgedec.runtimes.llamacpp import check
+from edgedec.runtimes.llamacpp import adapter, check
 from edgedec.runtimes.llamacpp.check import first_open
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
@@ -152,6 +152,32 @@ def test_a_head_that_reads_its_targets_cache_is_refused(
     head = gguf_files.write(tmp_path / "a.gguf", {"general.architecture": "gemma4-assistant"})
     assert "reads its target's cache" in refusal(head)
     assert not children
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"sliding_window_pattern": np.ones(2, np.int32)},
+        {"shared_kv_layers": "one"},
+        {"key_length": ["a"]},
+        {"key_length_swa": np.uint64((1 << 64) - 1)},
+        {"head_count_kv": np.full(3, np.nan, np.float32)},
+    ],
+)
+def test_sizes_that_are_damaged_are_left_out(tmp_path: Path, damage: dict[str, Any]) -> None:
+    whole = {
+        "sliding_window_pattern": np.array([1, 0, 1], np.int32), "head_count_kv": np.ones(3, "i4"),
+        "key_length": 32, "key_length_swa": 16, "shared_kv_layers": 1,
+    }  # fmt: skip
+
+    def found(attention: dict[str, Any]) -> dict[str, int]:
+        named = {f"gemma4.attention.{key}": value for key, value in attention.items()}
+        return adapter.sizes(
+            gguf_files.write(tmp_path / "a.gguf", {"general.architecture": "gemma4", **named})
+        )
+
+    assert found(whole) == {"kv_layers": 2, "kv_channels": 48}
+    assert found(whole | damage) != found(whole)
 
 
 def test_a_crash_is_an_error_of_one_line(tmp_path: Path, cache: Path) -> None:
