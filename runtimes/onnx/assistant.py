@@ -64,7 +64,7 @@ class Lent:
 
     @classmethod
     def parse(cls, found: Mapping[str, Any]) -> Lent:
-        """Return one of a graph's metadata; ValueError, KeyError or TypeError if it is none."""
+        """Return an entry of the metadata; ValueError, KeyError or TypeError if it is damaged."""
         of_head = sizes(found["kv_heads"], found["width"])
         return cls(natural(found["layer"]), natural(found["window"]), *of_head)
 
@@ -112,7 +112,7 @@ class _Zeros:
 
 
 class _Passes(OrtRunner):
-    """Passes whose inputs lie in another session's memory, so that none is bound for later."""
+    """Passes whose inputs lie in another session's memory, so that no binding is kept."""
 
     def __init__(self, inference: Any) -> None:
         super().__init__()

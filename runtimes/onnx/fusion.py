@@ -24,7 +24,7 @@ class Fusion:
     Args:
         head: ``head.onnx``.
         width: columns of the states.
-        hidden: columns of what it makes of them.
+        hidden: columns of its output.
         threads: threads of a pass.
 
     Attributes:

@@ -27,7 +27,7 @@ class LayerHeads:
 
     @classmethod
     def parse(cls, found: Any, layers: int) -> LayerHeads | None:
-        """Return what a graph of so many layers states; ValueError if it is damaged."""
+        """Return the heads of a graph with this many layers; ValueError if they are damaged."""
         if found is None:
             return None
         heads = tuple(sizes(one, other) for one, other in found["heads"])

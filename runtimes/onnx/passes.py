@@ -230,7 +230,7 @@ class Passes(OrtRunner, GraphPasses):
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
         for name, (group, entry) in self._graph.caches.items():
-            # A layer without keys and values of its own writes over another's what they are.
+            # A layer that reads another's keys and values writes them back unchanged.
             part = self._cache.groups[group][entry]
             shape = (1, *part.shape)
             _bind(binding.bind_input, f"past_{name}", part, shape)

@@ -51,7 +51,7 @@ class RecentRows:
         self._back = _BACK if back is None else back
         self.held_from: int | None = None
         self.real: int | None = None
-        # Written at once, so that whoever measures memory finds all of it.
+        # Written at once, so that measured memory includes it.
         self._rows = np.full((layers, kept + self._back + ROUND, width), 0, np.float32)
         self.clear()
 
@@ -80,7 +80,7 @@ class RecentRows:
         return [self.shape]
 
     def pending(self, at: int) -> int:
-        """Return how many rows more are read by a pass that begins at a position."""
+        """Return how many more rows a pass that begins at a position reads."""
         return 0
 
     def holds(self, at: int) -> bool:

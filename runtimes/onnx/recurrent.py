@@ -1,9 +1,9 @@
-"""What a session keeps of recurrences: states, and the rows of the tokens that followed them.
+"""The states of recurrences that a session keeps, and the rows of the tokens after them.
 
-A state has the size of dozens of tokens' rows, so that none is copied to go back. A pass reads a
-state and the rows behind it that the text kept, and returns the state before its own tokens and the
-one after them. The next pass goes on from the latter if it begins there, else from the former, with
-the rows that were kept since.
+A state is as large as dozens of tokens' rows, so none is copied to go back. A pass reads a state
+and the accepted rows after it, and returns the state before its own tokens and the one after them.
+The next pass goes on from the latter if it begins there, else from the former and the rows that
+were accepted since.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecurrentRows(RecentRows):
     """
 
     def __init__(self, layers: int, kept: int, width: int, state: Sequence[int]) -> None:
-        # Written at once, so that whoever measures memory finds all of it.
+        # Written at once, so that measured memory includes it.
         self._states = [np.full((layers, *state), 0, np.float32) for _ in range(_STATES)]
         self._base, self._base_at = 0, 0
         # After the last pass; None once it is of no use.
@@ -97,10 +97,9 @@ class RecurrentRows(RecentRows):
     # -- passes ---------------------------------------------------------------------------------
 
     def begin(self, at: int) -> tuple[FloatArray, FloatArray | None, FloatArray]:
-        """Return the states of a pass: the one it reads, and those that it writes.
+        """Return the state that a pass reads, and those it writes before and after its tokens.
 
-        They are before its tokens, if that is wanted, and after them. What is needed if the pass
-        fails is kept.
+        The one before them is None if it is not needed. Whatever a failed pass must leave is kept.
         """
         source, stays = self._source(at), self._stays(at)
         if not stays and not self.pending(at):
@@ -123,7 +122,7 @@ class RecurrentRows(RecentRows):
             self.put(rows, at)
             self._after, self._after_at = after, at + count
             return
-        # Nobody goes back.
+        # No earlier position is gone back to.
         if rows.shape[1] == count:
             self.put(rows, at)
         else:

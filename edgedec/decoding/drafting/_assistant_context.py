@@ -12,7 +12,7 @@ from edgedec.errors import StateError
 
 
 class AssistantContext(HeadContext):
-    """Owner of a session that commits nothing: of the text it needs the last state alone.
+    """Owner of a session that commits nothing and needs only the state of the text's last token.
 
     Invariant: ``_waiting`` has the state of the last token that the target has computed, or none.
     """
