@@ -64,8 +64,10 @@ def measure_places(
         )
         found.append((site, _outcome(source, job, 3 if thorough else 1)))
     return [
-        _with_parity(*one, [other for other in found if _role(other) == _role(one)])
-        for one in found
+        _with_parity(
+            site, outcome, [one for one in found if one[0].source.role == site.source.role]
+        )
+        for site, outcome in found
     ]
 
 
@@ -76,10 +78,6 @@ def _outcome(source: Source, job: MeasurementJob, patience: int) -> children.Pla
         return children.PlaceOutcome(children.failed(job, str(error)), None)
     size = sum(path.stat().st_size for path in source.files.values())
     return children.measure(job, (_LIMIT_S + size / _BYTES_PER_SECOND) * patience)
-
-
-def _role(one: tuple[Site, children.PlaceOutcome]) -> str:
-    return one[0].source.role
 
 
 def _with_parity(

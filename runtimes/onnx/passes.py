@@ -127,9 +127,9 @@ class Passes(OrtRunner, GraphPasses):
     ) -> None:
         count = len(tokens)
         total = past + rows
-        wanted = self._recent.begin(past, count) if self._recent is not None else 0
-        known = self._bindings.get((count, rows, head, self.shows_states, wanted))
-        binding = known or self._bind(count, rows, head, wanted)
+        states = self._recent.begin(past, count) if self._recent is not None else 0
+        known = self._bindings.get((count, rows, head, self.shows_states, states))
+        binding = known or self._bind(count, rows, head, states)
         if self._recent is not None and (known is None or self._recent.moves):
             for named in self._recent.inputs():
                 _bind(binding.bind_input, *named)
