@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import tiny_tokenizers
+from mimo_case import SCRIPT, scripted, text_beside
 from safetensors.numpy import load_file
 from tiny_models import random_stored, save_checkpoint
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import Tokenizer
 
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.reference import Reference
@@ -241,8 +242,6 @@ class Formulas:
 
 # -- a pair ---------------------------------------------------------------------------------------
 
-SCRIPT = [f"<{number}>" for number in range(40)]
-
 
 def target_config(**changes: Any) -> dict[str, Any]:
     """A tiny Gemma 4 that an assistant of ``config`` fits, of E2B's kind."""
@@ -280,8 +279,7 @@ def agreeing(case: str, folder: Path) -> tuple[Path, Path, Path]:
         Target, assistant, and a file with the text.
 
     """
-    tokenizer = Tokenizer.from_str(tiny_tokenizers.byte_level().to_str())
-    tokenizer.add_tokens([AddedToken(part, special=False) for part in SCRIPT])
+    tokenizer = scripted()
     size = whole_clusters(tokenizer)
     stated = target_config(vocab_size=size, tie_word_embeddings=False)
     own = config(case, vocab_size=size, hidden_size=HIDDEN)
@@ -304,11 +302,8 @@ def agreeing(case: str, folder: Path) -> tuple[Path, Path, Path]:
     if own["use_ordered_embeddings"]:
         order = head["masked_embedding.token_ordering"].reshape(own["num_centroids"], -1)
         head["masked_embedding.centroids.weight"][:] = drafts[order].sum(axis=1)
-    text = folder / "script.txt"
-    folder.mkdir(parents=True, exist_ok=True)
-    text.write_text("".join(SCRIPT * 4), "utf-8")
-    saved = save_checkpoint(folder / "target", stated, target)
-    return tiny_tokenizers.save(tokenizer, saved), save_checkpoint(folder / "head", own, head), text
+    saved = tiny_tokenizers.save(tokenizer, save_checkpoint(folder / "target", stated, target))
+    return saved, save_checkpoint(folder / "head", own, head), text_beside(folder / "script")
 
 
 class TargetFormulas:

@@ -12,7 +12,8 @@ import broken_rules
 import numpy as np
 import onnx
 import pytest
-from assistant_case import CASES, SCRIPT, TargetFormulas, agreeing, pair
+from assistant_case import CASES, TargetFormulas, agreeing, pair
+from mimo_case import PROMPT, SCRIPT
 from seen_drafts import Seen
 
 from edgedec import Pipeline
@@ -21,7 +22,6 @@ from edgedec.errors import BundleError, CheckpointError, InputError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.runtimes.onnx.assistant import AssistantSession
 
-PROMPT = "def add(left, right):\n    return"
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "sampled": {"temperature": 0.8, "seed": 5},
