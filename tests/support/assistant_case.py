@@ -269,11 +269,12 @@ def whole_clusters(tokenizer: Tokenizer) -> int:
     return -(-tokenizer.get_vocab_size() // count) * count
 
 
-def agreeing(case: str, folder: Path) -> tuple[Path, Path, Path]:
+def agreeing(case: str, folder: Path, heed: float = 0.0) -> tuple[Path, Path, Path]:
     """Write a target that repeats ``SCRIPT``, and an assistant that knows how it goes on.
 
     Both go from a token's embedding to the next token, and look at nothing else: the target by a
-    head of its own, the assistant by its embedding, which is in the order of the target's.
+    head of its own, the assistant by its embedding, which is in the order of the target's. An
+    assistant that heeds the target's states is right the less often the more it does.
 
     Returns:
         Target, assistant, and a file with the text.
@@ -298,7 +299,7 @@ def agreeing(case: str, folder: Path) -> tuple[Path, Path, Path]:
         rows *= 0.02
         rows[after] = embedded[ids]
     first = head["pre_projection.weight"]
-    first[:] = np.concatenate([np.eye(HIDDEN), np.zeros((HIDDEN, HIDDEN))], axis=1)
+    first[:] = np.concatenate([np.eye(HIDDEN), heed * first[:, HIDDEN:]], axis=1)
     if own["use_ordered_embeddings"]:
         order = head["masked_embedding.token_ordering"].reshape(own["num_centroids"], -1)
         head["masked_embedding.centroids.weight"][:] = drafts[order].sum(axis=1)

@@ -16,6 +16,7 @@ from edgedec import Pipeline
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError, InputError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.export.agreement import POOR
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.heads import HeadCheckpoint
 
@@ -32,8 +33,7 @@ def test_the_trained_head_agrees_with_its_target() -> None:
     found = Bundle.open(demo_head.bundle(), verify=True)
     assert found.head is not None
     assert found.head.architecture == "eagle3"
-    first, second, third = agreement(found.path)
-    assert min(first, second, third) > 0.4
+    assert min(agreement(found.path)) > POOR
 
 
 def exported(out: Path, head: Path) -> Path:
