@@ -114,6 +114,15 @@ def test_drafts_are_accepted(script: Path) -> None:
     assert done.accepted_tokens == done.drafted_tokens > 20
 
 
+def test_nothing_is_drafted_from_the_state_of_an_earlier_token(script: Path) -> None:
+    """The last ones were forced, and the target has not read them."""
+    with Pipeline.open(script, drafter="head", draft_length=3, plan="none") as pipeline:
+        forced = {"regex": "(<10><11><12>.){9}", "max_new_tokens": 60}
+        done = pipeline.generate("".join(SCRIPT[:9]), **forced).metrics
+    assert done.forced_tokens > 20
+    assert done.drafted_tokens == 0
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_drafted_tokens(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are those of the formulas, of the target's reference, whatever came before.
