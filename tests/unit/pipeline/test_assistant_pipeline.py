@@ -20,7 +20,8 @@ from edgedec import Pipeline
 from edgedec.bundle import Bundle
 from edgedec.errors import BundleError, CheckpointError, InputError
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.runtimes.onnx.assistant import AssistantSession
+from edgedec.runtimes.onnx.assistant import AssistantSession, Lent
+from edgedec.text.tokenizer import Tokenizer
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -75,6 +76,22 @@ def test_it_agrees_with_its_target(script: Path) -> None:
     assert manifest["taps"] == [6]
     with Pipeline.open(script, plan="none") as pipeline:
         assert pipeline.engine.drafter.name == "headed"
+
+
+def test_how_often_it_agrees_is_what_the_formulas_find(tmp_path: Path) -> None:
+    target, head, text = agreeing("assistant", tmp_path, heed=3.0)
+    bundle = exported(target, head, tmp_path / "b", parity_text=text)
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))["roles"]["head"]
+    formulas = TargetFormulas(target, head)
+    tokens = list(Tokenizer.load(target).encode(text.read_text("utf-8")))
+    # The text is the target's own. Every second token is a root.
+    right = [
+        formulas.draft(tokens[:root], tokens[root], 1) == [tokens[root + 1]]
+        for root in range(2, len(tokens) - 3, 2)
+    ]
+    share = manifest["variants"]["onnx"]["parity"]["agreement_1"]
+    assert 0.1 < share < 0.9
+    assert share == pytest.approx(np.mean(right), abs=1e-4)
 
 
 @pytest.mark.parametrize("drafter", ["head", "headed", "auto"])
@@ -242,6 +259,17 @@ def test_metadata_of_another_cache(
     (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest), "utf-8")
     with pytest.raises(BundleError, match=wrong):
         Pipeline.open(tmp_path / "b", drafter="head", plan="none")
+
+
+def test_a_target_with_another_cache_is_found_when_it_is_opened(
+    random: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differs(lent: Lent, target: object) -> None:
+        raise BundleError("of another size")
+
+    monkeypatch.setattr(Lent, "check", differs)
+    with pytest.raises(BundleError, match="of another size"):
+        Pipeline.open(random, drafter="head", plan="none")
 
 
 def test_an_int8_cache_is_refused(tmp_path: Path) -> None:
