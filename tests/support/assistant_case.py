@@ -274,7 +274,7 @@ def agreeing(case: str, folder: Path, heed: float = 0.0) -> tuple[Path, Path, Pa
 
     Both go from a token's embedding to the next token, and look at nothing else: the target by a
     head of its own, the assistant by its embedding, which is in the order of the target's. An
-    assistant that heeds the target's states is right the less often the more it does.
+    assistant that heeds the target's states, keys and values as well is right the less often.
 
     Returns:
         Target, assistant, and a file with the text.
@@ -285,11 +285,12 @@ def agreeing(case: str, folder: Path, heed: float = 0.0) -> tuple[Path, Path, Pa
     stated = target_config(vocab_size=size, tie_word_embeddings=False)
     own = config(case, vocab_size=size, hidden_size=HIDDEN)
     target, head = random_stored(spec_for(stated)), tensors(own)
-    for name, values in (*target.items(), *head.items()):
-        if name.endswith(("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")):
-            values[:] = 0
-        elif name.endswith(("norm.weight", "layer_scalar")):
-            values[:] = 1
+    for tensors_of, heeded in ((target, 0.0), (head, heed)):
+        for name, values in tensors_of.items():
+            if "_attention_layernorm" in name or "post_feedforward" in name:
+                values[:] = heeded
+            elif name.endswith(("norm.weight", "layer_scalar")):
+                values[:] = 1
     ids = [tokenizer.token_to_id(part) for part in SCRIPT]
     after = np.roll(ids, -1)
     embedded, last = target["model.embed_tokens.weight"], target["lm_head.weight"]
