@@ -31,9 +31,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks.models import exit_code
 from benchmarks.models.tensors import TensorFolder, write_tensors
 from benchmarks.models.widening import Widening
-from edgedec.errors import CheckpointError, EdgedecError, InputError, UnsupportedArchitecture
+from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 from edgedec.models.traits import Norm, Scales
@@ -228,20 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=("float16", "float32"), default="float16")
     parser.add_argument("--block", type=int, default=128, help="quantisation block (128)")
     options = parser.parse_args(arguments)
-    try:
-        shape = _wanted_shape(options)
-        grow(
-            options.source,
-            options.out,
-            shape,
-            seed=options.seed,
-            dtype=options.dtype,
-            block=options.block,
-        )
-    except EdgedecError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    return 0
+    kept = {name: getattr(options, name) for name in ("seed", "dtype", "block")}
+    return exit_code(lambda: grow(options.source, options.out, _wanted_shape(options), **kept))
 
 
 def _wanted_shape(options: argparse.Namespace) -> Shape:

@@ -20,9 +20,9 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from benchmarks.models import exit_code
 from benchmarks.models.tensors import Floats
 from benchmarks.models.widening import Plan, fill, layer_places, query_places
-from edgedec.errors import EdgedecError
 from edgedec.export.checkpoint import read_json
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads import head_for
@@ -76,7 +76,7 @@ def _tensors(
     old, new = small.hidden, large.hidden
     hidden = np.arange(old)
     both = np.concatenate([hidden, new + hidden])
-    queries, keys = query_places(small, large), np.arange(small.kv_size)
+    queries, keys = query_places(small, large, small.head_dim), np.arange(small.kv_size)
     ffn, drafted = np.arange(small.ffn), np.arange(small.vocab_size)
     kinds = {
         "q_proj": (Plan(queries, both, True, True), (large.q_size, 2 * new)),
@@ -119,12 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("source", "small_target", "target", "out"):
         parser.add_argument(name, type=Path)
     options = parser.parse_args(arguments)
-    try:
-        grow_head(options.source, options.small_target, options.target, options.out)
-    except EdgedecError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    return 0
+    return exit_code(lambda: grow_head(**vars(options)))
 
 
 if __name__ == "__main__":

@@ -22,12 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.models import exit_code
 from benchmarks.models.grow import copy_companions
 from benchmarks.models.tensors import Floats, TensorFolder, write_tensors
-from benchmarks.models.widening import Plan, fill, layer_places
-from edgedec.errors import EdgedecError, InputError
+from benchmarks.models.widening import Plan, fill, layer_places, query_places
+from edgedec.errors import InputError
 from edgedec.export.checkpoint import read_json
 from edgedec.models.config import Config
+from edgedec.models.registry import spec_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,56 +97,7 @@ class _Grown:
         self._small, self._large, self._tensors, self._seed = small, large, tensors, seed
         # The stored tensor behind each, and whether it is of a new layer.
         self._origin: dict[str, tuple[str, bool]] = {}
-        hidden, wide = small["hidden_size"], large["hidden_size"]
-        key, value = (small[f"linear_{one}_head_dim"] for one in ("key", "value"))
-        keys, values = (small[f"linear_num_{one}_heads"] for one in ("key", "value"))
-        more = [key * large["linear_num_key_heads"], value * large["linear_num_value_heads"]]
-        mixed = [np.arange(keys * key), more[0] + np.arange(keys * key)]
-        mixed = [*mixed, 2 * more[0] + np.arange(values * value)]
-        heads, size = large["num_attention_heads"], small["head_dim"]
-        queries, narrow = self._queries(), large["num_key_value_heads"] * size
-        stream, ffn = np.arange(hidden), np.arange(small["intermediate_size"])
-        inner, gated = large["intermediate_size"], 2 * size
-        read, write = (True, True), (False, False)
-        rows = {
-            "in_proj_qkv": (np.concatenate(mixed), 2 * more[0] + more[1]),
-            "in_proj_z": (np.arange(values * value), more[1]),
-            "in_proj_a": (np.arange(values), large["linear_num_value_heads"]),
-            "in_proj_b": (np.arange(values), large["linear_num_value_heads"]),
-            "q_proj": (_channels(queries, gated), heads * gated),
-            "k_proj": (np.arange(small["num_key_value_heads"] * size), narrow),
-            "v_proj": (np.arange(small["num_key_value_heads"] * size), narrow),
-            "gate_proj": (ffn, inner),
-            "up_proj": (ffn, inner),
-        }
-        columns = {
-            "out_proj": (np.arange(values * value), more[1]),
-            "o_proj": (_channels(queries, size), heads * size),
-            "down_proj": (ffn, inner),
-            "fc": (np.concatenate([stream, wide + stream]), 2 * wide),
-        }
-        taps = np.arange(small["linear_conv_kernel_dim"])
-        self._plans = {
-            "embed_tokens": (
-                Plan(np.arange(small["vocab_size"]), stream, True, False),
-                (large["vocab_size"], wide),
-            ),
-            "conv1d": (
-                Plan(rows["in_proj_qkv"][0], taps, True, True),
-                (rows["in_proj_qkv"][1], len(taps)),
-            ),
-            **{name: (Plan(at, stream, *read), (n, wide)) for name, (at, n) in rows.items()},
-            **{name: (Plan(stream, at, *write), (wide, n)) for name, (at, n) in columns.items()},
-        }
-
-    def _queries(self) -> list[int]:
-        """Return the place of each old query head: it keeps its key head."""
-        group, wider = (
-            one["num_attention_heads"] // one["num_key_value_heads"]
-            for one in (self._small, self._large)
-        )
-        heads = range(self._small["num_attention_heads"])
-        return [head // group * wider + head % group for head in heads]
+        self._plans = _plans(small, large)
 
     def headers(self, places: Sequence[int]) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return types and shapes of all grown tensors, for old layers in these places."""
@@ -196,9 +149,43 @@ class _Grown:
         yield from fill(source.reshape(len(source), -1), plan, shape, rng)
 
 
-def _channels(heads: Sequence[int], size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the channels of these heads."""
-    return (np.array(heads)[:, None] * size + np.arange(size)).reshape(-1)
+def _plans(
+    config: Mapping[str, Any], grown: Mapping[str, Any]
+) -> dict[str, tuple[Plan, tuple[int, int]]]:
+    """Return the plan and the shape of each kind of matrix."""
+    small, large = spec_for(config), spec_for(grown)
+    heads, more = (
+        [one[f"linear_num_{kind}_heads"] for kind in ("key", "value")] for one in (config, grown)
+    )
+    key, value = config["linear_key_head_dim"], config["linear_value_head_dim"]
+    keys, values = np.arange(heads[0] * key), np.arange(heads[1] * value)
+    stream, taps = np.arange(small.hidden), np.arange(config["linear_conv_kernel_dim"])
+    # Places of the old rows and columns, and how many there are.
+    mixed = (
+        np.concatenate([keys, more[0] * key + keys, 2 * more[0] * key + values]),
+        2 * more[0] * key + more[1] * value,
+    )
+    delta, gates = (values, more[1] * value), (np.arange(heads[1]), more[1])
+    kv, ffn = (np.arange(small.kv_size), large.kv_size), (np.arange(small.ffn), large.ffn)
+    gated = query_places(small, large, 2 * small.head_dim)
+    both = (np.concatenate([stream, large.hidden + stream]), 2 * large.hidden)
+    rows = {
+        "in_proj_qkv": mixed, "in_proj_z": delta, "in_proj_a": gates, "in_proj_b": gates,
+        "q_proj": (gated, 2 * large.q_size), "k_proj": kv, "v_proj": kv,
+        "gate_proj": ffn, "up_proj": ffn,
+    }  # fmt: skip
+    columns = {
+        "out_proj": delta, "o_proj": (query_places(small, large, small.head_dim), large.q_size),
+        "down_proj": ffn, "fc": both,
+    }  # fmt: skip
+    embed = Plan(np.arange(small.vocab_size), stream, True, False)
+    wide = large.hidden
+    return {
+        "embed_tokens": (embed, (large.vocab_size, wide)),
+        "conv1d": (Plan(mixed[0], taps, True, True), (mixed[1], len(taps))),
+        **{name: (Plan(at, stream, True, True), (n, wide)) for name, (at, n) in rows.items()},
+        **{name: (Plan(stream, at, False, False), (wide, n)) for name, (at, n) in columns.items()},
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,12 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(flag, type=int, default=field.default)
     given = vars(parser.parse_args(arguments))
     source, out = given.pop("source"), given.pop("out")
-    try:
-        grow_hybrid(source, out, HybridShape(**given))
-    except EdgedecError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    return 0
+    return exit_code(lambda: grow_hybrid(source, out, HybridShape(**given)))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Widening:
             "hidden": np.arange(small.hidden),
             "ffn": np.arange(small.ffn),
             "kv": np.arange(small.kv_size),
-            "q": query_places(small, large),
+            "q": query_places(small, large, small.head_dim),
             "vocab": np.arange(small.vocab_size),
         }
         self._by_name = self._index()
@@ -101,12 +101,12 @@ def layer_places(small: int, large: int) -> list[int]:
     return [(i + 1) * large // small - 1 for i in range(small)]
 
 
-def query_places(small: DecoderSpec, large: DecoderSpec) -> Index:
-    """Return each old query channel's place in the new heads: groups keep their key head."""
+def query_places(small: DecoderSpec, large: DecoderSpec, size: int) -> Index:
+    """Return each old query channel's place; heads have ``size`` and keep their key head."""
     group, wider = small.heads // small.kv_heads, large.heads // large.kv_heads
     head = np.arange(small.heads)
     place = head // group * wider + head % group
-    return (place[:, None] * small.head_dim + np.arange(small.head_dim)).reshape(-1)
+    return (place[:, None] * size + np.arange(size)).reshape(-1)
 
 
 def fill(

@@ -13,6 +13,7 @@ from tiny_models import tiny_checkpoint, write_tiny_model
 
 from benchmarks.bundles import Bundles, Suite, Unusable
 from benchmarks.sections.hybrid import hybrid, kinds_of, rounded
+from benchmarks.sections.limits import profiled
 from edgedec.compare.records import Recorder
 from edgedec.export import ExportOptions
 
@@ -40,6 +41,14 @@ def test_its_rows(tmp_path: Path) -> None:
         assert 0 < parts < row["pass_ms"]
         assert row["recurrence"] > 0
         assert row["attention"] > 0
+
+
+def test_operators_come_before_their_pass(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, **tiny_lfm2.CONFIG)
+    events = [(one["cat"], one["name"]) for one in profiled(tmp_path / "model.onnx", 1, 1)]
+    first = events.index(("Session", "model_run"))
+    assert "Node" in {kind for kind, _ in events[:first]}
+    assert "Node" not in {kind for kind, _ in events[-1:]}
 
 
 def test_others_are_refused(tmp_path: Path) -> None:

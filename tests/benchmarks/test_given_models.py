@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import demo_head
 import pytest
 import tiny_bundles
 from click.testing import CliRunner
@@ -178,3 +179,12 @@ def test_texts_of_a_given_bundle_are_counted(
     assert all(one["texts"] == 2 for one in rows)  # greedy and with a seed
     drafted = {one["drafter"] for one in rows if one["drafted_tokens"]}
     assert {"lookup", "recycle"} & drafted  # a fixed length drafts, whatever it costs
+
+
+def test_a_bundle_with_a_head_drafts_with_it_too(bundle: Path, tmp_path: Path) -> None:
+    suite = Suite(Bundles(DEMO, tmp_path, {"target": bundle}, grows=False), tmp_path, prompts=1)
+    without, headed = (
+        [way["drafter"] for way in same_texts._ways(suite, one)]
+        for one in (bundle, demo_head.bundle())
+    )
+    assert headed == [*without, "head"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kinds import again, first
 from session_kinds import loader
-from tiny_gemma4 import CONFIG, UNSHARED
+from tiny_gemma4 import CONFIG, UNSHARED, StaleRows
 from tiny_models import MemoryTensors, write_tiny_model
 
 from edgedec.decoding.tree import TokenTree
@@ -103,17 +103,6 @@ def test_a_layer_that_reads_another_than_its_own_lender_is_seen(
     np.testing.assert_allclose(_logits(model, text), expected, rtol=0, atol=1e-4)
     monkeypatch.setattr(Graph, "caches", property(_reads_another_layer))
     assert np.abs(_logits(model, text) - expected).max() > 0.01
-
-
-class StaleRows(KvCache):
-    """Accepted nodes are moved in the first array alone, which layers of one kind read."""
-
-    def move(self, sources: Sequence[int], to: int) -> None:
-        kept, self._others = self._others, []
-        try:
-            super().move(sources, to)
-        finally:
-            self._others = kept
 
 
 class CutToTheWindow(KvCache):

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import tiny_tokenizers
+from mimo_case import SCRIPT, scripted, text_beside
 from safetensors.numpy import load_file
 from tiny_models import random_stored, save_checkpoint
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import Tokenizer
 
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.reference import Reference
@@ -241,8 +242,6 @@ class Formulas:
 
 # -- a pair ---------------------------------------------------------------------------------------
 
-SCRIPT = [f"<{number}>" for number in range(40)]
-
 
 def target_config(**changes: Any) -> dict[str, Any]:
     """A tiny Gemma 4 that an assistant of ``config`` fits, of E2B's kind."""
@@ -270,27 +269,28 @@ def whole_clusters(tokenizer: Tokenizer) -> int:
     return -(-tokenizer.get_vocab_size() // count) * count
 
 
-def agreeing(case: str, folder: Path) -> tuple[Path, Path, Path]:
+def agreeing(case: str, folder: Path, heed: float = 0.0) -> tuple[Path, Path, Path]:
     """Write a target that repeats ``SCRIPT``, and an assistant that knows how it goes on.
 
     Both go from a token's embedding to the next token, and look at nothing else: the target by a
-    head of its own, the assistant by its embedding, which is in the order of the target's.
+    head of its own, the assistant by its embedding, which is in the order of the target's. An
+    assistant that heeds the target's states, keys and values as well is right the less often.
 
     Returns:
         Target, assistant, and a file with the text.
 
     """
-    tokenizer = Tokenizer.from_str(tiny_tokenizers.byte_level().to_str())
-    tokenizer.add_tokens([AddedToken(part, special=False) for part in SCRIPT])
+    tokenizer = scripted()
     size = whole_clusters(tokenizer)
     stated = target_config(vocab_size=size, tie_word_embeddings=False)
     own = config(case, vocab_size=size, hidden_size=HIDDEN)
     target, head = random_stored(spec_for(stated)), tensors(own)
-    for name, values in (*target.items(), *head.items()):
-        if name.endswith(("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")):
-            values[:] = 0
-        elif name.endswith(("norm.weight", "layer_scalar")):
-            values[:] = 1
+    for tensors_of, heeded in ((target, 0.0), (head, heed)):
+        for name, values in tensors_of.items():
+            if "_attention_layernorm" in name or "post_feedforward" in name:
+                values[:] = heeded
+            elif name.endswith(("norm.weight", "layer_scalar")):
+                values[:] = 1
     ids = [tokenizer.token_to_id(part) for part in SCRIPT]
     after = np.roll(ids, -1)
     embedded, last = target["model.embed_tokens.weight"], target["lm_head.weight"]
@@ -300,15 +300,12 @@ def agreeing(case: str, folder: Path) -> tuple[Path, Path, Path]:
         rows *= 0.02
         rows[after] = embedded[ids]
     first = head["pre_projection.weight"]
-    first[:] = np.concatenate([np.eye(HIDDEN), np.zeros((HIDDEN, HIDDEN))], axis=1)
+    first[:] = np.concatenate([np.eye(HIDDEN), heed * first[:, HIDDEN:]], axis=1)
     if own["use_ordered_embeddings"]:
         order = head["masked_embedding.token_ordering"].reshape(own["num_centroids"], -1)
         head["masked_embedding.centroids.weight"][:] = drafts[order].sum(axis=1)
-    text = folder / "script.txt"
-    folder.mkdir(parents=True, exist_ok=True)
-    text.write_text("".join(SCRIPT * 4), "utf-8")
-    saved = save_checkpoint(folder / "target", stated, target)
-    return tiny_tokenizers.save(tokenizer, saved), save_checkpoint(folder / "head", own, head), text
+    saved = tiny_tokenizers.save(tokenizer, save_checkpoint(folder / "target", stated, target))
+    return saved, save_checkpoint(folder / "head", own, head), text_beside(folder / "script")
 
 
 class TargetFormulas:

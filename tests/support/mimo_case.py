@@ -58,49 +58,71 @@ def weights(stated: Mapping[str, Any]) -> dict[str, Array]:
     return {**random_stored(spec_for(stated)), **mtp_tensors(stated)}
 
 
-def checkpoint(
-    folder: Path,
-    tensors: Mapping[str, Array] | None = None,
-    tokenizer: Tokenizer | None = None,
-    **changes: Any,
-) -> Path:
+def checkpoint(folder: Path, tensors: Mapping[str, Array] | None = None, **changes: Any) -> Path:
     """Write a checkpoint: of these tensors, or of random ones."""
     stated = config(**changes)
-    save_checkpoint(folder, stated, dict(tensors or weights(stated)))
+    return saved(folder, stated, tensors or weights(stated))
+
+
+def saved(
+    folder: Path,
+    stated: Mapping[str, Any],
+    tensors: Mapping[str, Array],
+    tokenizer: Tokenizer | None = None,
+) -> Path:
+    """Write a checkpoint and its tokenizer."""
+    save_checkpoint(folder, stated, dict(tensors))
     return tiny_tokenizers.save(tokenizer or tiny_tokenizers.byte_level(), folder)
 
 
 def agreeing(folder: Path, *, token_first: bool = False, **changes: Any) -> tuple[Path, Path]:
     """Write a model that repeats ``SCRIPT``, whose MTP layer knows how it goes on.
 
-    The layer goes from the state of one token to the next one's embedding, and looks at nothing
-    else. The final norm turns half of the channels around, so that its place matters.
-
     Returns:
         The checkpoint, and a file with the text.
 
     """
     tokenizer = scripted()
-    changes |= {"vocab_size": tokenizer.get_vocab_size()}
-    tensors = weights(config(**changes))
+    stated = config(vocab_size=tokenizer.get_vocab_size(), **changes)
+    tensors, norms = weights(stated), ("model.norm.weight", f"{MTP}.final_layernorm.weight")
+    tensors[PRODUCT] = repeating(tensors, tokenizer, norms, token_first=token_first)
+    return saved(folder, stated, tensors, tokenizer), text_beside(folder)
+
+
+def repeating(
+    tensors: Mapping[str, Array],
+    tokenizer: Tokenizer,
+    norms: Sequence[str],
+    *,
+    token_first: bool,
+    less: int = 0,
+    turned: bool = False,
+) -> Array:
+    """Make weights repeat ``SCRIPT``; return the product of an MTP layer that knows it.
+
+    It goes from the state of one token to the next one's embedding, and looks at nothing else.
+    These norms, stored ``less`` than they are, turn half of the channels around, so that their
+    place matters: the states have been turned, or have not.
+    """
     for name, values in tensors.items():
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
+        if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
             values[:] = 0
-        elif name.endswith("norm.weight"):
-            values[:] = 1
+        elif "norm" in name:
+            values[:] = 1 - less
     ids = [tokenizer.token_to_id(part) for part in SCRIPT]
     after = np.roll(ids, -1)
     embedded, head = tensors["model.embed_tokens.weight"], tensors["lm_head.weight"]
     signs = np.where(np.arange(embedded.shape[1]) % 2, 1, -1).astype(np.float32)
-    tensors["model.norm.weight"][:] = tensors[f"{MTP}.final_layernorm.weight"][:] = signs
+    for name in norms:
+        tensors[name][:] = signs - less
     embedded /= np.linalg.norm(embedded, axis=1, keepdims=True) / 8
     head *= 0.02
     head[after] = signs * embedded[ids]
-    forth = np.linalg.lstsq(embedded[ids], embedded[after], rcond=None)[0].T
+    states = embedded[ids] * (signs if turned else 1)
+    forth = np.linalg.lstsq(states, embedded[after], rcond=None)[0].T
     halves = [forth, np.zeros_like(forth)]
-    proj = np.concatenate(halves[::-1] if token_first else halves, axis=1)
-    tensors[f"{MTP}.input_proj.weight"] = np.ascontiguousarray(proj, np.float32)
-    return checkpoint(folder, tensors, tokenizer, **changes), text_beside(folder)
+    product = np.concatenate(halves[::-1] if token_first else halves, axis=1)
+    return np.ascontiguousarray(product, np.float32)
 
 
 def scripted() -> Tokenizer:

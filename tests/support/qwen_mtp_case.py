@@ -14,9 +14,8 @@ import mimo_case
 import numpy as np
 import tiny_qwen3_5
 import tiny_tokenizers
-from mimo_case import SCRIPT, Array, scripted, text_beside
-from tiny_models import MemoryTensors, canonical_tensors, random_stored, save_checkpoint
-from tokenizers import Tokenizer
+from mimo_case import Array, scripted, text_beside
+from tiny_models import MemoryTensors, canonical_tensors, random_stored
 
 from edgedec.export.reference import Reference
 from edgedec.models.registry import spec_for
@@ -55,44 +54,22 @@ def weights(stated: Mapping[str, Any]) -> dict[str, Array]:
     return {**random_stored(spec_for(stated)), **mtp_tensors(stated)}
 
 
-def checkpoint(
-    folder: Path,
-    tensors: Mapping[str, Array] | None = None,
-    tokenizer: Tokenizer | None = None,
-    **changes: Any,
-) -> Path:
+def checkpoint(folder: Path, tensors: Mapping[str, Array] | None = None, **changes: Any) -> Path:
     """Write a checkpoint: of these tensors, or of random ones."""
     stated = config(**changes)
-    save_checkpoint(folder, stated, dict(tensors or weights(stated)))
-    return tiny_tokenizers.save(tokenizer or tiny_tokenizers.byte_level(), folder)
+    return mimo_case.saved(folder, stated, tensors or weights(stated))
 
 
 def agreeing(folder: Path, *, token_first: bool = True, **changes: Any) -> tuple[Path, Path]:
-    """Write a model that repeats ``SCRIPT``, whose MTP layer knows how it goes on.
-
-    As ``mimo_case.agreeing``, but that the layer reads the channels that the final norm turned.
-    """
+    """As ``mimo_case.agreeing``, but that the layer reads the channels that a norm turned."""
     tokenizer = scripted()
-    changes |= {"vocab_size": tokenizer.get_vocab_size(), "tie_word_embeddings": False}
-    tensors = weights(config(**changes))
-    # Norms are stored less 1.
-    zeros = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "norm.weight")
-    for name, values in tensors.items():
-        if name.endswith(zeros) or "pre_fc_norm" in name:
-            values[:] = 0
-    ids = [tokenizer.token_to_id(part) for part in SCRIPT]
-    after = np.roll(ids, -1)
-    embedded, head = tensors["model.embed_tokens.weight"], tensors["lm_head.weight"]
-    signs = np.where(np.arange(embedded.shape[1]) % 2, 1, -1).astype(np.float32)
-    tensors["model.norm.weight"][:] = tensors["mtp.norm.weight"][:] = signs - 1
-    embedded /= np.linalg.norm(embedded, axis=1, keepdims=True) / 8
-    head *= 0.02
-    head[after] = signs * embedded[ids]
-    forth = np.linalg.lstsq(signs * embedded[ids], embedded[after], rcond=None)[0].T
-    halves = [forth, np.zeros_like(forth)]
-    product = np.concatenate(halves[::-1] if token_first else halves, axis=1)
-    tensors[PRODUCT] = np.ascontiguousarray(product, np.float32)
-    return checkpoint(folder, tensors, tokenizer, **changes), text_beside(folder)
+    vocab = tokenizer.get_vocab_size()
+    stated = config(vocab_size=vocab, tie_word_embeddings=False, **changes)
+    tensors, norms = weights(stated), ("model.norm.weight", "mtp.norm.weight")
+    tensors[PRODUCT] = mimo_case.repeating(
+        tensors, tokenizer, norms, token_first=token_first, less=1, turned=True
+    )
+    return mimo_case.saved(folder, stated, tensors, tokenizer), text_beside(folder)
 
 
 class Formulas(mimo_case.Formulas):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from edgedec.runtimes.onnx.cache import KvCache
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 CONFIG: dict[str, Any] = {
@@ -36,3 +39,14 @@ UNSHARED: dict[str, Any] = {
     "num_global_key_value_heads": 1,
     "hidden_size_per_layer_input": 0,
 }
+
+
+class StaleRows(KvCache):
+    """Accepted nodes are moved in the first array alone, which layers of one kind read."""
+
+    def move(self, sources: Sequence[int], to: int) -> None:
+        kept, self._others = self._others, []
+        try:
+            super().move(sources, to)
+        finally:
+            self._others = kept

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.training.demo.network import Mlp, attend, rotate
+from benchmarks.training.demo.network import Mlp, attend, rotate, set_up
 
 
 @dataclass(frozen=True)
@@ -273,19 +273,7 @@ class Hybrid(nn.Module):
         self.dims = dims
         self.model = HybridBody(dims)
         self.mtp = Mtp(dims)
-        turned = int(dims.head_dim * dims.rotated)
-        half = torch.arange(0, turned, 2, dtype=torch.float64) / turned
-        places = torch.arange(dims.max_positions, dtype=torch.float64)
-        angles = torch.outer(places, dims.rope_theta**-half)
-        self.register_buffer("cos", angles.cos().float(), persistent=False)
-        self.register_buffer("sin", angles.sin().float(), persistent=False)
-        generator = torch.Generator().manual_seed(seed)
-        residual = (2 * dims.layers) ** -0.5
-        ends = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
-        for name, weight in self.named_parameters():
-            if weight.ndim == 2:
-                scale = residual if name.endswith(ends) else 1.0
-                nn.init.normal_(weight, std=0.02 * scale, generator=generator)
+        set_up(self, dims, int(dims.head_dim * dims.rotated), seed)
 
     def states(self, tokens: Tensor) -> Tensor:
         """Return the states after the final norm, [rows, length, hidden]."""

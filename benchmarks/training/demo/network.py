@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -181,22 +182,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.dims = dims
         self.model = Body(dims)
-        half = torch.arange(0, dims.head_dim, 2, dtype=torch.float64) / dims.head_dim
-        angles = torch.outer(
-            torch.arange(dims.max_positions, dtype=torch.float64), dims.rope_theta**-half
-        )
-        # Not persistent: the checkpoint holds exactly the Hugging Face names.
-        self.register_buffer("cos", angles.cos().float(), persistent=False)
-        self.register_buffer("sin", angles.sin().float(), persistent=False)
-        self._initialise(seed)
-
-    def _initialise(self, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        residual = (2 * self.dims.layers) ** -0.5
-        for name, weight in self.named_parameters():
-            if weight.ndim == 2:
-                scale = residual if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
-                nn.init.normal_(weight, std=0.02 * scale, generator=generator)
+        set_up(self, dims, dims.head_dim, seed)
 
     def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         return self.with_states(tokens, (), cache)[0]
@@ -216,3 +202,20 @@ class Decoder(nn.Module):
         if cache is not None:
             cache.length = end
         return F.linear(self.model.norm(x), self.model.embed_tokens.weight), states
+
+
+def set_up(module: nn.Module, dims: Any, rotated: int, seed: int) -> None:
+    """Add the tables that rotate so many channels, and draw the weights of matrices."""
+    half = torch.arange(0, rotated, 2, dtype=torch.float64) / rotated
+    places = torch.arange(dims.max_positions, dtype=torch.float64)
+    angles = torch.outer(places, dims.rope_theta**-half)
+    # Not persistent: the checkpoint holds exactly the Hugging Face names.
+    module.register_buffer("cos", angles.cos().float(), persistent=False)
+    module.register_buffer("sin", angles.sin().float(), persistent=False)
+    generator = torch.Generator().manual_seed(seed)
+    residual = (2 * dims.layers) ** -0.5
+    ends = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
+    for name, weight in module.named_parameters():
+        if weight.ndim == 2:
+            scale = residual if name.endswith(ends) else 1.0
+            nn.init.normal_(weight, std=0.02 * scale, generator=generator)

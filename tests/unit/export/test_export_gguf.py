@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from tiny_models import (
     save_checkpoint,
     tiny_checkpoint,
 )
-from waiting import LIMIT_S
+from waiting import LIMIT_S, until
 
 import edgedec
 from edgedec._support.sandbox import Limits
@@ -449,9 +448,8 @@ def test_a_child_ends_with_its_parent(target, out):
     asked = {"task": request, "limits": limits}
     started.stdin.write(json.dumps(asked).encode() + b"\n")
     started.stdin.flush()
-    while not (out.parent / "logits").exists():
-        assert started.poll() is None
-        time.sleep(0.05)
+    until(lambda: (out.parent / "logits").exists() or started.poll() is not None)
+    assert started.poll() is None
     started.stdin.close()
     assert started.wait(LIMIT_S) == 0
     started.stdout.close()

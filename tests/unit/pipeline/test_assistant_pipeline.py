@@ -12,16 +12,17 @@ import broken_rules
 import numpy as np
 import onnx
 import pytest
-from assistant_case import CASES, SCRIPT, TargetFormulas, agreeing, pair
+from assistant_case import CASES, TargetFormulas, agreeing, pair
+from mimo_case import PROMPT, SCRIPT
 from seen_drafts import Seen
 
 from edgedec import Pipeline
 from edgedec.bundle import Bundle
 from edgedec.errors import BundleError, CheckpointError, InputError
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.runtimes.onnx.assistant import AssistantSession
+from edgedec.runtimes.onnx.assistant import AssistantSession, Lent
+from edgedec.text.tokenizer import Tokenizer
 
-PROMPT = "def add(left, right):\n    return"
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "sampled": {"temperature": 0.8, "seed": 5},
@@ -77,6 +78,22 @@ def test_it_agrees_with_its_target(script: Path) -> None:
         assert pipeline.engine.drafter.name == "headed"
 
 
+def test_how_often_it_agrees_is_what_the_formulas_find(tmp_path: Path) -> None:
+    target, head, text = agreeing("assistant", tmp_path, heed=1.0)
+    bundle = exported(target, head, tmp_path / "b", parity_text=text)
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))["roles"]["head"]
+    formulas = TargetFormulas(target, head)
+    tokens = list(Tokenizer.load(target).encode(text.read_text("utf-8")))
+    # The text is the target's own. Every second token is a root.
+    right = [
+        formulas.draft(tokens[:root], tokens[root], 1) == [tokens[root + 1]]
+        for root in range(2, len(tokens) - 3, 2)
+    ]
+    share = manifest["variants"]["onnx"]["parity"]["agreement_1"]
+    assert 0.1 < share < 0.9
+    assert share == pytest.approx(np.mean(right), abs=1e-4)
+
+
 @pytest.mark.parametrize("drafter", ["head", "headed", "auto"])
 def test_texts_are_the_targets(random: Path, script: Path, drafter: str) -> None:
     assert differing(random, PROMPT, drafter) == 0
@@ -114,27 +131,39 @@ def test_drafts_are_accepted(script: Path) -> None:
     assert done.accepted_tokens == done.drafted_tokens > 20
 
 
+def test_nothing_is_drafted_from_the_state_of_an_earlier_token(script: Path) -> None:
+    """The last ones were forced, and the target has not read them."""
+    with Pipeline.open(script, drafter="head", draft_length=3, plan="none") as pipeline:
+        forced = {"regex": "(<10><11><12>.){9}", "max_new_tokens": 60}
+        done = pipeline.generate("".join(SCRIPT[:9]), **forced).metrics
+    assert done.forced_tokens > 20
+    assert done.drafted_tokens == 0
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_drafted_tokens(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are those of the formulas, of the target's reference, whatever came before.
 
-    Texts are cut anywhere and go on, some without drafts, and an earlier one is restored.
+    Some are accepted. Texts are cut anywhere and go on, some without drafts, and an earlier one is
+    restored.
     """
-    seen, (target, head) = Seen(monkeypatch), pair(case, tmp_path)
+    seen, (target, head, _) = Seen(monkeypatch), agreeing(case, tmp_path, heed=1.0)
     bundle = exported(target, head, tmp_path / "b", parity=False)
     rng = np.random.default_rng(1)
     with Pipeline.open(bundle, drafter="head", draft_length=3, plan="none") as pipeline:
-        text = list(pipeline.tokenizer.encode(PROMPT))
+        text, accepted = list(pipeline.tokenizer.encode("".join(SCRIPT[:9]))), 0
         for turn in range(10):
             text = text[: int(rng.integers(2, len(text) + 1))]
             plain: dict[str, Any] = {"drafter": "none"} if turn % 4 == 3 else {}
             more = {"max_new_tokens": int(rng.integers(4, 18)), "ignore_eos": True, **plain}
-            text += pipeline.generate(text, **more).token_ids
+            done = pipeline.generate(text, **more)
+            accepted += done.metrics.accepted_tokens
+            text += done.token_ids
             if turn == 4:
                 pipeline.save(tmp_path / "text")
             if turn == 7:
                 pipeline.restore(tmp_path / "text")
-    assert sum(len(drafted) for *_, drafted in seen.drafts) > 60
+    assert 10 < accepted < sum(len(drafted) for *_, drafted in seen.drafts) - 10
     formulas = TargetFormulas(target, head)
     assert seen.wrong(formulas) == []
     # The control: the state of the token before, as an assistant reads it that is a round late.
@@ -230,6 +259,17 @@ def test_metadata_of_another_cache(
     (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest), "utf-8")
     with pytest.raises(BundleError, match=wrong):
         Pipeline.open(tmp_path / "b", drafter="head", plan="none")
+
+
+def test_a_target_with_another_cache_is_found_when_it_is_opened(
+    random: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differs(lent: Lent, target: object) -> None:
+        raise BundleError("of another size")
+
+    monkeypatch.setattr(Lent, "check", differs)
+    with pytest.raises(BundleError, match="of another size"):
+        Pipeline.open(random, drafter="head", plan="none")
 
 
 def test_an_int8_cache_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import onnx
 import pytest
 from kinds import in_full
 from tiny_bundles import kept
-from tiny_gemma4 import CONFIG
+from tiny_gemma4 import CONFIG, StaleRows
 from tiny_models import tiny_checkpoint
 
 from edgedec.bundle.onnx_file import read_model_file
@@ -82,15 +82,6 @@ def test_drafted_texts_are_the_same(checkpoints: Path, weights: str, drafter: st
     assert not found.divergences
     # Greedily and with a seed.
     assert [row.identical for row in found.rows] == [len(PROMPTS)] * 2
-
-
-class StaleRows(KvCache):
-    """Accepted nodes are moved in the first array alone, which layers of one kind read."""
-
-    def move(self, sources: Sequence[int], to: int) -> None:
-        others, self._others = self._others, []
-        super().move(sources, to)
-        self._others = others
 
 
 def test_a_stale_row_of_a_shared_cache_is_noticed(

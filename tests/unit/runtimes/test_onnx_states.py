@@ -211,7 +211,7 @@ class Passes:
 
 @pytest.mark.parametrize("slots", [1, 48])
 def test_states_are_those_of_their_positions(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prompts, rounds of one or two passes of which any number is kept, and ways back by copies."""
+    """Prompts, rounds of one or two passes of which any number is kept, and copies after each."""
     monkeypatch.setattr("edgedec.runtimes.onnx.recurrent.ROUND", slots)
     monkeypatch.setattr("edgedec.runtimes.onnx.recent.ROUND", slots)
     rng, recent = np.random.default_rng(0), RecurrentRows(1, 2, 1, (1,))
@@ -223,7 +223,6 @@ def test_states_are_those_of_their_positions(slots: int, monkeypatch: pytest.Mon
             recent.held_from = None
             passes.run(tokens, len(text), text)
             text += tokens
-            copies.append((len(text), recent.copy(len(text))))
         elif kind < 0.2:  # to a copy
             length, copy = copies[int(rng.integers(len(copies)))]
             text = text[:length]
@@ -237,6 +236,8 @@ def test_states_are_those_of_their_positions(slots: int, monkeypatch: pytest.Mon
                 added += tokens
             text += added[: int(rng.integers(0, len(added) + 1))]
         assert recent.holds(len(text))
+        assert recent.pending(len(text)) <= 10  # only tokens of the last round
+        copies.append((len(text), recent.copy(len(text))))
 
 
 def test_a_pass_that_fails_leaves_the_states_it_began_with() -> None:
