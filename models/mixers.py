@@ -7,6 +7,7 @@ it goes on, and goes back, at no cost.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ MOST_TAPS = 64
 SMALL = frozenset({"mix_step", "mix_beta"})
 
 
-class Mixer:
+class Mixer(ABC):
     """What stands in attention's place.
 
     Attributes:
@@ -39,17 +40,17 @@ class Mixer:
         """Return the shape of its state, ``[heads, key channels, value channels]``, or ()."""
         return ()
 
+    @abstractmethod
     def width(self, hidden: int) -> int:
         """Return the numbers of a token's row; those that the convolution reads come first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def matrices(self, hidden: int) -> Mapping[str, tuple[int, int]]:
         """Return rows and columns by role: those that read its input, then ``mix_out``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def others(self, hidden: int) -> Mapping[str, Shape]:
         """Return the shapes of its other tensors by role."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

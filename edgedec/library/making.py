@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.fields import one_line
+from edgedec._support.files import linked
 from edgedec._support.model_path import DEMO, is_gguf
 from edgedec._support.opened_before import OpenedBefore
 from edgedec._version import __version__
@@ -270,17 +271,9 @@ def _renamed(new: _New, twin: Model) -> Model:
     with _locked(new, id), new.library.adding(id) as staging:
         if found := new.library.get(id):
             return found
-        shutil.copytree(twin.path, staging / records.BUNDLE, copy_function=_linked)
+        shutil.copytree(twin.path, staging / records.BUNDLE, copy_function=linked)
         new.listener.say(f"{new.name} has the same files as {twin.name}, which it shares")
         return new.library.publish(staging, id, _record(staging, id, form, new, head))
-
-
-def _linked(source: str, target: str) -> None:
-    """Make a second name of a file, or copy it on a disk without hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _locked(new: _New, id: str) -> AbstractContextManager[None]:

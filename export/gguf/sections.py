@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,8 @@ def _conv_keys(spec: DecoderSpec) -> Keys:
 
 
 def _convs(file: ModelFile, read: Traits) -> Traits:
-    return _mixed(file, read, ShortConv(_taps(file, _TAPS)))
+    kind = ShortConv(_taps(file, _TAPS))
+    return _mixed(read, kind, _by_layer_counts(file, _KV_HEADS))
 
 
 def _taps(file: ModelFile, key: str) -> int:
@@ -146,13 +147,12 @@ def _taps(file: ModelFile, key: str) -> int:
     return taps
 
 
-def _mixed(file: ModelFile, read: Traits, kind: Mixer) -> Traits:
-    """Return the traits of a decoder with ``kind`` in the layers that have no keys."""
-    counts = _by_layer_counts(file, _KV_HEADS)
-    ropes = zip(read["ropes"], counts, strict=True)
+def _mixed(read: Traits, kind: Mixer, attends: Sequence[int]) -> Traits:
+    """Return the traits of a decoder with ``kind`` in the layers that do not attend."""
+    ropes = zip(read["ropes"], attends, strict=True)
     return {
-        "mixers": mixers(None if count else kind for count in counts),
-        "ropes": tuple(rope if count else None for rope, count in ropes),
+        "mixers": mixers(None if attention else kind for attention in attends),
+        "ropes": tuple(rope if attention else None for rope, attention in ropes),
     }
 
 
@@ -178,7 +178,8 @@ def _mambas(file: ModelFile, read: Traits) -> Traits:
     if not heads or inner % heads or not groups or heads % groups:
         raise file.wrong(f"{inner} channels cannot be shared by {heads} heads in {groups} groups")
     taps = _taps(file, _SSM + "conv_kernel")
-    return _mixed(file, read, Mamba2(heads, inner // heads, groups, state, taps))
+    kind = Mamba2(heads, inner // heads, groups, state, taps)
+    return _mixed(read, kind, _by_layer_counts(file, _KV_HEADS))
 
 
 _SSM = "ssm."
@@ -219,12 +220,7 @@ def _deltas(file: ModelFile, read: Traits) -> Traits:
         raise file.wrong(f"one of {every} layers attends, of {read['layers']}")
     kind = DeltaNet(keys, heads, dim, dim, _taps(file, _SSM + "conv_kernel"))
     attends = [(layer + 1) % every == 0 for layer in range(read["layers"])]
-    ropes = zip(read["ropes"], attends, strict=True)
-    return {
-        "mixers": mixers(None if attention else kind for attention in attends),
-        "ropes": tuple(rope if attention else None for rope, attention in ropes),
-        "gated_attention": True,
-    }
+    return _mixed(read, kind, attends) | {"gated_attention": True}
 
 
 DELTA = Section(_delta_keys, _deltas)
