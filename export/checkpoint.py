@@ -290,10 +290,10 @@ class UnreadTensors(CheckpointTensors):
         self.dtypes = frozenset()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        raise UnsupportedArchitecture(f"there is no spec for tensor {name}")
+        raise UnsupportedArchitecture(f"{name}: the checkpoint's architecture is unknown")
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        raise UnsupportedArchitecture(f"there is no spec for tensor {name}")
+        raise UnsupportedArchitecture(f"{name}: the checkpoint's architecture is unknown")
 
 
 def stored_numbers(folder: Path) -> int:

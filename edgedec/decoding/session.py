@@ -412,7 +412,7 @@ class Lending(Protocol):
     def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
         """Return a layer's keys and values, ``[kv_heads, slots, width]``, without copying them.
 
-        Of a layer that has none there are no heads. The first ``length`` slots are committed. They
+        A layer without any has no heads. The first ``length`` slots are committed. They
         are valid until the next call.
         """
         ...

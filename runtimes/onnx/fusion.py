@@ -22,7 +22,7 @@ class Fusion:
     Args:
         head: ``head.onnx``.
         width: columns of the states.
-        hidden: columns of what it makes of them.
+        hidden: columns of the fused state.
         threads: threads of a pass.
 
     Attributes:

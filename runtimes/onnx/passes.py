@@ -226,7 +226,7 @@ class Passes(OrtRunner, GraphPasses):
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
         for name, group, entry in self._graph.caches:
-            # A layer without keys and values of its own writes over another's what they are.
+            # A layer that reads another's keys writes back to them what they already are.
             part = self._cache.groups[group][entry]
             shape = (1, *part.shape)
             _bind(binding.bind_input, f"past_{name}", part, shape)
@@ -256,7 +256,7 @@ class Passes(OrtRunner, GraphPasses):
                 _bind(binding.bind_output, *named)
 
     def _bind_moving(self, binding: ort.IOBinding) -> None:
-        """Bind what is elsewhere in each pass."""
+        """Bind the inputs and outputs whose address changes from pass to pass."""
         if self._recent is not None:
             for named in self._recent.moving_inputs():
                 _bind(binding.bind_input, *named)

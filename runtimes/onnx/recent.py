@@ -51,7 +51,7 @@ class RecentRows:
         self._back = _BACK if back is None else back
         self.held_from: int | None = None
         self.real: int | None = None
-        # Written at once, so that whoever measures memory finds all of it.
+        # Written at once, so that measuring memory finds all of it.
         self._rows = np.full((layers, kept + self._back + ROUND, width), 0, np.float32)
         self.clear()
 
@@ -106,7 +106,7 @@ class RecentRows:
         self._end = end
 
     def copy_from(self, other: RecentRows) -> None:
-        """Hold what another has."""
+        """Take over another's contents, as a copy."""
         self._rows, self._first, self._end = other._rows.copy(), other._first, other._end
 
     def _make_room(self, at: int, end: int) -> None:
@@ -173,9 +173,9 @@ class Buffers:
         ]
 
     def moving_inputs(self) -> list[Bound]:
-        """Return those of inputs that are elsewhere in each pass."""
+        """Return the inputs whose address changes from pass to pass."""
         return []
 
     def moving_outputs(self) -> list[Bound]:
-        """Return those of outputs that are elsewhere in each pass."""
+        """Return the outputs whose address changes from pass to pass."""
         return []

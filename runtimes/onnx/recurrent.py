@@ -1,6 +1,6 @@
-"""What a session keeps of recurrences: states, and the rows of the tokens that followed them.
+"""What a session keeps for recurrences: states, and the rows of the tokens that followed them.
 
-A state has the size of dozens of tokens' rows, so that none is copied to go back. A pass reads a
+A state is as large as dozens of tokens' rows, so none is copied to go back. A pass reads a
 state and the rows behind it that the text kept, and returns the state before its own tokens and the
 one after them. The next pass goes on from the latter if it begins there, else from the former, with
 the rows that were kept since.
@@ -50,10 +50,10 @@ class RecurrentRows(RecentRows):
     """
 
     def __init__(self, layers: int, kept: int, width: int, state: Sequence[int]) -> None:
-        # Written at once, so that whoever measures memory finds all of it.
+        # Written at once, so that measuring memory finds all of it.
         self._states = [np.full((layers, *state), 0, np.float32) for _ in range(_STATES)]
         self._base, self._base_at = 0, 0
-        # After the last pass; None once it is of no use.
+        # The state after the last pass; None once no pass can begin there.
         self._after: int | None = None
         self._after_at = 0
         super().__init__(layers, kept, width, back=0)
@@ -87,7 +87,7 @@ class RecurrentRows(RecentRows):
         return [(layers, kept + pending, width), self._states[0].shape]
 
     def copy_from(self, other: RecentRows) -> None:
-        """Hold what another has."""
+        """Take over another's contents, as a copy."""
         super().copy_from(other)
         assert isinstance(other, RecurrentRows)
         self._states = [state.copy() for state in other._states]
@@ -123,7 +123,7 @@ class RecurrentRows(RecentRows):
             self.put(rows, at)
             self._after, self._after_at = after, at + count
             return
-        # Nobody goes back.
+        # No earlier position is gone back to.
         if rows.shape[1] == count:
             self.put(rows, at)
         else:
@@ -166,7 +166,7 @@ class RecurrentBuffers(Buffers):
         return int(self._before is not None)
 
     def reserve(self, count: int) -> bool:
-        return False  # what moves may be anywhere
+        return False  # buffers are bound for each pass
 
     def written(self, at: int) -> None:
         rows = self._present[:, : len(self._returned)]

@@ -1,4 +1,4 @@
-"""Drafts with a head that reads its target's keys and values, and has none of its own (Gemma 4)."""
+"""Drafts with a head that reads its target's keys and values and has no cache (Gemma 4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgedec.errors import StateError
 
 
 class AssistantContext(HeadContext):
-    """Owner of a session that commits nothing: of the text it needs the last state alone.
+    """Owns a session that commits nothing: it needs only the text's last state.
 
     Invariant: ``_waiting`` has the state of the last token that the target has computed, or none.
     """
