@@ -51,7 +51,10 @@ def export(options: ExportOptions, progress: Progress) -> ExportReport:
 
 def _check(options: ExportOptions) -> None:
     if options.formats != ("onnx",):
-        raise InputError("--layout genai is for onnx: leave --format out")
+        asked = ", ".join(options.formats)
+        raise InputError(
+            f"--layout genai writes onnx, not {asked}: leave --format and --static-rows out"
+        )
     for name in ("draft", "head"):
         if getattr(options, name) is not None:
             raise InputError(

@@ -106,7 +106,7 @@ def test_a_window_that_is_left_out_is_seen(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"formats": ("gguf",)}, "leave --format out"),
+        ({"formats": ("gguf",)}, "writes onnx, not gguf: leave --format"),
         ({"draft": Path("x")}, "leave --draft out"),
         ({"head": Path("x")}, "leave --head out"),
         ({"kv": "int8"}, "leave --kv int8 out"),
