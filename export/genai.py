@@ -70,7 +70,7 @@ def write(bundle: Bundle, out: Path) -> None:
     """Write the target in ONNX for onnxruntime-genai.
 
     Args:
-        bundle: its weights are moved, since both are alike.
+        bundle: its weight files are moved, since both layouts store them alike.
         out: a folder on the same disk, with nothing of these names.
 
     Raises:
@@ -94,7 +94,7 @@ def write(bundle: Bundle, out: Path) -> None:
 
 
 def _check_kept(graph: onnx.GraphProto, facts: dict[str, Any]) -> None:
-    """Refuse a graph that takes more than equal keys and values of every layer."""
+    """Refuse a graph unless each layer has keys and values, all of one size, and nothing else."""
     given = [one for one in graph.input if one.name not in (IDS, POSITIONS, _BIAS, *_COUNTED)]
     taken = {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in given}
     size = [1, facts["kv_heads"], 0, facts["head_dim"]]
@@ -107,7 +107,7 @@ def _check_kept(graph: onnx.GraphProto, facts: dict[str, Any]) -> None:
 
 
 def _rewire(graph: onnx.GraphProto, layers: int) -> None:
-    """Let a graph take and return what onnxruntime-genai gives and expects."""
+    """Give a graph the inputs and outputs that onnxruntime-genai uses."""
     names = {
         f"{side}_{part}_{layer}": name.format(layer, part)
         for side, name in _CACHES.items()
@@ -143,9 +143,9 @@ def _node(kind: str, inputs: list[str], out: str, **facts: Any) -> onnx.NodeProt
 
 
 def _counted(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return nodes that compute of the mask, ``[1, total]``, what the graph otherwise is given.
+    """Return nodes that compute a bundle's other inputs from the mask, ``[1, total]``.
 
-    All tokens before a pass and of it count; the logits of every row are wanted.
+    No token is masked, and the logits of every row are returned.
     """
     whole, single = np.int64, [np.array([number], np.int64) for number in (0, 1)]
     constants = {"at.0": single[0], "at.1": single[1], "one": whole(1), "zero": whole(0)}

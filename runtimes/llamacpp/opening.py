@@ -30,7 +30,7 @@ from edgedec.runtimes.llamacpp.library import (
 )
 
 _MAGIC = b"GGUF"
-# Heads that llama.cpp computes within its own driver alone.
+# Heads that llama.cpp computes only in its own driver.
 _BORROWERS = frozenset({"gemma4-assistant"})
 _AUTO, _READ, _MAP, _LOCK, _MAP_AND_LOCK = -1, 0, 1, 2, 3  # llama_load_mode
 
@@ -74,8 +74,8 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     check_forks()
     if _borrows(file):
         raise BundleError(
-            f"{file}: it reads the cache of a target, which ends this process where there is none:"
-            " export its checkpoint with the target's, as --head, in onnx"
+            f"{file}: a head that reads its target's cache, which works in onnx alone: export its"
+            " checkpoint with the target's, as --head"
         )
     load_plugins()
     params: Params = api.llama_model_default_params()

@@ -66,7 +66,7 @@ class Lent:
 
     @classmethod
     def parse(cls, found: Mapping[str, Any]) -> Lent:
-        """Return one of a graph's metadata; ValueError, KeyError or TypeError if it is none."""
+        """Parse an entry of a graph's metadata; ValueError, KeyError or TypeError if damaged."""
         layer, window = (positive(found[name] + 1) - 1 for name in ("layer", "window"))
         kv_heads, width = positive(found["kv_heads"]), positive(found["width"])
         if kv_heads > _MOST_HEADS or width > _WIDEST:
@@ -104,7 +104,7 @@ class AssistantGraph:
 
 
 class _Zeros:
-    """A target whose cache is empty space, to be measured with."""
+    """A target whose cache is all zeros, for measuring passes."""
 
     def __init__(self, lent: Sequence[Lent], capacity: int) -> None:
         self._parts = {
@@ -117,7 +117,7 @@ class _Zeros:
 
 
 class _Passes(OrtRunner):
-    """Passes whose inputs lie in another session's memory, so that none is bound for later."""
+    """Passes that read another session's memory, so inputs are given anew for each."""
 
     def __init__(self, inference: Any) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class AssistantSession(SessionBase):
         self._lent = model.graph.lent
         self._given = np.zeros((0, model.graph.hidden), np.float32)
         self._target: Lending | None = None
-        # Stands for a target that holds this session's own tokens, if it reads zeros.
+        # Stands for the target while passes are measured.
         self._zeros: _Zeros | None = None
 
     def borrow(self, target: Lending) -> None:

@@ -40,7 +40,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_head_that_reads_its_targets_cache_is_refused(tmp_path: Path) -> None:
     """llama.cpp loads one, and ends the process when it is given a context."""
     head = gguf_files.write(tmp_path / "a.gguf", {"general.architecture": "gemma4-assistant"})
-    with pytest.raises(BundleError, match=r"reads the cache of a target.*--head"):
+    with pytest.raises(BundleError, match=r"reads its target's cache.*--head"):
         LlamaModel.load(head)
 
 
