@@ -412,8 +412,8 @@ class Lending(Protocol):
     def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
         """Return a layer's keys and values, ``[kv_heads, slots, width]``, without copying them.
 
-        A layer without any has no heads. The first ``length`` slots are committed. They
-        are valid until the next call.
+        For a layer without any, there are no heads. The first ``length`` slots are committed. The
+        arrays are valid until the next call.
         """
         ...
 

@@ -50,7 +50,7 @@ class DeltaNets(MixerWriter):
     def _by_head(
         self, x: str, out: str, weight: FloatArray, width: int, epsilon: float | None = None
     ) -> str:
-        """Emit the RMS norm of each head, of which ``weight`` has the size."""
+        """Emit the RMS norm of each head; ``weight`` is as long as a head."""
         g, dims, size = self._graph, self._parts.dims, len(weight)
         inputs = [
             g.node("Reshape", [x, dims(1, -1, width // size, size)], f"{out}.heads"),
