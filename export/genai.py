@@ -24,12 +24,12 @@ from edgedec.errors import InputError
 from edgedec.export.atomic import appearing
 from edgedec.export.bundling import write_bundle
 from edgedec.export.options import ExportOptions, ExportReport, Progress
+from edgedec.export.source import open_source
 from edgedec.text import tokenizer_files
 
 _GRAPH = "model.onnx"
 _BIAS, _TOP, _PARTS = "attention_bias", "top_logits", ("key", "value")
 _ROWS = ("rows", "attention_rows", "computed_rows")
-_COUNTED = ("seqlens_k", "total_sequence_length", *_ROWS)
 _CACHES = {"past": "past_key_values.{}.{}", "present": "present.{}.{}"}
 # Texts are this long at most unless a program of that runtime says otherwise.
 _MOST_TOKENS = 4096
@@ -38,6 +38,7 @@ _MOST_TOKENS = 4096
 def export(options: ExportOptions, progress: Progress) -> ExportReport:
     """Export a bundle and make a folder for onnxruntime-genai of it; see ``export_bundle``."""
     _check(options)
+    open_source(options.target).spec.check_attends("genai")
     with appearing(options.out, overwrite=options.overwrite) as folder:
         made = folder / "made" / "bundle"  # whose parent is locked while it is made
         report = write_bundle(dataclasses.replace(options, out=made, mtp=False), progress)
@@ -73,14 +74,10 @@ def write(bundle: Bundle, out: Path) -> None:
         bundle: its weight files are moved, since both layouts store them alike.
         out: a folder on the same disk, with nothing of these names.
 
-    Raises:
-        InputError: the graph keeps more than keys and values between passes.
-
     """
     variant = bundle.target.variants["onnx"]
     model = onnx.load(variant.path, load_external_data=False)
     facts = json.loads(model.metadata_props[0].value)
-    _check_kept(model.graph, facts)
     _rewire(model.graph, facts["layers"])
     del model.metadata_props[:]
     onnx.save(model, out / _GRAPH)
@@ -91,19 +88,6 @@ def write(bundle: Bundle, out: Path) -> None:
         if (bundle.target.tokenizer / text).exists():
             shutil.copyfile(bundle.target.tokenizer / text, out / text)
     write_json(out / GENAI, _config(bundle, facts), indent=1)
-
-
-def _check_kept(graph: onnx.GraphProto, facts: dict[str, Any]) -> None:
-    """Refuse a graph unless each layer has keys and values, all of one size, and nothing else."""
-    given = [one for one in graph.input if one.name not in (IDS, POSITIONS, _BIAS, *_COUNTED)]
-    taken = {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in given}
-    size = [1, facts["kv_heads"], 0, facts["head_dim"]]
-    names = [f"past_{part}_{layer}" for layer in range(facts["layers"]) for part in _PARTS]
-    if taken != dict.fromkeys(names, size):
-        raise InputError(
-            "--layout genai: expected keys and values of one size in every layer, found a model"
-            " whose layers keep something else"
-        )
 
 
 def _rewire(graph: onnx.GraphProto, layers: int) -> None:
