@@ -68,6 +68,7 @@ def sizes(path: Path) -> dict[str, int]:
     stated = {name: header.metadata.get(of_model + key) for name, key in _SIZE_KEYS.items()}
     stated |= {"vocab_size": header.vocab_size, "max_context": header.context_length}
     by_layer = stated["kv_heads"]
+    every = header.metadata.get(of_model + "full_attention_interval")
     near = header.metadata.get(of_model + "attention.key_length_swa")
     slides = header.metadata.get(of_model + "attention.sliding_window_pattern")
     if isinstance(slides, np.ndarray) and isinstance(by_layer, np.ndarray) and type(near) is int:
@@ -79,4 +80,6 @@ def sizes(path: Path) -> dict[str, int]:
         heads = by_layer[by_layer > 0]
         if len({*heads.tolist()}) == 1:
             stated |= {"kv_heads": int(heads[0]), "kv_layers": len(heads)}
+    elif type(every) is int and every > 0 and type(stated["layers"]) is int:  # one of so many
+        stated["kv_layers"] = stated["layers"] // every
     return {name: size for name, size in stated.items() if type(size) is int}
