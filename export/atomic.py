@@ -30,7 +30,7 @@ def check_free(out: Path, *, overwrite: bool) -> None:
     if not out.exists() and not out.is_symlink():
         return
     if not overwrite:
-        raise InputError(f"{out} exists: give another --out, or --overwrite to replace it")
+        raise InputError(f"{out} exists: give another --out, or --overwrite to replace a bundle")
     if not out.is_dir() or out.is_symlink():
         raise InputError(f"{out} is not a bundle, so it is not replaced: give another --out")
     if any(out.iterdir()):

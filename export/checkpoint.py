@@ -290,10 +290,10 @@ class UnreadTensors(CheckpointTensors):
         self.dtypes = frozenset()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        raise UnsupportedArchitecture(f"there is no spec for tensor {name}")
+        raise UnsupportedArchitecture(f"{name}: the checkpoint's architecture is unknown")
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        raise UnsupportedArchitecture(f"there is no spec for tensor {name}")
+        raise UnsupportedArchitecture(f"{name}: the checkpoint's architecture is unknown")
 
 
 def stored_numbers(folder: Path) -> int:
@@ -344,7 +344,7 @@ class _Stored:
         """Return the tensors that no spec reads, without known kinds, by name."""
         spec = self._spec
         used = {self._name(name) for name in spec.stored()}
-        # Of layers that read other layers' keys and values, which files may hold nevertheless.
+        # Files may hold keys and values of layers that read those of other layers.
         borrowing = (layer for layer in spec.attending if layer not in spec.caching)
         spare = (spec.name(role, layer) for layer in borrowing for role in ("k", "v", "k_norm"))
         used |= {self._name(name) for name in spare}

@@ -136,11 +136,11 @@ def trim(
 
 
 def by_rule(job: ExportJob, others: int) -> int | None:
-    """Return how many tokens a draft's head keeps if nobody says it; None is all.
+    """Return how many tokens a draft's head keeps by default; None is all.
 
     Args:
         job: of the model whose head it is.
-        others: numbers that a pass of the draft reads besides.
+        others: number of weights that a pass of the draft reads besides the head's.
 
     """
     spec = job.spec
@@ -157,7 +157,7 @@ def by_rule(job: ExportJob, others: int) -> int | None:
 def of_head(
     head: HeadCheckpoint, target: GivenModel, jobs: Sequence[ExportJob], texts: TargetTexts
 ) -> HeadCheckpoint:
-    """Return a head that drafts as many tokens as the user says, or the rule.
+    """Return a head that drafts as many tokens as the user or the rule says.
 
     One that has an LM head of its own is left as it is.
 

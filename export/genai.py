@@ -24,12 +24,12 @@ from edgedec.errors import InputError
 from edgedec.export.atomic import appearing
 from edgedec.export.bundling import write_bundle
 from edgedec.export.options import ExportOptions, ExportReport, Progress
+from edgedec.export.source import open_source
 from edgedec.text import tokenizer_files
 
 _GRAPH = "model.onnx"
 _BIAS, _TOP, _PARTS = "attention_bias", "top_logits", ("key", "value")
 _ROWS = ("rows", "attention_rows", "computed_rows")
-_COUNTED = ("seqlens_k", "total_sequence_length", *_ROWS)
 _CACHES = {"past": "past_key_values.{}.{}", "present": "present.{}.{}"}
 # Texts are this long at most unless a program of that runtime says otherwise.
 _MOST_TOKENS = 4096
@@ -38,6 +38,7 @@ _MOST_TOKENS = 4096
 def export(options: ExportOptions, progress: Progress) -> ExportReport:
     """Export a bundle and make a folder for onnxruntime-genai of it; see ``export_bundle``."""
     _check(options)
+    open_source(options.target).spec.check_attends("genai")
     with appearing(options.out, overwrite=options.overwrite) as folder:
         made = folder / "made" / "bundle"  # whose parent is locked while it is made
         report = write_bundle(dataclasses.replace(options, out=made, mtp=False), progress)
@@ -51,7 +52,10 @@ def export(options: ExportOptions, progress: Progress) -> ExportReport:
 
 def _check(options: ExportOptions) -> None:
     if options.formats != ("onnx",):
-        raise InputError("--layout genai is for onnx: leave --format out")
+        asked = ", ".join(options.formats)
+        raise InputError(
+            f"--layout genai writes onnx, not {asked}: leave --format and --static-rows out"
+        )
     for name in ("draft", "head"):
         if getattr(options, name) is not None:
             raise InputError(
@@ -67,17 +71,13 @@ def write(bundle: Bundle, out: Path) -> None:
     """Write the target in ONNX for onnxruntime-genai.
 
     Args:
-        bundle: its weights are moved, since both are alike.
+        bundle: its weight files are moved, since both layouts store them alike.
         out: a folder on the same disk, with nothing of these names.
-
-    Raises:
-        InputError: the graph keeps more than keys and values between passes.
 
     """
     variant = bundle.target.variants["onnx"]
     model = onnx.load(variant.path, load_external_data=False)
     facts = json.loads(model.metadata_props[0].value)
-    _check_kept(model.graph, facts)
     _rewire(model.graph, facts["layers"])
     del model.metadata_props[:]
     onnx.save(model, out / _GRAPH)
@@ -90,21 +90,8 @@ def write(bundle: Bundle, out: Path) -> None:
     write_json(out / GENAI, _config(bundle, facts), indent=1)
 
 
-def _check_kept(graph: onnx.GraphProto, facts: dict[str, Any]) -> None:
-    """Refuse a graph that takes more than equal keys and values of every layer."""
-    given = [one for one in graph.input if one.name not in (IDS, POSITIONS, _BIAS, *_COUNTED)]
-    taken = {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in given}
-    size = [1, facts["kv_heads"], 0, facts["head_dim"]]
-    names = [f"past_{part}_{layer}" for layer in range(facts["layers"]) for part in _PARTS]
-    if taken != dict.fromkeys(names, size):
-        raise InputError(
-            "--layout genai: expected keys and values of one size in every layer, found a model"
-            " whose layers keep something else"
-        )
-
-
 def _rewire(graph: onnx.GraphProto, layers: int) -> None:
-    """Let a graph take and return what onnxruntime-genai gives and expects."""
+    """Give a graph the inputs and outputs that onnxruntime-genai uses."""
     names = {
         f"{side}_{part}_{layer}": name.format(layer, part)
         for side, name in _CACHES.items()
@@ -140,9 +127,9 @@ def _node(kind: str, inputs: list[str], out: str, **facts: Any) -> onnx.NodeProt
 
 
 def _counted(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return nodes that compute of the mask, ``[1, total]``, what the graph otherwise is given.
+    """Return nodes that compute a bundle's other inputs from the mask, ``[1, total]``.
 
-    All tokens before a pass and of it count; the logits of every row are wanted.
+    No token is masked, and the logits of every row are returned.
     """
     whole, single = np.int64, [np.array([number], np.int64) for number in (0, 1)]
     constants = {"at.0": single[0], "at.1": single[1], "one": whole(1), "zero": whole(0)}

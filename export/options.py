@@ -45,7 +45,8 @@ class ExportOptions:
         takes="str | Path | None",
     )
     head: Path | None = option(
-        None, "A head that drafts from the target's states (EAGLE-3): its checkpoint's folder.",
+        None, "A head that drafts from the target's states (EAGLE-3, or Gemma 4's assistant): its"
+        " checkpoint's folder.",
         kind="folder", metavar="HEAD", takes="str | Path | None",
     )
     mtp: bool = option(
@@ -82,7 +83,7 @@ class ExportOptions:
         None, "Tokens that the head of an ONNX draft keeps, which is then read faster; others are"
         " never drafted, and the text stays the same. Default: where the head is more than a third"
         " of what the draft reads, three quarters of them and at most 32768 in an export that"
-        " calibrates; else full. A number is also for the head inside TARGET.", metavar="N|full",
+        " calibrates; else full. The same goes for the head inside TARGET.", metavar="N|full",
         kind="text",
     )
     kv: str = option(

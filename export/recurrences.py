@@ -1,4 +1,4 @@
-"""What stands in attention's place, in plain numpy, one token after the other."""
+"""Reference of the mixers that replace attention, in numpy, token by token."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def gated(
     decay: FloatArray,
     beta: FloatArray | None = None,
 ) -> FloatArray:
-    """Return what each token reads of a state that decays and learns a value by its key.
+    """Return what each query reads from a state that decays and stores values by key.
 
     Args:
         query, key: ``[n, heads, key channels]``.
         value: ``[n, heads, value channels]``.
-        decay: what the state is multiplied by, ``[n, heads]``.
-        beta: of the delta rule (2412.06464), how much of a key's old value is replaced, ``[n,
-            heads]``; None adds to it.
+        decay: factor of the state before each token, ``[n, heads]``.
+        beta: of the delta rule (2412.06464), the share of a key's old value that is replaced,
+            ``[n, heads]``; None adds to the old value.
 
     Returns:
         ``[n, heads, value channels]``.
@@ -50,7 +50,7 @@ def gated(
 
 
 def unit(x: FloatArray) -> FloatArray:
-    """Return each row of the last axis at a length of 1."""
+    """Return ``x`` with each row of the last axis scaled to length 1."""
     length = np.sqrt(np.square(x).sum(axis=-1, keepdims=True) + np.float32(1e-6))
     found: FloatArray = x / length
     return found

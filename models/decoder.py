@@ -166,7 +166,7 @@ class DecoderSpec:
         if self.sizes:
             raise UnsupportedArchitecture(
                 f"the format {format} has heads of one size, and those of {self.architecture}"
-                " differ by layer: export it to onnx"
+                " differ by layer: export it to onnx or gguf"
             )
         if self.mixers:
             raise UnsupportedArchitecture(

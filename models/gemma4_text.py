@@ -65,7 +65,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     sliding = list(c.kinds([(layer + 1) % _EVERY != 0 for layer in range(layers)]))
     if len(sliding) != layers:
         raise CheckpointError(f"config.json: {len(sliding)} layer_types for {layers} layers")
-    sliding[-1] = False  # whatever the file says
+    sliding[-1] = False  # always, whatever the file says
     sizes, biased = _sizes(c, sliding), c.flag("attention_bias")
     own = c.count("hidden_size_per_layer_input")
     if own and c.positive("vocab_size_per_layer_input") != c.positive("vocab_size"):
@@ -111,7 +111,7 @@ def _ropes(c: Config, sliding: Sequence[bool]) -> tuple[Rope, ...]:
 
 
 def _sizes(c: Config, sliding: Sequence[bool]) -> tuple[LayerSizes, ...]:
-    """Return each layer's sizes, and whose keys and values it reads."""
+    """Return each layer's sizes, and the layer whose keys and values it reads."""
     first = len(sliding) - c.count("num_kv_shared_layers", 0)
     if first < 1:
         raise UnsupportedArchitecture(
@@ -147,7 +147,7 @@ def _sizes(c: Config, sliding: Sequence[bool]) -> tuple[LayerSizes, ...]:
 
 
 def _heads(c: Config, layer: int, slides: bool) -> tuple[int, int]:
-    """Return the channels of a layer's heads, and how many of keys it has."""
+    """Return the channels of a layer's heads, and its number of key heads."""
     dim, kv_heads = c.positive("head_dim"), c.positive("num_key_value_heads")
     by_layer = c.raw.get("per_layer_config")
     if by_layer is not None:

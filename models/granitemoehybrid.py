@@ -1,4 +1,4 @@
-"""Granite 4: Granite 3's layers with a fused MLP; many may be Mamba 2's, or have experts (H)."""
+"""Granite 4: Granite 3's layers with a fused MLP; H has Mamba 2 in most, and may have experts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _experts(c: Config, shared: int) -> Experts | None:
 
 
 def _mamba(c: Config) -> Mamba2:
-    """Return what all layers of Mamba are."""
+    """Return the mixer that all Mamba layers have."""
     c.refuse("mamba_proj_bias", "edgedec reads Granite 4 without biases")
     if not c.flag("mamba_conv_bias", default=True):
         raise UnsupportedArchitecture(

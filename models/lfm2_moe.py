@@ -1,4 +1,4 @@
-"""LFM2's sparse mixtures: its layers, all but the first ones with experts in the MLP's place."""
+"""LFM2's sparse mixtures: LFM2 with experts in place of the MLP in all but the first layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in attention's place in a layer: its tensors, and what it keeps of a text.
+"""Mixers that replace attention in a layer: their tensors, and what they keep of a text.
 
 A recurrence has one state, which does not grow with the text, and every mixer here reads rows of
 the last tokens through a convolution. A runtime keeps a row of each of the last tokens, from which
@@ -15,12 +15,12 @@ Shape = tuple[int, ...]
 
 # Beyond any known decoder.
 MOST_TAPS = 64
-# Matrices of a row for each head. They decide how long a state remembers, and stay in fp32.
+# Matrices with one row for each head. They decide how long a state remembers: fp32 always.
 SMALL = frozenset({"mix_step", "mix_beta"})
 
 
 class Mixer(ABC):
-    """What stands in attention's place.
+    """A mixer: what a layer has in place of attention.
 
     Attributes:
         taps: tokens that its convolution reads, the current one included.

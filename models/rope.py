@@ -118,7 +118,7 @@ def _yarn(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
 
 
 def _proportional(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
-    """Gemma 4: of all pairs the first ones turn, at the frequencies that they have of all."""
+    """Gemma 4: only the first pairs rotate; frequencies are those of a rotation of all pairs."""
     turning = int(rope.scaling["partial_rotary_factor"] * len(plain))
     still = np.where(np.arange(len(plain)) < turning, plain, 0.0)
     return still / rope.scaling.get("factor", 1.0), 1.0

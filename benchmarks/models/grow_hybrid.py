@@ -1,11 +1,11 @@
-"""Widens and deepens a hybrid of Qwen3.5's kind and its MTP layer; they compute what they did.
+"""Widens and deepens a hybrid of Qwen3.5's kind and its MTP layer; their outputs stay the same.
 
     python -m benchmarks.models.grow_hybrid build/hybrid /tmp/big
 
 As ``benchmarks.models.grow`` does, for the tensors that its checkpoint stores: what is new in a
-layer, and each new layer, is computed in full and adds nothing. The sizes of heads stay; keys and
-values of the delta rule become more. Epsilon stays what it is, since the norms of heads have it as
-well, so that states of small size are normed a little otherwise.
+layer, and each new layer, is computed in full and adds nothing. Heads keep their size; the delta
+rule gets more of them. Epsilon does not grow, since the norms of heads use it too, so small states
+are normed slightly differently.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def grow_hybrid(source: Path, out: Path, shape: HybridShape, seed: int = 0) -> N
     for name, after in sizes.items():
         before = Config(config).positive(name)
         if after % before:
-            raise InputError(f"{name} {after} is no multiple of the source's {before}")
+            raise InputError(f"{name} is {after}, expected a multiple of the source's {before}")
     if shape.linear_num_value_heads * Config(config).positive("linear_num_key_heads") != (
         shape.linear_num_key_heads * Config(config).positive("linear_num_value_heads")
     ):
-        raise InputError("as many value heads as before share a key head of the delta rule")
+        raise InputError("linear_num_value_heads: expected the source's number for each key head")
     kinds = config["layer_types"]
     places = layer_places(len(kinds), shape.num_hidden_layers)
     others = iter(kinds * shape.num_hidden_layers)
@@ -85,7 +85,7 @@ def grow_hybrid(source: Path, out: Path, shape: HybridShape, seed: int = 0) -> N
 
 
 class _Grown:
-    """Makes each grown tensor a few rows at a time."""
+    """Makes each grown tensor, a few rows at a time."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Measures a hybrid: what its memory and its passes cost, by kind of layer.
 
 ``--target`` names its checkpoint or its bundle. Memory is compared with that of a model of the same
-sizes whose layers all attend; passes by rows are broken down by the runtime's own profile; of a
-checkpoint it is measured what int4 costs each kind of matrix, as ``--weights auto`` does. What a
-head and lookup gain says the section ``drafts``, whether texts stay the same ``same_texts``.
+sizes whose layers all attend. The runtime's own profile breaks passes down, by their rows. For a
+checkpoint, the loss by int4 is measured for each kind of matrix, as ``--weights auto`` does. The
+section ``drafts`` measures what a head and lookup gain, ``same_texts`` whether texts stay the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.text.tokenizer import Tokenizer
 
 _TEXTS, _WIDTHS = (2048, 32768), (1, 2, 4, 8)
-# Held-out texts on which int4 is measured, their tokens, and numbers that share a scale.
+# Held-out texts on which int4 is measured, tokens of each, and weights that share a scale.
 _READ, _LENGTH, _BLOCK = 4, 256, 32
 _RECURRENCE, _GROUPED = "LinearAttention", "GroupQueryAttention"
 _KINDS = ("recurrence", "recurrent", "attention", "attending", "mlp", "head", "other")

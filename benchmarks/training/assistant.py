@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train an assistant for a target of Gemma 4's kind, which it then drafts for from its cache.
+"""Train an assistant for a target of Gemma 4's kind: a head that reads the target's cache.
 
     python -m benchmarks.training.assistant --target FOLDER --text FILE --out HEAD --tokens 1e6
 
-It is taught the target's own distribution on a text, several steps deep: each step reads the text's
-next token and the state of the step before, and stays at the root's position with the keys and
-values before it. The text should be the target's own (``edgedec run`` writes some). Needs torch,
+It learns the target's distribution on a text, several steps ahead: each step reads the text's next
+token and the state of the step before, and stays at the root's position with the keys and values
+before it. The text should be the target's own (``edgedec run`` writes some). Needs torch,
 transformers 5.24, tokenizers and safetensors.
 """
 
@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 NEAR, WHOLE = "sliding_attention", "full_attention"
 STEPS = 3
-# Of the target's configuration, what its assistant's heads have to be like.
+# Fields that an assistant's configuration has from its target's.
 _LIKE = (
     "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "global_head_dim",
     "num_global_key_value_heads", "sliding_window", "rope_parameters", "rms_norm_eps",
@@ -68,7 +68,7 @@ def described(target: Any, hidden: int, layers: int) -> dict[str, Any]:
 
 
 class Lesson:
-    """What a target makes of some windows, ``[rows, length]``, without a gradient."""
+    """A target's outputs and cache for some windows, ``[rows, length]``, without a gradient."""
 
     def __init__(self, target: Any, tokens: Tensor) -> None:
         self.tokens, length = tokens, tokens.shape[1]
@@ -92,7 +92,7 @@ class Lesson:
         }
 
     def steps(self, assistant: Any) -> list[tuple[Tensor, Tensor]]:
-        """Return logits and what is taught, of each step, ``[rows, roots, vocabulary]``."""
+        """Return each step's logits and the target's, ``[rows, roots, vocabulary]``."""
         state, found = self.states[:, : self.count], []
         for step in range(STEPS):
             at = slice(1 + step, 1 + step + self.count)
@@ -112,7 +112,7 @@ def _bias(seen: Tensor) -> Tensor:
 
 
 def loss_of(lesson: Lesson, assistant: Any) -> Tensor:
-    """Return the mean divergence from what is taught, later steps for less."""
+    """Return the mean divergence from the target's logits; later steps weigh less."""
     losses = [
         F.kl_div(logits.log_softmax(-1), taught.softmax(-1), reduction="none").sum(-1).mean()
         for logits, taught in lesson.steps(assistant)
@@ -122,7 +122,7 @@ def loss_of(lesson: Lesson, assistant: Any) -> Tensor:
 
 @torch.no_grad()
 def agreement(lesson: Lesson, assistant: Any) -> list[float]:
-    """Return by depth how often the first choice is the target's."""
+    """Return, for each depth, how often the first choice is the target's."""
     return [
         round(float((logits.argmax(-1) == taught.argmax(-1)).float().mean()), 3)
         for logits, taught in lesson.steps(assistant)

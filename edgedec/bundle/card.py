@@ -144,7 +144,7 @@ def _certified(bundle: Bundle, file: Path) -> Iterator[str]:
     fields = _Certificate(raw, str(file))
     verdict, hashes = fields.object("verdict"), fields.object("files")
     for name, fact in bundle.files.items():
-        if PurePosixPath(name).name == CHAT_PIECES:  # said by other files, and read by no runtime
+        if PurePosixPath(name).name == CHAT_PIECES:  # derived, and read by no runtime
             continue
         if hashes.raw.get(name) != fact.sha256:
             raise InputError(

@@ -69,7 +69,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 
 def check_version(manifest: Fields) -> None:
-    """Refuse the manifest of an older or newer version, and what is none of edgedec's."""
+    """Refuse a manifest of an older or newer version, or one that is not edgedec's."""
     packed = sorted(one.parent.name for one in Path(manifest.where).parent.glob(f"*/{GENAI}"))
     if packed and not manifest.has("schema_version"):
         raise BundleError(

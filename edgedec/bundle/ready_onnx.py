@@ -1,6 +1,6 @@
-"""What a bundle says about a graph that others exported: ``ready.json`` beside the graph.
+"""Reads and writes ``ready.json``: a bundle's facts about a graph that others exported.
 
-The graph itself is left as it came, so that its hash stays that of the hub.
+The graph itself is not changed, so its hash stays the one that the hub states.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def as_json(facts: ReadyFacts) -> dict[str, Any]:
 
 
 def read(graph: Path) -> ReadyFacts | None:
-    """Return the facts beside a graph; None if there is no such file.
+    """Return the facts in the folder of a graph; None if it has none.
 
     Raises:
         BundleError: it is damaged, or of another version.

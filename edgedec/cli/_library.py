@@ -99,7 +99,7 @@ def matching(word: str) -> list[Model]:
         return found
     if names_model(word):
         quoted = shlex.quote(word)
-        raise InputError(f"{word} is no model of the library: `edgedec inspect {quoted}` shows it")
+        raise InputError(f"{word} is not in the library: `edgedec inspect {quoted}` shows it")
     names = [model.name for model in models.models()]
     near = difflib.get_close_matches(word, names, 1)
     meant = f"did you mean {near[0]}?" if near else "`edgedec list` lists the models"

@@ -105,7 +105,7 @@ def parsed(name: str, text: str) -> Any:
 
 
 def note_system(model: str, system: str | None) -> None:
-    """Say what a system message does to the demo, which is no assistant."""
+    """Warn that the demo does not follow instructions in a system message."""
     if model == DEMO and system is not None:
         note(
             f"note: {DEMO} was trained on code alone: with --system it continues a chat template"

@@ -103,7 +103,8 @@ def command(
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
         _print(report, figures=verbose)
-        _library.suggest(report.path, report.path)
+        if chosen["layout"] == "bundle":
+            _library.suggest(report.path, report.path)
 
 
 def _calibration(calibrated: bool | None, calibration: str | None) -> str:

@@ -1,7 +1,8 @@
 """Drafts that others publish for a target: heads, parallel drafts and small models of its family.
 
-The list, ``published.toml``, is short and by hand. A name is there if a public page names it for
-that target; licences are those that the page states. None of them has been decoded with edgedec.
+The list, ``published.toml``, is short and written by hand. A name is there if a public page
+names it for that target; licences are those that the page states. None of them has been decoded
+with edgedec.
 """
 
 from __future__ import annotations

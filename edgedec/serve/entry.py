@@ -77,12 +77,12 @@ class Entry:
 
     @property
     def unused(self) -> bool:
-        """Whether it is loaded, and no request or text uses it."""
+        """Whether the model is loaded and idle: no request or text uses it."""
         return self.served is not None and not self.users and self.served.turns.idle
 
     @property
     def known(self) -> bool:
-        """Whether ``source`` reads nothing."""
+        """Whether ``source`` returns without reading a file."""
         return self.served is not None or self._source is not None
 
     def source(self) -> Source:
@@ -91,7 +91,7 @@ class Entry:
             return self.served.pipeline.pair.target
         if self._source is None:
             found = self.offer.source()
-            # Which would keep the whole vocabulary of a GGUF file.
+            # ``found`` would keep the whole vocabulary of a GGUF file.
             self._source = replace(found, read_tokenizer=self._tokenizer)
         return self._source
 

@@ -154,7 +154,7 @@ class Models:
 
     @property
     def loaded(self) -> list[Served]:
-        """Those that are loaded."""
+        """The models that are loaded."""
         return [one.served for one in self.entries if one.served is not None]
 
     def find(self, name: str, *, strict: bool | None = None) -> Entry:
@@ -361,7 +361,7 @@ class Models:
 
 
 def name_of(fields: dict[str, Any]) -> str:
-    """Return the model that a request names; "" if none. ApiError if that is no name."""
+    """Return the model that a request names; "" if none. ApiError if it is not a string."""
     name = fields.get("model") or ""
     if not isinstance(name, str):
         raise ApiError(400, "model: expected a name", param="model")

@@ -25,8 +25,8 @@ from edgedec.serve.model import Served
 _WAITED_S, _POLL_S = 10.0, 0.5
 
 
-# Returns an open pipeline as one that clients use, given what waits for memory and what is told of
-# the end of its last text.
+# Makes an open pipeline a served model. The callables free memory for a text, and are called after
+# its last text.
 Serving = Callable[[Entry, Pipeline, Callable[[], bool], Callable[[], None]], Served]
 
 

@@ -249,7 +249,7 @@ class Tokenizer:
 
     @functools.cached_property
     def longest_token(self) -> int | None:
-        """The most characters that one token stands for; None if there is no such number."""
+        """The most characters that one token can stand for; None if that is unbounded."""
         from edgedec.text.coverage import longest_token
 
         pieces = self.token_bytes(self.vocab_size)

@@ -160,7 +160,7 @@ class Architecture:
             if kind.value_dim != kind.key_dim:
                 yield f"values of {kind.value_dim} channels with keys of {kind.key_dim}"
             if spec.attending != tuple(range(spec.layers))[interval(spec) - 1 :: interval(spec)]:
-                yield "attention in other layers than every so many"
+                yield "attention in layers that are not evenly spaced"
 
     def _lacks_mamba(self, spec: DecoderSpec) -> Iterator[str]:
         for kind in spec.mixers:

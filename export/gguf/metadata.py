@@ -27,7 +27,7 @@ from edgedec.models.rope import Rope
 _MOST_K = (1 << 31) - 1
 # The rotations that llama.cpp computes from metadata keys alone.
 _BY_KEYS = ("default", "dynamic", "linear")
-# What the frequency of a pair that does not turn is divided by.
+# Divisor of the frequency of a pair that does not rotate.
 _STILL = 1e30
 
 

@@ -1,7 +1,7 @@
-"""Rows of a GGUF tensor that are not those of canonical tensors one under the other.
+"""The order of rows in GGUF tensors that interleave those of canonical tensors.
 
-Qwen3.5's queries have each head's gate behind it, and where several value heads share a key, a file
-has the first of each key, then the second of each, while a checkpoint has those of a key together.
+In Qwen3.5's queries each head is followed by its gate. Where several value heads share a key, a
+file has the first of each key, then the second of each; a checkpoint has those of a key together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 class Piece(NamedTuple):
-    """Some rows of a tensor of the file.
+    """Consecutive rows of a file's tensor.
 
     Attributes:
         role: the canonical tensor that has them.
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def pieces(spec: DecoderSpec, roles: tuple[str, ...], layer: int) -> list[Piece]:
-    """Return the rows of a file's tensor in their order; empty if nothing is exchanged."""
+    """Return the rows of a file's tensor in its order; empty if that is the canonical one."""
     size = spec.head_dim
     if roles == ("q", "attention_gate"):
         starts = range(0, spec.q_size, size)
@@ -58,7 +58,7 @@ def tiled(kind: DeltaNet) -> list[int]:
 
 
 def columns(spec: DecoderSpec, role: str, layer: int) -> list[int]:
-    """Return the groups of columns in a file's order, of equal size; empty for its own."""
+    """Return the equal groups of columns in a file's order; empty if that is the canonical one."""
     kind = spec.mixer(layer)
     if role != "mix_out" or not isinstance(kind, DeltaNet) or kind.value_heads == kind.key_heads:
         return []

@@ -359,7 +359,7 @@ PATTERN = Section(_pattern_keys, _by_layer)
 def near(spec: DecoderSpec, layer: int) -> bool:
     """Return whether a layer is of the kind with a window, which the last layer is not.
 
-    Texts of a short context do not outgrow it; the rotation is another one all the same.
+    A window longer than the context is not in ``windows``; then the rotation tells the kinds apart.
     """
     return bool(spec.windows[layer]) or spec.ropes[layer] != spec.ropes[-1]
 

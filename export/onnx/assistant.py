@@ -97,7 +97,7 @@ class Assistant:
         """Emit the logits of the best clusters' tokens; return how many of them come first."""
         g, parts, spec = self._graph, self._parts, self._spec
         scored = spec.scored
-        # The centroids stay in fp32 in every format: they are few and decide what is scored.
+        # Centroids stay in fp32 in every format: they are few and decide which tokens are scored.
         centroids = g.constant(CENTROIDS, read(parts.tensors, CENTROIDS))
         scores = g.node("Gemm", [x, centroids], "cluster.scores", transB=1)
         k = g.constant("clusters", np.array([used], np.int64))

@@ -9,7 +9,7 @@ from edgedec.export.onnx.short_conv import Convolution
 from edgedec.export.tensors import FloatArray, read
 from edgedec.models.mixers import DeltaNet
 
-# What keeps the length of a query or key away from zero.
+# Epsilon in the length of a query or key.
 _LEAST = 1e-6
 
 
@@ -43,14 +43,14 @@ class DeltaNets(MixerWriter):
         return self._parts.linear(out, gated, layer, ("mix_out",), False)
 
     def _unit(self, kind: DeltaNet, x: str, out: str, length: float = 1.0) -> str:
-        """Emit each head of query or key at a length: an RMS norm, whose root is of the mean."""
+        """Scale each head of query or key to a length, by an RMS norm."""
         weight: FloatArray = np.full(kind.key_dim, length * kind.key_dim**-0.5, np.float32)
         return self._by_head(x, out, weight, kind.keys, _LEAST / kind.key_dim)
 
     def _by_head(
         self, x: str, out: str, weight: FloatArray, width: int, epsilon: float | None = None
     ) -> str:
-        """Emit the RMS norm of each head, of which ``weight`` has the size."""
+        """Emit the RMS norm of each head; ``weight`` is as long as a head."""
         g, dims, size = self._graph, self._parts.dims, len(weight)
         inputs = [
             g.node("Reshape", [x, dims(1, -1, width // size, size)], f"{out}.heads"),

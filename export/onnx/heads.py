@@ -40,7 +40,7 @@ from edgedec.models.heads.head import (
 HEAD_FILE, FUSE_FILE = "head.onnx", "fuse.onnx"
 FILES = (HEAD_FILE, f"{HEAD_FILE}.data", FUSE_FILE, f"{FUSE_FILE}.data")
 _TARGET_FILE = "model.onnx"
-# Before the names of what a head with an embedding of its own copies of its target's graph.
+# Prefix of what a head with an embedding of its own copies from its target's graph.
 _TARGETS = "target."
 
 
@@ -88,7 +88,7 @@ def write_head(
 
 
 def _facts(spec: HeadSpec, options: GraphOptions) -> Mapping[str, object]:
-    # What lends keys and values is none of its own layers.
+    # Layers that lend keys and values are the target's, so the head's own metadata has no sizes.
     wide = dataclasses.replace(spec.layer, vocab_size=spec.target_vocab, sizes=())
     own = {"borrows": borrowed(spec), "graph_version": LATEST_VERSION} if spec.borrows else {}
     return {
@@ -215,9 +215,9 @@ def _embedding(theirs: onnx.GraphProto, graph: GraphWriter) -> str:
 
 
 def _copied(theirs: onnx.GraphProto, graph: GraphWriter, *values: str, prefix: str = "") -> None:
-    """Copy what makes these values from what the graph has; weights stay where they are.
+    """Copy the nodes that compute these values; weights stay in the target's file.
 
-    ``prefix`` is put before all names but those of inputs.
+    ``prefix`` is put before all names except those of inputs.
     """
     makers = {name: index for index, node in enumerate(theirs.node) for name in node.output}
     tensors = {tensor.name: tensor for tensor in theirs.initializer}

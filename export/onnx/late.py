@@ -1,7 +1,7 @@
-"""Rows of layers that only read: with no logits wanted, as in a prompt, none but the last.
+"""Computes only the last row in trailing layers that have no keys and values of their own.
 
-Trailing layers without keys and values of their own leave nothing behind for later tokens. The
-attention kernel takes no pass without rows, so that one is computed.
+Later tokens read nothing of these layers, so a pass without logits, as in a prompt, can skip its
+rows there. The attention kernel needs at least one row, so the last is computed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _END = np.iinfo(np.int64).max
 
 
 def late_from(spec: DecoderSpec) -> int:
-    """Return the first layer from which on all only read; the number of layers if none does.
+    """Return the first of the trailing layers without keys of their own, else the number of layers.
 
-    A pass whose streams are shown has all rows, since it wants logits.
+    A pass that shows its streams also wants logits, and so computes all rows.
     """
     first = spec.layers
     while first > 0 and spec.lender(first - 1) != first - 1:
@@ -27,7 +27,7 @@ def late_from(spec: DecoderSpec) -> int:
 
 
 class LateRows:
-    """Emits those rows of a graph's values; call ``of`` for layers from ``first`` on."""
+    """Emits the rows that are computed; call ``of`` for layers from ``first`` on."""
 
     def __init__(self, parts: GraphParts) -> None:
         self._graph = parts.graph
@@ -53,7 +53,7 @@ class LateRows:
         return self._graph.node("Mul", [self.of(which, 0), self._either("late.all", 0, 1)], out)
 
     def _either(self, out: str, none: int, some: int) -> str:
-        """Emit one of two numbers: whether no logits are wanted."""
+        """Emit ``none`` if the pass wants no logits, else ``some``."""
         g = self._graph
         if out in g:
             return out

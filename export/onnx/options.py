@@ -94,7 +94,7 @@ def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
 
 
 def _varied(spec: DecoderSpec) -> dict[str, object]:
-    """Return each layer's heads, whose keys and values it reads, and what those take."""
+    """Return each layer's heads, the layer whose keys it reads, and the sizes of the caches."""
     heads = [[own.kv_heads, own.head_dim] for own in spec.sizes]
     lenders = [spec.lender(layer) for layer in range(spec.layers)]
     kept = {"kv_layers": len(spec.caching), "kv_channels": spec.kv_channels}

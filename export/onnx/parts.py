@@ -141,7 +141,7 @@ class GraphParts:
         last = [g.constant(f"last.{at}", np.array([at], np.int64)) for at in (-1, _END)]
         least = g.node("Slice", [best[0], *last, last[0]], f"{logits}.least")
         taken = g.node("GreaterOrEqual", [ranked, least], f"{logits}.taken")
-        # The logarithm of a sigmoid, without one of 0.
+        # The logarithm of a sigmoid, without computing log(0).
         small = g.node("Softplus", [g.node("Neg", [logits], f"{logits}.neg")], f"{logits}.soft")
         powers = g.node("Neg", [small], f"{logits}.log")
         never = g.constant("never", np.array(-1e30, np.float32))

@@ -1,4 +1,4 @@
-"""What a layer adds besides attention and MLP: its own input, and its factor (Gemma 4).
+"""A layer's own input and its factor, which follow its MLP (Gemma 4).
 
 The inputs of all layers are looked up at once, in a table that no product reads: a runtime maps
 it, and a token reads one row.
@@ -34,7 +34,7 @@ class PerLayerInputs:
         """Emit ``per_layer_inputs``, those of all layers, ``[1, n, layers * per_layer_inputs]``."""
         g, spec, parts = self._graph, self._spec, self._parts
         width, half = spec.per_layer_inputs, 0.5**0.5
-        # In the weights' own bits, whatever those of the head are: it is large beside the rest.
+        # The table is most of the file, so it has the bits of the weights, not those of the head.
         store = make_format(
             dataclasses.replace(parts.options.form, head_bits=None), g, parts.tensors
         )

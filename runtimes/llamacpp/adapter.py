@@ -68,6 +68,7 @@ def sizes(path: Path) -> dict[str, int]:
     stated = {name: header.metadata.get(of_model + key) for name, key in _SIZE_KEYS.items()}
     stated |= {"vocab_size": header.vocab_size, "max_context": header.context_length}
     by_layer = stated["kv_heads"]
+    every = header.metadata.get(of_model + "full_attention_interval")
     if isinstance(by_layer, np.ndarray) and by_layer.dtype.kind in "iu":
         slides = header.metadata.get(of_model + "attention.sliding_window_pattern")
         near, far, shared = (
@@ -82,4 +83,6 @@ def sizes(path: Path) -> dict[str, int]:
             del stated["head_dim"]
         elif len({*heads.tolist()}) == 1:
             stated |= {"kv_heads": int(heads[0]), "kv_layers": len(heads)}
+    elif type(every) is int and every > 0 and type(stated["layers"]) is int:  # one of so many
+        stated["kv_layers"] = stated["layers"] // every
     return {name: size for name, size in stated.items() if type(size) is int}

@@ -99,7 +99,7 @@ class AssistantGraph:
 
 
 class _Zeros:
-    """A target whose cache is empty space, to be measured with."""
+    """A target whose cache is all zeros, for measuring passes."""
 
     def __init__(self, lent: Sequence[Lent], capacity: int) -> None:
         self._parts = {
@@ -141,7 +141,7 @@ class AssistantSession(SessionBase):
         self._lent = model.graph.lent
         self._given = np.zeros((0, model.graph.hidden), np.float32)
         self._target: Lending | None = None
-        # Stands for a target that holds this session's own tokens, if it reads zeros.
+        # Stands for the target while passes are measured.
         self._zeros: _Zeros | None = None
 
     def borrow(self, target: Lending) -> None:

@@ -97,7 +97,7 @@ class KvCache:
             block = rows.strides[1]
             used = length * (block // rows.shape[2])
             for start in range(begin, begin + rows.nbytes, block):
-                # Whole pages only: the others also contain slots that are kept.
+                # Whole pages only: the others also hold slots that are kept.
                 first = -(-(start + used) // mmap.PAGESIZE) * mmap.PAGESIZE
                 end = (start + block) // mmap.PAGESIZE * mmap.PAGESIZE
                 if end > first:

@@ -29,7 +29,7 @@ _KV_TYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What layers keep that have no keys and values.
+    """What the layers without keys and values keep.
 
     Attributes:
         layers: their numbers, ascending.

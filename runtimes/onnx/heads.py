@@ -1,4 +1,4 @@
-"""Where the keys and values of each layer are, in graphs whose layers differ in that."""
+"""Where each layer's keys and values are, in graphs whose layers have different heads."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from edgedec.runtimes.onnx.padding import Padding
 from edgedec.runtimes.onnx.recent import Copy, RecentRows
 from edgedec.runtimes.onnx.session import OnnxSession
 
-# Rows behind a saved state: more than those of a round.
+# Most rows behind a saved state: more than a round has.
 _MOST_PENDING = 256
 
 

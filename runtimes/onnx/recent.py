@@ -106,7 +106,7 @@ class RecentRows:
         self._end = end
 
     def copy_from(self, other: RecentRows) -> None:
-        """Hold what another has."""
+        """Take over another's contents, as a copy."""
         self._rows, self._first, self._end = other._rows.copy(), other._first, other._end
 
     def _make_room(self, at: int, end: int) -> None:

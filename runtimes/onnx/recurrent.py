@@ -53,7 +53,7 @@ class RecurrentRows(RecentRows):
         # Written at once, so that measured memory includes it.
         self._states = [np.full((layers, *state), 0, np.float32) for _ in range(_STATES)]
         self._base, self._base_at = 0, 0
-        # After the last pass; None once it is of no use.
+        # The state after the last pass; None once no pass can begin there.
         self._after: int | None = None
         self._after_at = 0
         super().__init__(layers, kept, width, back=0)
@@ -87,7 +87,7 @@ class RecurrentRows(RecentRows):
         return [(layers, kept + pending, width), self._states[0].shape]
 
     def copy_from(self, other: RecentRows) -> None:
-        """Hold what another has."""
+        """Take over another's contents, as a copy."""
         super().copy_from(other)
         assert isinstance(other, RecurrentRows)
         self._states = [state.copy() for state in other._states]
@@ -166,7 +166,7 @@ class RecurrentBuffers(Buffers):
         return int(self._before is not None)
 
     def reserve(self, count: int) -> bool:
-        return False  # what moves may be anywhere
+        return False  # buffers are bound for each pass
 
     def written(self, at: int) -> None:
         rows = self._present[:, : len(self._returned)]

@@ -82,6 +82,8 @@ def test_export_says_in_words_how_close_it_is_and_what_comes_next(
     assert "not compared with its source" in run(*words, "--no-parity").stdout
     finer = run(*words, "--weights", "int8").stdout
     assert "close to its source, whose texts are hardly to be told from its own" in finer
+    other = run("export", draft, "--out", tmp_path / "genai", "--layout", "genai", "--no-parity")
+    assert (other.exit_code, "next:" in other.stderr) == (0, False), other.output
 
 
 def test_export_says_how_often_a_head_is_right(run: Run, repository: Path, tmp_path: Path) -> None:

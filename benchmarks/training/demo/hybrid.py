@@ -50,11 +50,11 @@ def arguments() -> argparse.Namespace:
 
 @torch.no_grad()
 def convert(draft: dict[str, Tensor], model: Hybrid) -> None:
-    """Copy what fits of a decoder of two layers with the same hidden size and heads.
+    """Copy the weights that fit from a decoder of two layers with the same hidden size and heads.
 
     The first delta layer and the attending one get its MLPs, the latter and the MTP layer its last
     attention: of the pairs of channels those with the frequencies that are rotated here come first,
-    gates begin half open. Layers between begin as the identity.
+    gates begin half open. The layers between begin as the identity.
     """
     dims = model.dims
     whole = {name: weight.float() for name, weight in draft.items()}
@@ -92,7 +92,7 @@ def _attention(weights: dict[str, Tensor], at: str, dims: HybridDimensions) -> d
         weights[f"{at}.{one}_proj.weight"].unflatten(0, (-1, dims.head_dim))[:, order]
         for one in "qk"
     )
-    # Of rows of unit RMS, products are as large as what the norms make them.
+    # For inputs of unit RMS, queries and keys then have the sizes that they had without norms.
     sizes = [x.square().sum(2).mean().sqrt() - 1 for x in (query, key)]
     gated = torch.stack((query, torch.zeros_like(query)), 1)
     return {

@@ -1,4 +1,4 @@
-"""Drafts with a head that reads its target's keys and values, and has none of its own (Gemma 4)."""
+"""Drafts with a head that reads its target's keys and values and has no cache (Gemma 4)."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ class Fragments:
         self._count = 1  # a place of 0 is none
 
     def add(self, text: IntArray) -> bool:
-        """Keep what is new of a text; return False, and keep nothing, if there is no room for it.
+        """Store the new parts of a text; return False, and store nothing, if there is no room.
 
-        What is kept already counts as the newest copy of it.
+        Parts that are stored already become the newest copy of their tokens.
         """
         if len(text) <= _LEAD:
             return True

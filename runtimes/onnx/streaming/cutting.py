@@ -129,6 +129,8 @@ class CutGraph:
             own = {*made, *self._initializers, ""}
             block.inputs = [name for name in read if name not in own]
             wanted.update(block.inputs)
+        # Inputs that no node reads, such as positions of a model without any.
+        blocks[0].inputs += [name for name in self._values if name not in wanted]
         return blocks
 
     def _groups(self) -> list[list[_Node]]:

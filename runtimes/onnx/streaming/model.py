@@ -10,7 +10,7 @@ from typing import Any
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.decoding.session import OnPhase, Phase
 from edgedec.hardware.resident import release_free
-from edgedec.runtimes.onnx.graph import Graph
+from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.padding import Padding
 from edgedec.runtimes.onnx.passes import Passes
@@ -64,7 +64,6 @@ class StreamedOnnxModel(OnnxModel):
     def __init__(
         self, file: Path, graph: Graph, weight_bytes: int, padding: Padding | None, threads: int
     ) -> None:
-        graph.facts.check_attends(str(file), "--weight-memory")
         super().__init__(file, graph, weight_bytes, padding, threads)
         self.capabilities = dataclasses.replace(self.capabilities, phases=True)
 
@@ -93,7 +92,8 @@ class StreamedOnnxModel(OnnxModel):
 
         """
 
-        def inference(file: Path, _stored: ModelFile, threads: int) -> Chain:
+        def inference(file: Path, stored: ModelFile, threads: int) -> Chain:
+            GraphFacts.parse(stored.metadata, str(file)).check_attends(str(file), "--weight-memory")
             return open_streamed(file, threads, weight_memory, providers)
 
         return cls._load(path, inference, threads, batch_invariant, may_pad)

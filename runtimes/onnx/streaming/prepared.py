@@ -28,7 +28,7 @@ from edgedec.runtimes._ort.saved import content_digest
 from edgedec.runtimes.onnx.streaming.cutting import CutGraph
 
 KIND = "blocks"
-_FORMAT = 2
+_FORMAT = 3
 # Packed and unpacked weights; packed ones include sums.
 _GROWTH = 2.2
 _KINDS = {"float": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}

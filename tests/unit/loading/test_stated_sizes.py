@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import demo_head
 import pytest
 import tiny_bundles
 import tiny_gemma4
+import tiny_granite
 import tiny_lfm2
+import tiny_qwen3_5
 from tiny_checkpoints import noisy_checkpoint
 from tiny_models import tiny_checkpoint
 
@@ -79,11 +82,14 @@ def test_each_size_is_held_against_the_file(
         state(bundle, role, name, stated[name])
 
 
+@pytest.mark.parametrize("family", [tiny_lfm2, tiny_qwen3_5, tiny_granite])
 @pytest.mark.parametrize("format", ["onnx", "gguf"])
-def test_layers_without_keys_and_values_are_too(tmp_path: Path, format: str) -> None:
+def test_layers_without_keys_and_values_are_too(
+    tmp_path: Path, format: str, family: ModuleType
+) -> None:
     pytest.importorskip(PACKAGES.get(format, "onnxruntime"))
     target = tmp_path / "target"
-    own = {name: value for name, value in tiny_lfm2.CONFIG.items() if name != "vocab_size"}
+    own = {name: value for name, value in family.CONFIG.items() if name != "vocab_size"}
     tiny_checkpoint(target, **own)
     options = ExportOptions(target, tmp_path / "bundle", formats=(format,), parity=False)
     bundle = Path(tiny_bundles.kept(options))

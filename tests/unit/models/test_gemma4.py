@@ -35,6 +35,8 @@ def test_e2b() -> None:
     table = spec.vocab_size * spec.layers * spec.per_layer_inputs
     assert 2.25e9 < spec.parameters - table < 2.35e9
     assert table == 262_144 * 35 * 256
+    # As docs/hybrids.md says.
+    assert (round(table / 1e9, 2), round(spec.parameters / 1e9, 2)) == (2.35, 4.63)
     assert spec.caching == tuple(range(15))
     assert [spec.lender(layer) for layer in range(15, 35)] == [13, 13, 13, 13, 14] * 4
     assert {own.ffn for own in spec.sizes[:15]} == {6144}

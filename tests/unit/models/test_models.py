@@ -10,11 +10,14 @@ from tiny_models import (
     tiny_config,
 )
 
+from edgedec._support.amounts import size
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.onnx.options import kept_rows
 from edgedec.export.tensors import CanonicalTensors, read
 from edgedec.models.registry import architectures, spec_for
+from edgedec.runtimes.onnx.graph import States
 
 
 def sizes(hidden, ffn, layers, heads, kv_heads, vocab_size, context):
@@ -224,6 +227,22 @@ def test_what_published_files_leave_out():
     assert found["LFM2-1.2B"].attending == (2, 5, 8, 10, 12, 14)
     assert found["LFM2-1.2B"].rope.theta == 1_000_000
     assert found["LFM2-1.2B"].tied
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("LFM2-350M", "LFM2-350M"),
+        ("Qwen3.5-0.8B", "Qwen3.5-0.8B, text"),
+        ("granite-4.0-h-micro", "granite-4.0-h-micro"),
+    ],
+)
+def test_states_are_as_large_as_the_page_says(repository, name, model):
+    spec = spec_for(PUBLISHED[model][0])
+    states = States.parse(kept_rows(spec), spec.layers)
+    read = 4 * len(states.layers) * (states.rows * states.width + int(np.prod(states.state or 0)))
+    page = (repository / "docs/hybrids.md").read_text("utf-8")
+    assert f"| {name} | {size(read)} | {size(states.bytes)} |" in page
 
 
 def test_longrope_is_chosen_by_the_context():

@@ -238,8 +238,9 @@ def test_formats_of_attention_alone_refuse(checkpoints: Path, tmp_path: Path, fo
     assert not list(tmp_path.iterdir())
 
 
-def test_streamed_weights_and_openvino_refuse(checkpoints: Path) -> None:
-    file = bundle(checkpoints) / "target" / "model.onnx"
+@pytest.mark.parametrize("family", FAMILIES)
+def test_streamed_weights_and_openvino_refuse(checkpoints: Path, family: str) -> None:
+    file = bundle(checkpoints, family=family) / "target" / "model.onnx"
     with pytest.raises(RuntimeUnavailable, match="--weight-memory runs attention only"):
         adapter.load(file, LoadOptions(threads=1, weight_memory=1 << 20))
     pytest.importorskip("openvino")

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +254,18 @@ def test_what_cannot_be_streamed_is_refused(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(pages.sys, "platform", "darwin")
     with pytest.raises(RuntimeUnavailable, match="on Linux only"):
         StreamedOnnxModel.stream(folder, 10**9)
+
+
+def test_a_model_without_positions_is_streamed(tmp_path: Path) -> None:
+    """Granite 4 without rotation: no node reads its position_ids."""
+    config = {"model_type": "granitemoehybrid", "layer_types": ["attention"] * 2}
+    config |= {"num_local_experts": 0, "shared_intermediate_size": 96}
+    write_tiny_model(tmp_path, **config, position_embedding_type="nope")
+    found = []
+    for model in (load(tmp_path), OnnxModel.load(tmp_path, threads=1, batch_invariant=False)):
+        with closing(model), closing(model.open(32)) as session:
+            found.append(step(session))
+    np.testing.assert_array_equal(*found)
 
 
 # -- threads and memory -------------------------------------------------------------------------
