@@ -28,6 +28,8 @@ _WORK, _HEAD_WORK = 1.5e12, 5e11
 _FEWEST, _MOST = 64, 256
 # Texts, and layers that are followed to the logits.
 _TEXTS, _FOLLOWED = 4, 16
+# Relative squared error of a layer that fp32 itself may make: it says nothing of others' losses.
+_NOISE = 1e-12
 
 OnStep = Callable[[int, int], None]
 # The source; all of a layer in int4; embedding and head.
@@ -214,10 +216,10 @@ class _Measuring:
         """Share each layer's loss among its units by their errors."""
         head = (self._spec.name("head"),)
         found = [Unit(head, self._numbers(head), losses.pop(_TABLE))]
-        layers = sorted(map(int, losses))
-        ratios = [losses[str(layer)] / max(sum(errors[layer]), 1e-30) for layer in layers]
+        layers = [layer for layer in sorted(map(int, losses)) if sum(errors[layer]) > _NOISE]
+        ratios = [losses[str(layer)] / sum(errors[layer]) for layer in layers]
         for layer, own in enumerate(errors):
-            ratio = float(np.interp(layer, layers, ratios))
+            ratio = float(np.interp(layer, layers, ratios)) if layers else 0.0
             for names, error in zip(units(self._spec, layer), own, strict=True):
                 found.append(Unit(names, self._numbers(names), ratio * error))
         return found

@@ -21,7 +21,14 @@ from tiny_models import (
 )
 
 from edgedec.errors import ParityError
-from edgedec.export import ExportOptions, ExportReport, calibration, export_bundle, weighed
+from edgedec.export import (
+    ExportOptions,
+    ExportReport,
+    calibration,
+    export_bundle,
+    sensitivity,
+    weighed,
+)
 from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.mixing import Mixing
 from edgedec.export.onnx import GraphOptions, write_model
@@ -159,6 +166,17 @@ def test_a_planted_matrix_is_the_most_sensitive(name: str) -> None:
     (planted,) = [names for names in found if sensitive in names]
     assert max(found, key=lambda names: found[names]) == planted
     assert found[planted] > 3 * honest[planted], "the control: it is not by itself"
+
+
+def test_layers_that_add_nothing_say_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their loss and their error are zero but for rounding: the ratio of the two is anything."""
+    monkeypatch.setattr(sensitivity, "_FOLLOWED", 4)
+    spec = spec_for(tiny_config(num_hidden_layers=10))
+    arrays = random_tensors(spec, 5)
+    for layer in (3, 6, 9):  # followed, as the first is
+        for role in ("o", "down"):
+            arrays[spec.name(role, layer)] *= 0
+    assert all(0 <= loss < 1 for loss in _losses(spec, arrays).values())
 
 
 def _losses(spec: DecoderSpec, arrays: dict[str, FloatArray]) -> dict[tuple[str, ...], float]:
