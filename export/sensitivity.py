@@ -121,12 +121,13 @@ class _Measuring:
         errors: list[list[float]] = []
         for layer in range(spec.layers):
             named = units(spec, layer)
-            rounded = {str(number): frozenset(unit) for number, unit in enumerate(named)}
+            # Streams that are followed have numbers, those of their layers.
+            rounded = {f"unit {number}": frozenset(unit) for number, unit in enumerate(named)}
             rounded[_WHOLE] = frozenset(name for unit in named for name in unit)
             before = streams[_CLEAN]
             after = self._layer(layer, {**streams, **dict.fromkeys(rounded, before)}, rounded)
             clean = after[_CLEAN]
-            parts = [after.pop(str(number)) for number in range(len(named))]
+            parts = [after.pop(f"unit {number}") for number in range(len(named))]
             errors.append([_error(clean, part, spec.hidden) for part in parts])
             whole = after.pop(_WHOLE)
             if layer in followed:

@@ -179,6 +179,33 @@ def test_layers_that_add_nothing_say_nothing_of_others(monkeypatch: pytest.Monke
     assert all(0 <= loss < 1 for loss in _losses(spec, arrays).values())
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_units_of_each_layer_lose_together_what_it_loses_by_itself(name: str) -> None:
+    spec = spec_for(tiny_config(**CONFIGS[name], num_hidden_layers=4))
+    arrays = random_tensors(spec, 5)
+    losses, texts = _losses(spec, arrays), sensitivity._some(spec, TEXTS)
+    for layer in range(spec.layers):
+        of_layer = units(spec, layer)
+        stored = arrays | {each: _rounded_rows(arrays[each]) for unit in of_layer for each in unit}
+        expected, got = (
+            np.concatenate([Reference(spec, MemoryTensors(of)).logits(text) for text in texts])
+            for of in (arrays, stored)
+        )
+        shift = log_softmax(expected) - log_softmax(got)
+        kl = (np.exp(log_softmax(expected)) * shift).sum(axis=1).mean()
+        assert sum(losses[unit] for unit in of_layer) == pytest.approx(kl, rel=0.01), layer
+
+
+def log_softmax(logits: FloatArray) -> FloatArray:
+    wide = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
+
+
+def _rounded_rows(array: FloatArray) -> FloatArray:
+    tensors = KeptTensors(MemoryTensors({"it": array}), KeptRounding(PlainRounding(), Path()), 32)
+    return tensors.rows("it", 0, len(array))
+
+
 def _losses(spec: DecoderSpec, arrays: dict[str, FloatArray]) -> dict[tuple[str, ...], float]:
     """The losses of units; each matrix of the layers, and the head, is in one of them."""
     found = lost(spec, arrays)
