@@ -11,7 +11,7 @@ from edgedec.export.onnx import positions
 from edgedec.export.onnx.late import LateRows
 from edgedec.export.onnx.options import KV_TYPES, context
 from edgedec.export.onnx.parts import GraphParts
-from edgedec.export.tensors import FloatArray, read
+from edgedec.export.tensors import read
 from edgedec.export.weights import MICROSOFT
 from edgedec.models.decoder import DecoderSpec
 
@@ -161,17 +161,10 @@ class Attention:
             parts.same(key, self._normed(layer, rows[1], "k_norm"))
             plain, rows = np.ones(spec.head_dim, np.float32), rows[-1:]
             if spec.norm.values:
-                rows = [self._by_head(rows[0], value, spec.kv_heads, plain)]
+                rows = [parts.head_norm(value, rows[0], spec.kv_heads, plain)]
             parts.same(value, rows[0])
         key, value = (self._late.of(rows, 1, layer) for rows in (key, value))
         return query, self._placed(layer, key, spec.kv_heads), value
-
-    def _by_head(self, x: str, out: str, heads: int, weight: FloatArray) -> str:
-        """Emit the norm of each of some heads, with one weight for all."""
-        g, dims = self._graph, self._parts.dims
-        split = g.node("Reshape", [x, dims(1, -1, heads, weight.size)], f"{out}.heads")
-        normed = self._parts.bare_norm(f"{out}.norm", split, weight)
-        return g.node("Reshape", [normed, dims(1, -1, heads * weight.size)], f"{out}.normed")
 
     def _normed(self, layer: int, x: str, role: str) -> str:
         """Emit query or key after its norm."""
@@ -183,7 +176,7 @@ class Attention:
             return parts.bare_norm(f"{x}.normed", x, weight)
         heads = spec.heads if role == "q_norm" else spec.kv_heads
         if spec.qk_norm in ("head", "rotated"):
-            return self._by_head(x, x, heads, weight)
+            return parts.head_norm(x, x, heads, weight)
         split = g.node("Reshape", [x, parts.dims(1, -1, heads, spec.head_dim)], f"{x}.heads")
         even = parts.bare_norm(f"{x}.even", split, np.ones(spec.head_dim, np.float32))
         each = g.constant(f"{x}.each", weight.reshape(heads, -1))

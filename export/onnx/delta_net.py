@@ -38,25 +38,16 @@ class DeltaNets(MixerWriter):
         mixed = recurrence.emit(query, (key, value, decay, beta), pending, f"{at}.recurred")
         mixed, gate = self._where_wanted(rows, mixed, gate)
         weight = read(self._parts.tensors, self._spec.name("mix_norm", layer))
-        normed = self._by_head(mixed, f"{at}.norm", weight, kind.values)
+        normed = self._parts.head_norm(at, mixed, kind.value_heads, weight)
         gated = g.node("Mul", [normed, self._silu(gate, f"{at}.open")], f"{at}.gated")
         return self._parts.linear(out, gated, layer, ("mix_out",), False)
 
     def _unit(self, kind: DeltaNet, x: str, out: str, length: float = 1.0) -> str:
-        """Scale each head of query or key to a length, by an RMS norm."""
-        weight: FloatArray = np.full(kind.key_dim, length * kind.key_dim**-0.5, np.float32)
-        return self._by_head(x, out, weight, kind.keys, _LEAST / kind.key_dim)
-
-    def _by_head(
-        self, x: str, out: str, weight: FloatArray, width: int, epsilon: float | None = None
-    ) -> str:
-        """Emit the RMS norm of each head; ``weight`` is as long as a head."""
-        g, dims, size = self._graph, self._parts.dims, len(weight)
-        inputs = [
-            g.node("Reshape", [x, dims(1, -1, width // size, size)], f"{out}.heads"),
-            g.constant(f"{out}.weight", weight),
-        ]
-        least = self._spec.norm.epsilon if epsilon is None else epsilon
+        """Scale each head of query or key to a length, by an RMS norm with its own epsilon."""
+        g, dims, size = self._graph, self._parts.dims, kind.key_dim
+        weight: FloatArray = np.full(size, length * size**-0.5, np.float32)
+        heads = g.node("Reshape", [x, dims(1, -1, kind.key_heads, size)], f"{out}.heads")
+        scale, least = g.constant(f"{out}.weight", weight), _LEAST / size
         op = "SimplifiedLayerNormalization"
-        normed = g.node(op, inputs, f"{out}.normed", axis=-1, epsilon=least)
-        return g.node("Reshape", [normed, dims(1, -1, width)], out)
+        normed = g.node(op, [heads, scale], f"{out}.normed", axis=-1, epsilon=least)
+        return g.node("Reshape", [normed, dims(1, -1, kind.keys)], out)

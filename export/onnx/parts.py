@@ -76,6 +76,14 @@ class GraphParts:
         scale = self.graph.constant(f"{out}.weight", weight)
         return self.graph.node(self._norm_op, [x, scale], out, **self._norm_form)
 
+    def head_norm(self, out: str, x: str, heads: int, weight: FloatArray) -> str:
+        """Emit ``bare_norm`` of each head, ``[1, n, heads * weight.size]``."""
+        g = self.graph
+        split = g.node("Reshape", [x, self.dims(1, -1, heads, weight.size)], f"{out}.heads")
+        normed = self.bare_norm(f"{out}.norm", split, weight)
+        whole = self.dims(1, -1, heads * weight.size)
+        return g.node("Reshape", [normed, whole], f"{out}.normed")
+
     def lent_norm(self, out: str, x: str, weight: TensorProto) -> str:
         """Emit as ``bare_norm`` does, with a weight that another graph stores."""
         self.graph.data.tensors[weight.name] = weight
