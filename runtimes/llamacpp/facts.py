@@ -92,7 +92,7 @@ def longest_text(weights: Weights) -> int:
     factor, original = (
         _number(weights.text(f"{scaling}{key}")) for key in ("factor", "original_context_length")
     )
-    return scaled_context(weights.text(f"{scaling}type") or "none", stated, factor, original)
+    return scaled_context(weights.text(f"{scaling}type") or "linear", stated, factor, original)
 
 
 def _number(value: str | None) -> float:
