@@ -377,6 +377,7 @@ LEFT_OUT = [
 
 @pytest.mark.parametrize(("name", "keys"), LEFT_OUT)
 def test_a_key_that_is_left_out_means_what_llama_cpp_takes_it_for(name, keys, tmp_path):
+    pytest.importorskip("llama_cpp")
     case = Case(name)
     prefix = architecture_for(case.spec).name
     # Large rows, so that caps have an effect.
