@@ -144,8 +144,10 @@ def least_cells(weights: Weights, capacity: int) -> int:
     (longrope). llama.cpp chooses by the context's size, not by the number of tokens in it, so no
     session may grow across that limit.
     """
-    key = f"{weights.text('general.architecture')}.rope.scaling.original_context_length"
-    trained = int(weights.text(key) or 0)
+    scaling = f"{weights.text('general.architecture')}.rope.scaling."
+    if weights.text(f"{scaling}type") in ("linear", "yarn"):  # of one kind of angles
+        return 1
+    trained = int(weights.text(f"{scaling}original_context_length") or 0)
     return trained if trained and cells_for(capacity) > trained else 1
 
 
