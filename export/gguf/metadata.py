@@ -201,11 +201,15 @@ def _yarn_of(file: ModelFile, theta: float, factor: float) -> Rope:
     original = file.count("rope.scaling.original_context_length", file.count("context_length"))
     if not original:
         raise file.wrong("the context it was first trained for is 0: it is damaged")
+    magnitude = file.number("rope.scaling.attn_factor", 1.0) * _usual(factor)
+    for key, meant in (("yarn_ext_factor", 1.0), ("yarn_attn_factor", magnitude)):
+        if not math.isclose(file.number(f"rope.scaling.{key}", meant), meant, rel_tol=1e-6):
+            raise file.unknown(f"its rotation's {key} is not {meant:g}, as llama.cpp computes it")
     scaling = {
         "factor": factor,
         "original_max_position_embeddings": float(original),
         "beta_fast": file.above_zero("rope.scaling.yarn_beta_fast", 32.0),
         "beta_slow": file.above_zero("rope.scaling.yarn_beta_slow", 1.0),
-        "attention_factor": file.number("rope.scaling.attn_factor", 1.0) * _usual(factor),
+        "attention_factor": magnitude,
     }
     return Rope(theta, "yarn", scaling)

@@ -340,6 +340,9 @@ def test_what_layers_of_two_kinds_say_otherwise_is_refused(keys, wrong, tmp_path
         ("qwen3_5_text", {"qwen35.rope.dimension_sections": [1, 0, 0, 3]}, "dimension_sections is"),
         ("qwen3_5_text", {"qwen35.rope.dimension_sections": [2, 1, 1, 0]}, None),
         ("lfm2", {"lfm2.attention.sliding_window": 1 << 20}, None),
+        ("llama-yarn", {"llama.rope.scaling.yarn_attn_factor": 1.0}, "attn_factor is not 1.13"),
+        ("llama-yarn", {"llama.rope.scaling.yarn_attn_factor": 1.138629436}, None),
+        ("llama-yarn", {"llama.rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor is not 1,"),
     ],
 )
 def test_what_would_be_left_out_is_refused(name, keys, wrong, tmp_path):

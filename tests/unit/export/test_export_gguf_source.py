@@ -8,7 +8,7 @@ import gguf
 import gguf_files
 import numpy as np
 import pytest
-from gguf_files import Raw, text
+from gguf_files import Raw
 from tiny_gguf import VOCAB, write_tiny_gguf
 from tiny_llama import GOOD, TENSORS
 from tiny_models import tiny_checkpoint
@@ -210,7 +210,10 @@ def test_a_file_that_became_shorter(tmp_path):
 @pytest.mark.parametrize(
     ("entries", "wrong"),
     [
-        ({"tokenizer.chat_template": Raw(8, text(b"{{ a }}\xff"))}, "chat template is not UTF-8"),
+        (
+            {"tokenizer.chat_template": Raw(8, gguf_files.text(b"{{ a }}\xff"))},
+            "chat template is not UTF-8",
+        ),
         ({"tokenizer.ggml.scores": 5}, None),
         ({"tokenizer.ggml.token_type": np.ones(3, "i4")}, "token types: the file is damaged"),
         ({"tokenizer.ggml.tokens": [*GOOD["tokenizer.ggml.tokens"], "more"]}, "tokens, and an emb"),
