@@ -132,11 +132,4 @@ def _rows(file: Path, tensor: gguf.ReaderTensor) -> Iterator[FloatArray]:
         count = min(step, rows - start)
         offset = int(tensor.data_offset) + start * row_bytes
         stored = np.fromfile(file, np.uint8, count * row_bytes, offset=offset)
-        kind = tensor.tensor_type
-        plain = {"F32": np.float32, "F16": np.float16}.get(kind.name)
-        shaped = stored.reshape(count, row_bytes)
-        yield (
-            gguf.quants.dequantize(shaped, kind)
-            if plain is None
-            else shaped.view(plain).astype(np.float32)
-        )
+        yield gguf.quants.dequantize(stored.reshape(count, row_bytes), tensor.tensor_type)

@@ -12,7 +12,7 @@ from edgedec.hardware.device import Device
 from edgedec.records.place import CPU
 from edgedec.runtimes.llamacpp.library import FOLDER, forget, reason, reorders_weights, version
 
-_PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type
+_CARD, _SHARED_CARD = 1, 2  # ggml_backend_dev_type
 # NPUs also report as graphics devices; these are the prefixes of Qualcomm's and Huawei's.
 _NEURAL = ("HTP", "CANN")
 

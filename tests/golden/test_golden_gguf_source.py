@@ -450,3 +450,41 @@ def test_a_hybrid_that_another_program_wrote(tmp_path, arch):
     expected = HybridReference(arch, hybrid_weights(arch)).logits(tokens)
     assert [layer for layer in range(4) if spec.mixer(layer) is None] == [3]
     assert np.abs(Reference(spec, tensors).logits(tokens) - expected).max() < CLOSE
+
+
+def test_a_constant_of_other_numbers_is_refused(tmp_path):
+    def change(tensors):
+        tensors["blk.0.attn_sinks.weight"] = tensors["blk.0.attn_sinks.weight"] * 0
+
+    file = written(Case("smollm3-window"), tmp_path)
+    file = rewritten(file, tmp_path / "changed.gguf", change)
+    with pytest.raises(UnsupportedArchitecture, match="attn_sinks.weight has an effect"):
+        read_back(file)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_a_head_in_another_type_is_no_copy_of_the_embedding(kind, tmp_path):
+    def change(tensors):
+        tensors["output.weight"] = tensors["token_embd.weight"].astype(kind)
+
+    case = Case("qwen3")
+    assert case.spec.tied
+    file = rewritten(written(case, tmp_path), tmp_path / "changed.gguf", change)
+    assert read_back(file)[0].tied == (kind is np.float32)
+
+
+def test_a_factor_without_a_scaling_is_refused(tmp_path):
+    keys = {"llama.rope.scaling.attn_factor": 1.1}
+    with pytest.raises(UnsupportedArchitecture, match="factor on sines and cosines"):
+        read_back(written(Case("llama"), tmp_path, keys))
+
+
+def test_no_more_positions_are_written_than_a_text_may_have(tmp_path):
+    case = Case("gpt2")
+    case.spec = dataclasses.replace(case.spec, max_context=24)
+    file = written(case, tmp_path)
+    assert ModelFile(file).shape("position_embd.weight")[0] == 24
+    spec, tensors = read_back(file)
+    position = case.spec.name("positions")
+    assert np.array_equal(read(tensors, position), case.arrays[position][:24])
+    assert spec.position_rows == 24

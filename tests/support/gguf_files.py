@@ -140,6 +140,17 @@ def pieces(**entries: Any) -> dict[str, Any]:
     return piece_vocabulary(tokens, types, scores, **entries)
 
 
+def merged_pieces(**entries: Any) -> dict[str, Any]:
+    """The same pieces as Gemma 4 has them, merged as listed; one merge gives no token."""
+    base, model = pieces(), json.loads(tiny_tokenizers.llama().to_str())["model"]
+    more = ["\n\n", "\n\n\n", "q\n"]
+    tokens = [*base["tokenizer.ggml.tokens"], *more]
+    types = [*base["tokenizer.ggml.token_type"].tolist(), *[NORMAL] * len(more)]
+    merges = [" ".join(merge) for merge in model["merges"]]
+    merges += ["\n \n", "\n\n \n", "q \n", "q d"]
+    return vocabulary("gemma4", tokens, types, merges=merges, bos_token_id=1, **entries)
+
+
 def piece_vocabulary(
     tokens: list[str], types: list[int], scores: list[float], **entries: Any
 ) -> dict[str, Any]:

@@ -114,6 +114,17 @@ def test_pieces_as_llama_cpp(tmp_path: Path, entries: dict[str, Any]) -> None:
         assert ours.encode(text) == theirs(text), text
 
 
+@pytest.mark.parametrize("entries", [{}, {"add_bos_token": False}])
+def test_merged_pieces_as_llama_cpp(tmp_path: Path, entries: dict[str, Any]) -> None:
+    file = tmp_path / "vocab.gguf"
+    ours = load(file, gguf_files.merged_pieces(**entries))
+    theirs = gguf_files.llama_tokenizer(file)
+    for text in [*TEXTS, "a\nb", "q\n\n\n\nfox", " \n \n", "\n" * 5, "the quick\nfox"]:
+        assert ours.encode(text) == theirs(text), text
+    across = load(file, gguf_files.pieces())  # merges may cross a line's end, BOS as the file says
+    assert across.encode("q\n") != ours.encode("q\n")
+
+
 @st.composite
 def random_pieces(draw: st.DrawFn) -> dict[str, Any]:
     """Any pieces over four characters with any scores, no two alike."""
