@@ -72,7 +72,9 @@ def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[
     # Kinds are listed strongest first.
     for core in sorted(found, key=lambda core: (core.kind, -core.strength, core.logical)):
         first = groups[-1][0] if groups else None
-        if first is not None and _alike(first, core):
+        if first is not None and (
+            first.kind == core.kind and core.strength >= first.strength * (1 - _ALIKE)
+        ):
             groups[-1].append(core)
         else:
             groups.append([core])
@@ -91,10 +93,6 @@ def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[
 def can_pin() -> bool:
     """Return whether this system can pin threads to cores, which makes a cluster a place."""
     return hasattr(os, "sched_setaffinity")
-
-
-def _alike(one: _Core, other: _Core) -> bool:
-    return one.kind == other.kind and other.strength >= one.strength * (1 - _ALIKE)
 
 
 def _names(count: int) -> tuple[str, ...]:
