@@ -76,7 +76,6 @@ class Line:
         self.call_first()
 
     def has_turn(self, ticket: Ticket) -> bool:
-        """Return whether this is one of the first."""
         if len(self.tickets) <= self.count:
             return ticket in self.tickets
         return ticket in list(self.tickets)[: self.count]

@@ -204,7 +204,6 @@ def _fetched(reference: Reference, library: Library, listener: Listener, query: 
 
 
 def _head(library: Library, listener: Listener, query: Query) -> Fetched | None:
-    """Fetch the head that is wanted, if one is."""
     reference = None if query.head is None else parse(query.head)
     if reference is None:
         return None

@@ -213,7 +213,6 @@ class _New:
     ready: Ready | None = None
 
     def id(self, form: Form) -> str:
-        """Return the id that it gets in a form."""
         return _id(self.origin, form, self.name, self.head_origin)
 
     @property

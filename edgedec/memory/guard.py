@@ -85,7 +85,6 @@ class MemoryGuard:
 
     @property
     def level(self) -> Level:
-        """The current level."""
         return self._levels[self._at]
 
     def join(self) -> None:

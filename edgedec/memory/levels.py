@@ -144,7 +144,6 @@ def _release(
 
 
 def _without_model(drafter: str) -> list[str]:
-    """Return the drafters without a model that a drafter consists of."""
     infos = {name: drafting.info(name) for name in drafting.with_parts([drafter])}
     return [
         name

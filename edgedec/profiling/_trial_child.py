@@ -207,7 +207,6 @@ class _Shared(Loader):
         self._policies.setdefault(_costs(plan), copy.deepcopy(policy))
 
     def close_all(self) -> None:
-        """Close all models."""
         self._stack.close()
         self._found.clear()
 
@@ -291,7 +290,6 @@ class _Stage:
         return any(plan.plain and str(number) not in self.failed for number, plan in plans)
 
     def close(self) -> None:
-        """Close all models."""
         self._shared.close_all()
 
     def _open(self, plan: Plan) -> OpenPair:

@@ -62,7 +62,6 @@ class Form:
         return ""
 
     def chunk(self, chunk: Chunk) -> str:
-        """Return a chunk of a stream."""
         return event(chunk)
 
     def end(self, usage: Chunk | None) -> str:
@@ -74,7 +73,6 @@ class Form:
         return event(error.body()) + "data: [DONE]\n\n"
 
     def whole(self, answer: Chunk) -> Chunk:
-        """Return a whole answer."""
         return answer
 
 

@@ -245,7 +245,6 @@ class OnnxAssistant(FusedModel):
         return cls(path, AssistantGraph(inference, facts, lent, hidden), info)
 
     def open(self, capacity: int) -> AssistantSession:
-        """Return a new session."""
         check_capacity(capacity, self.info.max_context)
         return AssistantSession(self, capacity)
 

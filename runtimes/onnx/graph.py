@@ -251,7 +251,6 @@ class Graph:
         return self.facts.states.bytes if self.facts.states else 0
 
     def new_cache(self, slots: int) -> KvCache:
-        """Return an empty cache."""
         states = self.facts.states
         _, groups = self._places()
         shapes = [(entries, heads, slots, width) for entries, heads, width in groups]

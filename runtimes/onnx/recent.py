@@ -172,7 +172,6 @@ class Buffers:
         ]
 
     def outputs(self) -> list[Bound]:
-        """Return those of its outputs."""
         width = self._recent.shape[2]
         return [
             (f"present_inputs_{layer}", self._present[index], (1, self._count, width))

@@ -153,7 +153,6 @@ class HubGraph:
         return [(name, self.presents[name], group) for group in self.groups for name in group.names]
 
     def new_cache(self, slots: int) -> PastCache | SharedCache:
-        """Return an empty cache."""
         made = SharedCache if self.mode.shared else PastCache
         return made(self.groups, slots, self.kv_dtype)
 

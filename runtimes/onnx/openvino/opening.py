@@ -63,7 +63,6 @@ class OpenVinoGraph(Graph):
         return max(LEAST_ROWS, min(WIDEST, _SCORE_BYTES // (self.score_bytes * (past + WIDEST))))
 
     def new_cache(self, slots: int) -> GrowingCache:
-        """Return an empty cache."""
         facts = self.facts
         shape = (2 * facts.layers, facts.kv_heads, slots, self.kv_width)
         return GrowingCache(shape, self.kv_dtype)

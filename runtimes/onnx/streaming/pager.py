@@ -87,7 +87,6 @@ class Stretch:
             self.source.fill(span)
 
     def release(self) -> None:
-        """Release all pages."""
         for span in self.spans:
             pages.release(span)
 
