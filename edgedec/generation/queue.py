@@ -254,10 +254,6 @@ class Place(Ticket):
 
     Args:
         wait: wait for a place; otherwise refuse the text if none is free.
-
-    Attributes:
-        round: a context for each of its rounds.
-
     """
 
     __slots__ = ("_apart", "_queue", "_wait", "round")

@@ -28,7 +28,6 @@ class Cluster:
     Attributes:
         cores: one logical processor of each physical core, by the system's number: two threads of
             one core share its arithmetic units, so these are the ones to compute on.
-        logical: all its logical processors.
         max_mhz: the highest clock; None if unknown.
         capacity: the scheduler's estimate of a core's speed, 1024 for the fastest; None if unknown.
         name: ``all``, or ``big``, ``middle``, ``little``.

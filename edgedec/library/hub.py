@@ -58,7 +58,6 @@ def fetch(
     """Fetch what a model needs, or a head; files that are there are not fetched again.
 
     Args:
-        reference: the model.
         library: where it is kept.
         listener: receives revision, licence, size, and each file's sha256.
 

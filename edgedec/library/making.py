@@ -122,7 +122,6 @@ def of_ready(
 
     Args:
         library, listener, origin, name: as those of ``of_checkpoint``.
-        ready: the decoder.
 
     Raises:
         BundleError, CheckpointError: it computes something else, or is damaged.

@@ -44,7 +44,6 @@ class MemoryGuard:
 
     Args:
         grant: returns the bytes that the process may hold; called before each request.
-        costs: memory of the models.
         levels: from the most memory to the least.
         target: returns the session that scores drafts.
         kept: the target's sessions; None counts what texts may take, whoever holds it.

@@ -105,7 +105,6 @@ def draft_token_s(texts: Iterable[Recorded], *, head: bool) -> float:
 
     Args:
         texts: as they were decoded.
-        head: of the head, or of the draft model.
 
     """
     rounds = (record for text in texts for record, _ in text.rounds[1:] if _by_weights(record))

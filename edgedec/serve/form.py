@@ -82,8 +82,6 @@ class Dialect:
 
     Attributes:
         read: parses the fields of a request.
-        form: of the answer.
-        body: of an error.
         templated: whether reading renders a chat template, which takes a moment.
         bare: returns the answer to a request without a text, which is for its model to be loaded or
             dropped; None if it has one.

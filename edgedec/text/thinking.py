@@ -90,7 +90,6 @@ class Tags(_Tokens):
         """Return the place after a piece of text, and what it adds to thinking and answer.
 
         Args:
-            place: the place before it.
             text: any piece; the name of a mark with ``mark``.
             mark: whether it is one of ``ids``.
 

@@ -35,7 +35,6 @@ class RecentRows:
     Args:
         layers: how many layers.
         kept: rows that a pass reads.
-        width: of a row.
         back: rows beyond those that are read, by which it goes back; None is as many as usual.
 
     Attributes:

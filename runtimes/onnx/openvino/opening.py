@@ -40,7 +40,6 @@ class OpenVinoGraph(Graph):
     """A compiled graph; shared by all sessions of a model.
 
     Attributes:
-        inference: the compiled graph.
         inputs: names of the inputs of a pass.
         cache_names: names of the cache's tensors, in the order of the rows of ``GrowingCache``.
         query_heads: number of query heads in all layers together.
@@ -72,9 +71,7 @@ def open_graph(file: Path, stored: ModelFile, facts: GraphFacts, threads: int) -
     """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
     Args:
-        file: the graph's file.
         stored: its contents, from ``read_model_file``.
-        facts: facts from its metadata.
         threads: threads of a pass.
 
     Raises:

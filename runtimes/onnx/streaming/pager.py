@@ -73,7 +73,6 @@ class Stretch:
     """The streamed part of one block.
 
     Attributes:
-        source: the file.
         spans: the parts that are read; none if the whole block stays in memory.
 
     """
