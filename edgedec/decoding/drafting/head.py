@@ -49,7 +49,7 @@ class AssistantContext(HeadContext):
     def make_room(self, nodes: int) -> int:
         self._drop()
         known = len(self._waiting) and self._known == len(self._history()) - 1
-        return self._session.capacity if known and not self._evicted else 0
+        return self._session.capacity if known else 0
 
     def missing(self) -> Sequence[int]:
         return ()
