@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,8 @@ _PATIENCE_S = 10.0
 _CONNECTING_S, _PASS_S, _LOADING_S = 60.0, 600.0, 3600.0
 # And how long once a server has vanished that may be this call's or that of a model freed before.
 _DOUBT_S = 10.0
+# How long the end of this process waits for what is freed at a server.
+_FREEING_S = 2.0
 # How long an address is tried before it is asked in a child process, which takes longer.
 _GLANCE_S = 3.0
 _WORKER = "edgedec-rpc"
@@ -47,6 +50,7 @@ _ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 _lock = threading.Lock()
 _losses: Counter[tuple[str, int]] = Counter()
+_left_behind: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Link:
@@ -76,8 +80,9 @@ class Link:
         _catch_aborts()
         with _lock:
             _links.add(self)
-        worker = threading.Thread(target=_work, args=(self._tasks,), name=_WORKER, daemon=True)
-        worker.start()
+        arguments = (self._tasks,)
+        self._worker = threading.Thread(target=_work, args=arguments, name=_WORKER, daemon=True)
+        self._worker.start()
         weakref.finalize(self, self._tasks.put, None)
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -162,6 +167,8 @@ class Link:
                 " start the server again, then ask again"
             )
             _losses.update((one.address, one.port) for one in self.servers)
+            if self.waiting:
+                _left_behind.add(self._worker)
             for _, connection in self._connections():
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -290,3 +297,15 @@ def _catch_aborts() -> None:
 
         ggml().ggml_set_abort_callback(_on_abort)
         _caught = True
+        weakref.finalize(Link, _let_workers_end)
+
+
+def _let_workers_end() -> None:
+    """Wait at exit for what is freed: llama.cpp logs it, which is Python's until it is gone.
+
+    Finalizers run from the newest to the oldest, so models and links have had theirs.
+    """
+    until = time.monotonic() + _FREEING_S
+    for worker in threading.enumerate():
+        if worker.name == _WORKER and worker not in _left_behind:
+            worker.join(max(0.0, until - time.monotonic()))

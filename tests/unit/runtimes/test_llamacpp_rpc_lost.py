@@ -166,3 +166,29 @@ def test_the_process_ends_cleanly(file: Path, caught: bool) -> None:
     else:
         assert process.returncode == -signal.SIGABRT
         assert b"was lost in a pass" not in told
+
+
+_FREES = """
+import os
+import sys
+import time
+
+from edgedec.runtimes.llamacpp import link
+
+link._FREEING_S = float(sys.argv[1])
+one = link.Link(())
+lost = link.Link(())
+lost.post(time.sleep, 3600)
+link._left_behind.add(lost._worker)
+one.post(time.sleep, 0.5)
+one.post(os.write, 1, b"freed")
+"""
+
+
+@pytest.mark.parametrize("limit_s", [60, 0])
+def test_the_process_ends_when_all_is_freed(limit_s: int) -> None:
+    """What logs while Python ends would abort it. The control waits for nothing."""
+    process = child(_FREES, limit_s)
+    told, _ = process.communicate(timeout=LIMIT_S)
+    assert told == (b"freed" if limit_s else b"")
+    assert process.returncode == 0
