@@ -485,6 +485,4 @@ def test_no_more_positions_are_written_than_a_text_may_have(tmp_path):
     file = written(case, tmp_path)
     assert ModelFile(file).shape("position_embd.weight")[0] == 24
     spec, tensors = read_back(file)
-    position = case.spec.name("positions")
-    assert np.array_equal(read(tensors, position), case.arrays[position][:24])
-    assert spec.position_rows == 24
+    assert (different(case, spec, tensors), spec.position_rows) == ([], 24)
