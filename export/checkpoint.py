@@ -9,7 +9,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Protocol
@@ -244,9 +244,7 @@ class CheckpointTensors:
 
     def unused(self) -> list[str]:
         """Return a line that names tensors which no export reads, known kinds aside, or none."""
-        names = self._stored.unused()
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return [f"not used: {', '.join(names[:_NAMED])}{more}"] if names else []
+        return not_used(self._stored.unused())
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._canonical.shape(name)
@@ -270,6 +268,12 @@ def _read(path: Path, spec: DecoderSpec) -> tuple[DecoderSpec, CheckpointTensors
             " angles that change as a text grows: such texts are refused"
         )
     return spec, tensors, [*notes, *tensors.unused()]
+
+
+def not_used(names: Sequence[str]) -> list[str]:
+    """Return a line that names tensors which are in the files and not read, or none."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return [f"not used: {', '.join(names[:_NAMED])}{more}"] if names else []
 
 
 def check_finite(name: str, values: FloatArray) -> None:
@@ -306,12 +310,11 @@ class _Stored:
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
         self._where, self._spec = locate(folder), spec
-        wanted = spec.stored()
         # Multimodal checkpoints and bare decoders use other prefixes.
         self._ours, embed = spec.prefixes[0], spec.origins()[spec.name("embed")].name
         found = [p for p in spec.prefixes if p + embed.removeprefix(self._ours) in self._where]
         self._theirs = found[0] if found else self._ours
-        for name, shape in wanted.items():
+        for name, shape in spec.stored():
             if self._name(name) not in self._where:
                 raise CheckpointError(
                     f"{folder} has no tensor {name}, which {spec.architecture} needs"
@@ -343,7 +346,7 @@ class _Stored:
     def unused(self) -> list[str]:
         """Return the tensors that no spec reads, without known kinds, by name."""
         spec = self._spec
-        used = {self._name(name) for name in spec.stored()}
+        used = {self._name(name) for name, _ in spec.stored()}
         # Files may hold keys and values of layers that read those of other layers.
         borrowing = (layer for layer in spec.attending if layer not in spec.caching)
         spare = (spec.name(role, layer) for layer in borrowing for role in ("k", "v", "k_norm"))

@@ -134,7 +134,7 @@ class Flow(Generic[V]):
         )
 
     def _fed(self, layer: int, x: V, out: str) -> V:
-        return self._branch(out, layer, "mlp_post_norm", lambda name: self._mlp(layer, x, name))
+        return self._branch(out, layer, "mlp_post_norm", lambda name: self.mlp(layer, x, name))
 
     def _branch(self, out: str, layer: int, role: str, compute: Callable[[str], V]) -> V:
         """Emit a term of the residual stream, normed and scaled according to the spec."""
@@ -145,7 +145,7 @@ class Flow(Generic[V]):
             value = parts.norm(f"{out}.normed" if scaled else out, value, role, layer)
         return parts.scaled(out, value, factor) if scaled else value
 
-    def _mlp(self, layer: int, x: V, out: str) -> V:
+    def mlp(self, layer: int, x: V, out: str) -> V:
         """Emit ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` without a gate."""
         experts, parts = self._spec.at(layer).experts, self._parts
         if experts is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import CheckpointError
-from edgedec.export.checkpoint import Checkpoint, check_finite, locate, read_json
+from edgedec.export.checkpoint import Checkpoint, check_finite, locate, not_used, read_json
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import CanonicalTensors, ChosenRows, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
@@ -21,6 +22,8 @@ from edgedec.models.sources import TensorSource
 
 _log = logging.getLogger("edgedec")
 _OFFSETS, _ORDER = "d2t", "masked_embedding.token_ordering"
+# What says which tokens a head drafts, a copy of the target's embedding, and tables.
+_KNOWN = re.compile(rf"^(d2t|t2d)$|^{_ORDER}$|embed_tokens\.weight$|rotary_emb\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ class HeadCheckpoint:
                 " tensors with safetensors.torch.save_file as model.safetensors"
             )
         tensors = HeadTensors(path, spec)
-        return cls(path, spec, tensors, _ids(path, tensors.files, spec))
+        note = "; ".join(filter(None, [spec.note, *not_used(tensors.unread())]))
+        return cls(path, spec.changed(note=note), tensors, _ids(path, tensors.files, spec))
 
     @classmethod
     def inside(cls, target: Checkpoint) -> HeadCheckpoint | None:
@@ -111,10 +115,10 @@ class HeadTensors:
     """
 
     def __init__(self, path: Path, spec: HeadSpec) -> None:
-        self.files = locate(path)
+        self.files, self._needed = locate(path), spec.tensors()
         # A neighbouring wiring reads tensors that the head itself does not.
         origins = {name: self._origin(sources) for name, sources in spec.stored.items()}
-        for name, shape in spec.tensors().items():
+        for name, shape in self._needed.items():
             for stored, extents in origins[name].stored(shape).items():
                 if stored not in self.files:
                     raise CheckpointError(f"{path} has no tensor {spec.stored[name][0].name}")
@@ -125,8 +129,14 @@ class HeadTensors:
                     )
         there = {name: one for name, one in origins.items() if one.name in self.files}
         alone = {name: self.files[one.name].shape(one.name) for name, one in there.items()}
-        self._canonical = CanonicalTensors(_Files(self.files), alone | spec.tensors(), there)
+        self._canonical = CanonicalTensors(_Files(self.files), alone | self._needed, there)
         self._origins = there
+
+    def unread(self) -> list[str]:
+        """Return the tensors of a head's own files that it does not read, by name."""
+        used = {stored for name, shape in self._needed.items()
+                for stored in self._origins[name].stored(shape)}  # fmt: skip
+        return sorted(name for name in self.files.keys() - used if not _KNOWN.search(name))
 
     def _origin(self, sources: Sequence[TensorSource]) -> TensorSource:
         return next((one for one in sources if one.name in self.files), sources[0])

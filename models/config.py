@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgedec._support.fields import shown
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import MOST_TAPS
@@ -14,7 +15,11 @@ from edgedec.models.traits import Activation, Experts, Norm
 _REQUIRED = object()
 # Beyond any known decoder; refused before such sizes are multiplied.
 _LARGEST = 2**31 - 1
-_MOST_LAYERS = 10_000
+# Of what has tensors of its own, whose names are listed.
+_COUNTED = ("num_hidden_layers", "num_attention_heads", "num_experts", "num_local_experts")
+_MOST = 10_000
+# What a file may state for the whole model, beside what describes its text decoder.
+_OF_ALL = ("tie_word_embeddings", "quantization_config")
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
@@ -45,17 +50,21 @@ class Config:
             value = default
         if value is _REQUIRED:
             raise CheckpointError(f"config.json has no {name}")
-        largest = _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST
+        largest = _MOST if name in _COUNTED else _LARGEST
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
-            raise CheckpointError(f"config.json: {name} is {value!r}, expected a size")
+            raise _wrong(name, value, f"a size of at most {largest}")
         return value
 
     def taps(self, name: str, default: int) -> int:
         """Return how many tokens a convolution reads."""
         found = self.count(name, default)
         if not 2 <= found <= MOST_TAPS:
-            raise CheckpointError(f"config.json: {name} is {found}, expected 2 to {MOST_TAPS}")
+            raise _wrong(name, found, f"2 to {MOST_TAPS}")
         return found
+
+    def window(self, default: int = 0) -> int:
+        """Return the tokens that a layer with a window sees; null is no window."""
+        return Config({"sliding_window": default, **self.raw}).count("sliding_window", 0)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a boolean."""
@@ -63,7 +72,7 @@ class Config:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise CheckpointError(f"config.json: {name} is {value!r}, expected true or false")
+            raise _wrong(name, value, "true or false")
         return value
 
     def positive(self, name: str, default: int | object = _REQUIRED) -> int:
@@ -79,21 +88,21 @@ class Config:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-            raise CheckpointError(f"config.json: {name} is {value!r}, expected a number > 0")
+            raise _wrong(name, value, "a number > 0")
         return float(value)
 
     def norm(self, epsilon: str = "rms_norm_eps", default: float = 1e-6, **traits: Any) -> Norm:
         """Return the norms; ``epsilon`` names the field with their epsilon."""
         value = self.raw.get(epsilon, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-            raise CheckpointError(f"config.json: {epsilon} is {value!r}, expected a small > 0")
+            raise _wrong(epsilon, value, "a small > 0")
         return Norm(float(value), **traits)
 
     def refuse(self, name: str, why: str = "edgedec does not support that") -> None:
         """Refuse a field that is set."""
         value = self.raw.get(name)
         if value:
-            raise UnsupportedArchitecture(f"config.json: {name} is {value!r}, and {why}")
+            raise UnsupportedArchitecture(f"config.json: {name} is {shown(value)}, and {why}")
 
     def kinds(
         self,
@@ -106,7 +115,7 @@ class Config:
             return default
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             raise UnsupportedArchitecture(
-                f"config.json: layer_types is {kinds!r}, expected {' and '.join(known)} only"
+                f"config.json: layer_types is {shown(kinds)}, expected {' and '.join(known)} only"
             )
         return [kind == known[1] for kind in kinds]
 
@@ -120,7 +129,7 @@ class Config:
         name = self.raw.get(field) or "silu"
         if not isinstance(name, str) or name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
-            raise UnsupportedArchitecture(f"activation {name!r}: expected one of {known}")
+            raise UnsupportedArchitecture(f"activation {shown(name)}: expected one of {known}")
         return _ACTIVATIONS[name]
 
     def rotary_dim(self, default: float, field: str = "partial_rotary_factor") -> int:
@@ -132,7 +141,7 @@ class Config:
         )
         share = inner or self.factor(field, default)
         if share > 1:
-            raise CheckpointError(f"config.json: {field} is {share}, expected at most 1")
+            raise _wrong(field, share, "at most 1")
         return int(self._head_dim() * share)
 
     def experts(self) -> Experts:
@@ -190,6 +199,19 @@ class Config:
         )
         check(spec)
         return spec
+
+
+def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what describes the text decoder of a model with images, with the model's type."""
+    kind, text = config.get("model_type"), config.get("text_config")
+    if not isinstance(text, Mapping):
+        raise CheckpointError(f"config.json has no text_config, which {kind} needs")
+    of_all = {name: config[name] for name in _OF_ALL if config.get(name) is not None}
+    return {**of_all, **text, "model_type": kind}
+
+
+def _wrong(name: str, value: object, expected: str) -> CheckpointError:
+    return CheckpointError(f"config.json: {name} is {shown(value)}, expected {expected}")
 
 
 def check(spec: DecoderSpec) -> None:

@@ -233,13 +233,11 @@ class DecoderSpec:
             for role, layer, _ in self._roles()
         }
 
-    def stored(self) -> dict[str, Shape]:
-        """Return every tensor that a checkpoint must hold, with its shape."""
-        shapes: dict[str, Shape] = {}
+    def stored(self) -> Iterator[tuple[str, Shape]]:
+        """Yield every tensor that a checkpoint must hold, with its shape; some more than once."""
         origins = self.origins()
         for name, shape in self.tensors().items():
-            shapes.update(origins[name].stored(shape))
-        return shapes
+            yield from origins[name].stored(shape).items()
 
     def _roles(self) -> Iterator[tuple[str, int, Shape]]:
         """Yield role, layer and shape of each tensor."""

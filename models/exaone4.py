@@ -17,10 +17,10 @@ GGUF = ("exaone4",)
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes.
 
-    Without ``sliding_window`` all layers see all tokens, and rotate.
+    With ``sliding_window: null`` all layers see all tokens, and rotate.
     """
     c = Config(config)
-    layers, size = c.positive("num_hidden_layers"), c.count("sliding_window", 0)
+    layers, size = c.positive("num_hidden_layers"), c.window(4096)
     every, dim = c.every("sliding_window_pattern", 4), c.rotary_dim(1.0)
     sliding = c.kinds([(layer + 1) % every != 0 for layer in range(layers)])
     rope = read_rope(c.raw, 10_000.0, dim)

@@ -42,7 +42,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 def windows(c: Config, sliding: Sequence[bool]) -> tuple[int, ...]:
     """Return for each layer the tokens that it attends to."""
-    return tuple(c.count("sliding_window", 0) if slides else 0 for slides in sliding)
+    return tuple(c.window() if slides else 0 for slides in sliding)
 
 
 def traits(c: Config) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.errors import CheckpointError
 from edgedec.models import gemma4_text
+from edgedec.models.config import text_config
 from edgedec.models.decoder import DecoderSpec
 
 GGUF = gemma4_text.GGUF
@@ -15,10 +15,7 @@ GGUF = gemma4_text.GGUF
 
 def spec(config: Mapping[str, Any], **defaults: Any) -> DecoderSpec:
     """Return the decoder that ``text_config`` describes; ``defaults`` are of fields it omits."""
-    kind, text = config.get("model_type"), config.get("text_config")
-    if not isinstance(text, Mapping):
-        raise CheckpointError(f"config.json has no text_config, which {kind} needs")
-    found = gemma4_text.spec({**defaults, **text, "model_type": kind})
+    found = gemma4_text.spec({**defaults, **text_config(config)})
     return dataclasses.replace(
         found, prefixes=("model.", "model.language_model.", "language_model.model.")
     )

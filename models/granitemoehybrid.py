@@ -8,7 +8,7 @@ from typing import Any
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models import granite
-from edgedec.models.config import Config, check
+from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import Mamba2, mixers
 from edgedec.models.sources import TensorSource, slices, stacked
@@ -52,15 +52,13 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         fused = {"mix_in": kind.inner + kind.convolved, "mix_step": kind.heads}
         sources |= slices(_MIXER + "in_proj.weight", fused)
     turns = config.get("position_embedding_type") == "rope"
-    found = dataclasses.replace(
+    return dataclasses.replace(
         found,
         experts=experts,
         sources=sources,
         ropes=tuple(found.rope if turns and attention else None for attention in attends),
         mixers=mixers(None if attention else kind for attention in attends),
     )
-    check(found)
-    return found
 
 
 def _experts(c: Config, shared: int) -> Experts | None:

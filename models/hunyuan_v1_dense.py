@@ -41,9 +41,9 @@ def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(scaling, Mapping) or not scaling.get("alpha"):
         return {}
     c = Config(config)
-    dim, theta = c.rotary_dim(1.0), scaling.get("rope_theta", c.factor("rope_theta", 10_000.0))
-    alpha = Config(scaling).factor("alpha", 1.0)
+    dim, own = c.rotary_dim(1.0), Config(scaling)
+    theta = own.factor("rope_theta", c.factor("rope_theta", 10_000.0))
     if scaling.get("type", scaling.get("rope_type")) != "dynamic" or dim <= 2:
         raise UnsupportedArchitecture("config.json: rope_scaling has alpha and is not dynamic")
-    turned = float(theta) * alpha ** (dim / (dim - 2))
+    turned = theta * own.factor("alpha", 1.0) ** (dim / (dim - 2))
     return {"rope_scaling": None, "rope_parameters": None, "rope_theta": turned}

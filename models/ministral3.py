@@ -25,4 +25,4 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         longest = min(longest, Config(rope).positive("original_max_position_embeddings", longest))
     c = Config({**c.raw, "max_position_embeddings": longest})
     layers = c.positive("num_hidden_layers")
-    return c.decoder(norm=c.norm(default=1e-5), windows=(c.count("sliding_window", 0),) * layers)
+    return c.decoder(norm=c.norm(default=1e-5), windows=(c.window(),) * layers)

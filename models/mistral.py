@@ -16,5 +16,5 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
     ``sliding_window: null`` sees all; where the field is missing, it is the first Mistral's.
     """
-    c = Config({"sliding_window": 4096, **config})
-    return c.decoder(windows=(c.count("sliding_window", 0),) * c.count("num_hidden_layers"))
+    c = Config(config)
+    return c.decoder(windows=(c.window(4096),) * c.count("num_hidden_layers"))

@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec._support.fields import shown
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.models import ministral3, mistral
+from edgedec.models.config import text_config
 from edgedec.models.decoder import DecoderSpec
 
 GGUF = ("llama", "granite_swa")
@@ -17,16 +19,14 @@ _TEXTS = {"ministral3": ministral3.spec, "mistral": mistral.spec}
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that ``text_config`` describes."""
-    text = config.get("text_config")
-    if not isinstance(text, Mapping):
-        raise CheckpointError("config.json has no text_config, which mistral3 needs")
-    if "quantization_config" in config:  # the instruct models, in FP8
-        text = {**text, "quantization_config": config["quantization_config"]}
-    kind = text.get("model_type", "ministral3")
-    if kind not in _TEXTS:
+    text = text_config(config)
+    kind = config["text_config"].get("model_type", "mistral")
+    if not isinstance(kind, str) or kind not in _TEXTS:
         known = " or ".join(sorted(_TEXTS))
-        raise UnsupportedArchitecture(f"config.json: text_config is a {kind!r}, expected {known}")
-    found = _TEXTS[kind]({**text, "model_type": "mistral3"})
+        raise UnsupportedArchitecture(
+            f"config.json: text_config is a {shown(kind)}, expected {known}"
+        )
+    found = _TEXTS[kind](text)
     return dataclasses.replace(
         found, prefixes=("model.", "language_model.model.", "model.language_model.")
     )

@@ -19,7 +19,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""
     c, found = Config(config), olmo2.spec(config)
     sliding = c.kinds([(layer + 1) % 4 != 0 for layer in range(found.layers)])
-    size = c.positive("sliding_window", 4096)
+    size = c.window(4096)
     rope = found.ropes[0]
     assert rope is not None
     return dataclasses.replace(

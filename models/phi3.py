@@ -23,7 +23,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     found = c.decoder(
         rotary_dim=c.rotary_dim(1.0),
         norm=c.norm(default=1e-5),
-        windows=(c.count("sliding_window", 0),) * c.count("num_hidden_layers"),
+        windows=(c.window(),) * c.count("num_hidden_layers"),
     )
     qkv = {"q": found.q_size, "k": found.kv_size, "v": found.kv_size}
     halves = {"gate": found.ffn, "up": found.ffn}

@@ -21,7 +21,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 def windows(c: Config) -> tuple[int, ...]:
     """Return for each layer its window: the first ``max_window_layers`` have full attention."""
     layers = c.count("num_hidden_layers")
-    size = c.count("sliding_window", 4096) if c.flag("use_sliding_window") else 0
+    size = c.window(4096) if c.flag("use_sliding_window") else 0
     whole = c.count("max_window_layers", 28)
     sliding = c.kinds([layer >= whole for layer in range(layers)])
     return tuple(size if slides else 0 for slides in sliding)

@@ -22,7 +22,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
         raise UnsupportedArchitecture("config.json: only some layers have experts")
     windows: tuple[int, ...] = ()
     if c.flag("use_sliding_window"):
-        windows = (c.positive("sliding_window", 4096),) * c.positive("num_hidden_layers")
+        windows = (c.window(4096),) * c.positive("num_hidden_layers")
     biased, mixture = c.flag("attention_bias"), c.experts()
     return c.decoder(
         qk_norm="head",

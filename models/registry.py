@@ -9,6 +9,7 @@ from typing import Any
 
 from edgedec import models
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.models.config import check
 from edgedec.models.decoder import DecoderSpec
 
 
@@ -41,7 +42,9 @@ def spec_for(config: Mapping[str, Any]) -> DecoderSpec:
     if reader is None:
         known = ", ".join(architectures())
         raise UnsupportedArchitecture(f"model_type {kind!r} has no spec; known are {known}")
-    return reader(config)
+    found = reader(config)
+    check(found)
+    return found
 
 
 def _modules() -> list[str]:

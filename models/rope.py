@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgedec._support.fields import shown
 from edgedec._support.scaled_context import original_context, scaled_context
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 
@@ -133,6 +134,9 @@ _KINDS = {
     "longrope": _default,
     "proportional": _proportional,
 }
+# Beyond any known rope; refused before such numbers are multiplied.
+_LEAST, _MOST = 1e-9, 10**15
+_CONTEXTS = ("max_position_embeddings", "original_max_position_embeddings")
 _NEEDED = {
     "default": (),
     "linear": ("factor",),
@@ -176,9 +180,10 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
     theta = scaling.get("rope_theta", config.get("rope_theta", default_theta))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     kind = "longrope" if kind == "su" else kind  # its name in the first folders
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         known = ", ".join(sorted(_KINDS))
-        raise UnsupportedArchitecture(f"rope scaling {kind!r}: expected one of {known}")
+        raise UnsupportedArchitecture(f"rope scaling {shown(kind)}: expected one of {known}")
+    _bound({"rope_theta": theta, **{name: config.get(name) for name in _CONTEXTS}, **scaling})
     scaling = _without_mscale(scaling)
     numbers = {"rope_theta": theta, **scaling}
     if kind in _COMPLETED:
@@ -188,8 +193,10 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
         factors = {name: _factors(scaling.get(f"{name}_factor"), name, dim // 2) for name in _SIDES}
     for name in ("rope_theta", *_NEEDED[kind]):
         value = numbers.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise CheckpointError(f"config.json: {name} of the rope is {value!r}, expected > 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > _LEAST:
+            raise CheckpointError(
+                f"config.json: {name} of the rope is {shown(value)}, expected > 0"
+            )
     if kind == "yarn" and theta <= 1:
         raise CheckpointError(f"config.json: rope_theta of the rope is {theta!r}, expected > 1")
     if kind == "llama3" and not numbers["low_freq_factor"] < numbers["high_freq_factor"]:
@@ -197,6 +204,15 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
     kept = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
     theta = kept.pop("rope_theta")
     return Rope(theta, kind, kept, **factors)
+
+
+def _bound(numbers: Mapping[str, Any]) -> None:
+    """Refuse numbers beyond any known rope."""
+    for name, value in numbers.items():
+        if isinstance(value, int | float) and not abs(value) <= _MOST:
+            raise CheckpointError(
+                f"config.json: {name} is {shown(value)}, expected at most {_MOST:g}"
+            )
 
 
 def _without_mscale(scaling: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -258,7 +274,7 @@ _COMPLETED = {"linear": _linear_numbers, "yarn": _yarn_numbers, "longrope": _lon
 
 def _factors(values: object, name: str, count: int) -> tuple[float, ...]:
     given = values if isinstance(values, Sequence) and not isinstance(values, str) else ()
-    kept = tuple(float(v) for v in given if type(v) in (int, float) and v > 0)
+    kept = tuple(float(v) for v in given if type(v) in (int, float) and 0 < v <= _MOST)
     if len(kept) != count or len(given) != count:
         raise CheckpointError(
             f"config.json: {name}_factor of the longrope is not a list of {count} numbers > 0"

@@ -18,7 +18,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder that this config.json describes."""
     c = Config({"tie_word_embeddings": True, "num_key_value_heads": 4, **config})
     biased, layers = c.flag("attention_bias"), c.positive("num_hidden_layers")
-    size = c.count("sliding_window", 0) if c.flag("use_sliding_window") else 0
+    size = c.window() if c.flag("use_sliding_window") else 0
     rotated = _rotated(c, layers)
     sliding = c.kinds([bool(size) and not has for has in rotated])
     dim = c.rotary_dim(1.0)

@@ -112,7 +112,7 @@ class Fields:
         return tuple(value)
 
     def wrong(self, name: str, expected: str) -> EdgedecError:
-        found = one_line(reprlib.repr(self.raw[name])) if name in self.raw else "missing"
+        found = shown(self.raw[name]) if name in self.raw else "missing"
         return self.error(
             f"{one_line(self.where)}: {one_line(name)} is {found}, expected {expected}"
         )
@@ -202,8 +202,12 @@ class _Reader:
         return raw
 
     def _wrong(self, where: str, expected: str, raw: Any) -> EdgedecError:
-        found = one_line(reprlib.repr(raw))
-        return self._error(f"{printable(where)} is {found}, expected {expected}")
+        return self._error(f"{printable(where)} is {shown(raw)}, expected {expected}")
+
+
+def shown(value: object) -> str:
+    """A value from elsewhere, short enough for a message of one line."""
+    return one_line(reprlib.repr(value))
 
 
 def one_line(text: str) -> str:

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.export.facts import TOP_K
+from edgedec.export.flow import Flow
 from edgedec.export.onnx.attention import Attention
 from edgedec.export.onnx.parts import GraphParts
+from edgedec.export.onnx.per_layer import PerLayerInputs
 from edgedec.export.tensors import read
 from edgedec.export.weights import MICROSOFT
 from edgedec.models.decoder import DecoderSpec
@@ -54,29 +56,19 @@ class Assistant:
             for name in _names(lent["layer"], lent["kv_heads"]):
                 g.input(name, np.float32, (f"tokens_{lent['layer']}", lent["width"]))
         both = g.node("Concat", [embedded, "carried"], "entered", axis=-1)
-        x = parts.store.linear(both, "layers.0.entry", [ENTRY], [])
+        x = parts.store.linear(both, "entry", [ENTRY], [])
+        flow = Flow[str](parts, self._attended, end=PerLayerInputs(parts).layer)
+        branch: str | None = None
         for layer in range(spec.layer.layers):
-            x = self._layer(layer, x)
-        normed = parts.norm("final.normed", x, "final_norm")
+            x, branch = flow.layer(layer, x, branch)
+        normed, _ = parts.norm_of_sum("final.normed", "final.sum", x, branch, "final_norm")
         parts.store.linear(normed, NEXT, [EXIT], [])
         g.output(NEXT, np.float32, (1, "n", spec.hidden))
         flat = g.node("Reshape", [normed, parts.dims(-1, spec.layer.hidden)], "final.flat")
         self._outputs(flat)
 
-    def _layer(self, layer: int, x: str) -> str:
-        g, parts, spec, at = self._graph, self._parts, self._spec.layer, f"layers.{layer}"
-        read_ = parts.norm(f"{at}.attention_norm", x, "attention_norm", layer)
-        attended = self._attention.over(layer, read_, self._spec.borrows[layer])
-        after = parts.norm(f"{at}.attended", attended, "attention_post_norm", layer)
-        x = parts.add(f"{at}.between", x, after)
-        read_ = parts.norm(f"{at}.mlp_norm", x, "mlp_norm", layer)
-        both = parts.linear(f"{at}.gate_up", read_, layer, ("gate", "up"), spec.mlp_bias)
-        gate, up = parts.halves(both, f"{at}.gate", f"{at}.up")
-        inner = parts.multiplied(f"{at}.gated", parts.activated(f"{at}.active", gate), up)
-        fed = parts.linear(f"{at}.fed", inner, layer, ("down",), spec.mlp_bias)
-        x = parts.add(f"{at}.sum", x, parts.norm(f"{at}.added", fed, "mlp_post_norm", layer))
-        factor = g.constant(f"{at}.factor", read(parts.tensors, spec.name("factor", layer)))
-        return parts.multiplied(f"{at}.left", x, factor)
+    def _attended(self, layer: int, x: str, out: str) -> str:
+        return self._attention.over(layer, x, self._spec.borrows[layer], out)
 
     def _outputs(self, x: str) -> None:
         """Emit the logits in the target's columns, -inf for what is not scored, and the largest."""
@@ -132,7 +124,7 @@ class _Queries(Attention):
     def _rotates_itself(self, layer: int) -> bool:
         return False
 
-    def over(self, layer: int, x: str, lender: int) -> str:
+    def over(self, layer: int, x: str, lender: int, out: str) -> str:
         """Emit attention over ``x``, with its output projection, over the keys of ``lender``."""
         g, parts, spec, at = self._graph, self._parts, self._spec.at(layer), f"layers.{layer}"
         query = parts.linear(f"{at}.q", x, layer, ("q",), spec.qkv_bias)
@@ -154,7 +146,7 @@ class _Queries(Attention):
         ]
         both = mixed[0] if len(mixed) == 1 else g.node("Concat", mixed, f"{at}.all", axis=1)
         rows = g.node("Reshape", [both, parts.dims(1, -1, spec.q_size)], f"{at}.mixed")
-        return parts.linear(f"{at}.out", rows, layer, ("o",), spec.out_bias)
+        return parts.linear(out, rows, layer, ("o",), spec.out_bias)
 
     def _mixed(self, at: str, query: str, keys: str, values: str, spec: DecoderSpec) -> str:
         """Emit what one key head's queries read, ``[n, heads, width]``."""

@@ -119,57 +119,47 @@ class Attention:
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str, str]:
         """Emit query, key, value and gate; packed in the first if the kernel supports that."""
-        if self._spec.sizes:
-            return (*self._sized(layer, x), "")
-        g, spec, at = self._graph, self._spec, f"layers.{layer}"
-        roles = ("q", "k", "v") + ("attention_gate",) * spec.gated_attention
+        g, spec, at = self._graph, self._spec.at(layer), f"layers.{layer}"
+        roles = self._spec.mixer_matrices(layer)[:-1]
         packed = self._parts.linear(f"{at}.qkv", x, layer, roles, spec.qkv_bias)
-        rotates = self._rotates_itself(layer) or spec.ropes[layer] is None
-        if rotates and not spec.qk_norm and not spec.gated_attention:
+        kernels = self._rotates_itself(layer) or spec.ropes[layer] is None
+        if kernels and not (spec.qk_norm or spec.gated_attention or self._spec.sizes):
             return packed, "", "", ""
-        sizes = [spec.q_size, spec.kv_size, spec.kv_size, spec.q_size][: len(roles)]
-        query, key, value, *gates = g.nodes(
-            "Split",
-            [packed, g.constant("qkv_sizes", np.array(sizes, np.int64))],
-            [f"{at}.q", f"{at}.k", f"{at}.v", f"{at}.attention_gate"][: len(roles)],
-            axis=-1,
-        )
-        if spec.qk_norm == "rotated":
-            query = self._normed(layer, self._placed(layer, query, spec.heads), "q_norm")
-            key = self._normed(layer, self._placed(layer, key, spec.kv_heads), "k_norm")
-        else:
-            query = self._placed(layer, self._normed(layer, query, "q_norm"), spec.heads)
-            key = self._placed(layer, self._normed(layer, key, "k_norm"), spec.kv_heads)
-        return query, key, value, "".join(gates)
-
-    def _sized(self, layer: int, x: str) -> tuple[str, str, str]:
-        """Emit as ``_qkv`` does where layers differ: keys and values may be another layer's."""
-        g, spec, parts, at = self._graph, self._spec.at(layer), self._parts, f"layers.{layer}"
-        lender, roles = self._spec.lender(layer), self._spec.mixer_matrices(layer)[:-1]
-        packed = parts.linear(f"{at}.qkv", x, layer, roles, spec.qkv_bias)
-        rows = [packed]
+        rows = {roles[0]: packed}
         if len(roles) > 1:
-            widths = {"q": spec.q_size, "k": spec.kv_size, "v": spec.kv_size}
-            sizes = [widths[role] for role in roles]
+            widths = {"k": spec.kv_size, "v": spec.kv_size}
+            sizes = [widths.get(role, spec.q_size) for role in roles]
             split = g.constant(f"sizes.{sizes}", np.array(sizes, np.int64))
-            rows = list(
-                g.nodes("Split", [packed, split], [f"{at}.{role}" for role in roles], axis=-1)
-            )
-        query = self._placed(layer, self._normed(layer, rows[0], "q_norm"), spec.heads)
-        key, value = f"layers.{lender}.key", f"layers.{lender}.value"
-        if lender == layer:
-            parts.same(key, self._normed(layer, rows[1], "k_norm"))
-            plain, rows = np.ones(spec.head_dim, np.float32), rows[-1:]
-            if spec.norm.values:
-                rows = [parts.head_norm(value, rows[0], spec.kv_heads, plain)]
-            parts.same(value, rows[0])
-        key, value = (self._late.of(rows, 1, layer) for rows in (key, value))
-        return query, self._placed(layer, key, spec.kv_heads), value
+            parts = g.nodes("Split", [packed, split], [f"{at}.{role}" for role in roles], axis=-1)
+            rows = dict(zip(roles, parts, strict=True))
+        query = self._turned(layer, self._normed(layer, rows["q"], "q_norm"), "q_norm")
+        return query, *self._keys(layer, rows), rows.get("attention_gate", "")
 
-    def _normed(self, layer: int, x: str, role: str) -> str:
-        """Emit query or key after its norm."""
+    def _keys(self, layer: int, rows: dict[str, str]) -> tuple[str, str]:
+        """Emit key and value; of a layer without its own, those of the layer that lends them."""
+        spec, parts, lender = self._spec.at(layer), self._parts, self._spec.lender(layer)
+        lent = [f"layers.{lender}.{part}" for part in ("key", "value")]
+        if lender != layer:
+            key, value = (self._late.of(rows, 1, layer) for rows in lent)
+            return self._turned(layer, key, "k_norm"), value
+        key, value = self._normed(layer, rows["k"], "k_norm"), rows.get("v", rows["k"])
+        if spec.norm.values:
+            plain = np.ones(spec.head_dim, np.float32)
+            value = parts.head_norm(lent[1], value, spec.kv_heads, plain)
+        if layer in self._spec.lenders:
+            key, value = (parts.same(*names) for names in zip(lent, (key, value), strict=True))
+        return self._turned(layer, key, "k_norm"), value
+
+    def _turned(self, layer: int, x: str, role: str) -> str:
+        """Emit query or key after its rotation, and after the norm that may follow that."""
+        spec = self._spec.at(layer)
+        x = self._placed(layer, x, spec.heads if role == "q_norm" else spec.kv_heads)
+        return self._normed(layer, x, role, turned=True)
+
+    def _normed(self, layer: int, x: str, role: str, *, turned: bool = False) -> str:
+        """Emit query or key after its norm, if that is where it has one."""
         g, spec, parts = self._graph, self._spec.at(layer), self._parts
-        if not spec.qk_norm:
+        if not spec.qk_norm or turned != (spec.qk_norm == "rotated"):
             return x
         weight = read(parts.tensors, spec.name(role, layer))
         if spec.qk_norm == "all":

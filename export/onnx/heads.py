@@ -19,6 +19,7 @@ import onnx
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.facts import TOP_K
+from edgedec.export.flow import Flow
 from edgedec.export.graph import DataFile, GraphWriter
 from edgedec.export.onnx.assistant import NEXT, Assistant, borrowed
 from edgedec.export.onnx.attention import Attention
@@ -160,7 +161,7 @@ class _Layer:
         attended = attention.layer(0, read, "layers.0.attended")
         normed, x = parts.norm_of_sum("layers.0.mlp_norm", "layers.0.stream", before, attended,
                                       "mlp_norm")  # fmt: skip
-        fed = self._fed(normed)
+        fed = Flow[str](parts, attention.layer).mlp(0, normed, "layers.0.branch")
         self._outputs(g.node("Add", [x, fed], "layers.0.left"), theirs)
 
     def _joined(self, embedded: str) -> tuple[str, str]:
@@ -177,13 +178,6 @@ class _Layer:
             return both, "carried" if spec.residual == "raw" else state
         x = parts.store.linear(both, "layers.0.entry", [PRODUCT], [])
         return parts.norm("layers.0.attention_norm", x, "attention_norm"), x
-
-    def _fed(self, x: str) -> str:
-        parts, layer = self._parts, self._spec.layer
-        both = parts.linear("layers.0.gate_up", x, 0, ("gate", "up"), layer.mlp_bias)
-        gate, up = parts.halves(both, "layers.0.gate", "layers.0.up")
-        inner = parts.multiplied("layers.0.gated", parts.activated("layers.0.active", gate), up)
-        return parts.linear("layers.0.branch", inner, 0, ("down",), layer.mlp_bias)
 
     def _outputs(self, x: str, theirs: onnx.GraphProto) -> None:
         """Emit what a row hands on, its logits in the target's columns, and the largest."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from edgedec.errors import CheckpointError
 from edgedec.models import gemma4_text
-from edgedec.models.config import Config
+from edgedec.models.config import Config, text_config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.heads.head import CENTROIDS, ENTRY, EXIT, HeadSpec, Wiring
 from edgedec.models.sources import TensorSource
@@ -38,9 +38,7 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 def spec(config: Mapping[str, Any], target: DecoderSpec) -> HeadSpec:
     """Return the head that this config.json describes, for a target."""
-    c, text = Config(config), config.get("text_config")
-    if not isinstance(text, Mapping):
-        raise CheckpointError("config.json has no text_config, which an assistant needs")
+    c, text = Config(config), text_config(config)
     width = c.positive("backbone_hidden_size")
     if width != target.hidden:
         raise CheckpointError(

@@ -78,7 +78,7 @@ class Formulas(mimo_case.Formulas):
     def states(self, tokens: Sequence[int]) -> Array:
         """The states behind the final norm, ``[n, hidden]``."""
         spec = spec_for(self._stated)
-        stored = {name: self._tensors[name] for name in spec.stored()}
+        stored = {name: self._tensors[name] for name, _ in spec.stored()}
         target = Reference(spec, MemoryTensors(canonical_tensors(spec, stored)))
         return target.final_norm(target.states(tokens, [spec.layers]))
 

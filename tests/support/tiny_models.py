@@ -92,7 +92,7 @@ def random_stored(spec: DecoderSpec, seed: int = 0) -> dict[str, FloatArray]:
         for name in source.stored(shapes[canonical])
     }
     tensors = {}
-    for name, shape in spec.stored().items():
+    for name, shape in dict(spec.stored()).items():
         canonical, source = kinds[name]
         values = rng.standard_normal(shape, dtype=np.float32)
         if canonical.endswith(("norm.weight", "layer_scalar")):

@@ -102,6 +102,10 @@ def test_what_a_head_lacks_or_has_wrong(tmp_path: Path) -> None:
         save_file(kept, file)
         return head
 
+    target = Checkpoint.open(demo_head.MODELS / "target").spec
+    bias = {"midlayer.self_attn.q_proj.bias": np.zeros(8, np.float32)}
+    notes = [HeadCheckpoint.open(given(**more), target).spec.note for more in ({}, bias)]
+    assert notes == ["", "not used: midlayer.self_attn.q_proj.bias"]
     refused(given(**{"fc.weight": None}), "has no tensor fc.weight")
     refused(given(**{"fc.weight": tensors["fc.weight"][:, :64].copy()}), "expected \\[512, 1536\\]")
     refused(given(d2t=None), "has no tensor d2t")

@@ -57,7 +57,37 @@ LFM2_H = {
 QWEN_H = {"model_type": "qwen3_5_text", **QWEN_LAYERS}
 GRANITE_H_LAYERS = ["attention" if at in (5, 15, 25, 35) else "mamba" for at in range(40)]
 LFM2_LAYERS = ["full_attention" if at in (2, 5, 8, 10, 12, 14) else "conv" for at in range(16)]
+ALPHA = {"type": "dynamic", "alpha": 1000.0, "rope_theta": "x"}
 LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
+MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+GEMMA4 = {
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 1,
+    "vocab_size_per_layer_input": 96,
+    "hidden_size_per_layer_input": 8,
+    "head_dim": 16,
+    "global_head_dim": 32,
+}
+FURTHER = {
+    "granitemoehybrid": GRANITE_H,
+    "gemma4": GEMMA4,
+    "gemma4_text": GEMMA4,
+    "gemma4_unified": GEMMA4 | {"hidden_size_per_layer_input": 0},
+    "gpt_neox": {"num_key_value_heads": None},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "lfm2_moe": LFM2_H,
+    "olmoe": MIXTURE,
+    "qwen3_moe": MIXTURE,
+    "qwen3_5": QWEN_LAYERS,
+    "qwen3_5_text": QWEN_LAYERS,
+    "qwen3_5_moe": {**QWEN_LAYERS, **MIXTURE},
+    "qwen3_5_moe_text": {**QWEN_LAYERS, **MIXTURE},
+    "stablelm": {"qk_layernorm": True},
+}
+
+
+OF_IMAGES = ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe")
 # What is not given is what the file leaves out too. Parameters as the model cards have them.
 PUBLISHED = {
     "SmolLM2-135M": (
@@ -300,11 +330,70 @@ def test_ropes_as_transformers_5_writes_them():
         ({"model_type": "granite", "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 5.0}}}, "by kind of layer"),
         ({"quantization_config": {"bits": 4}}, "quantised already"),
+        ({"quantization_config": {"why": ["long"] * 999}}, "quantised already"),
+        ({"model_type": "mistral3", "text_config": {"model_type": []}}, r"text_config is a \[\]"),
+        ({"rope_scaling": {"rope_type": ["yarn"]}}, r"rope scaling \['yarn'\]"),
     ],
 )
 def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
-    with pytest.raises(UnsupportedArchitecture, match=words):
+    with pytest.raises(UnsupportedArchitecture, match=words) as caught:
         spec_for(tiny_config(**changes))
+    assert len(str(caught.value)) < 300
+
+
+WINDOWED = ["sliding_attention", "full_attention"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "missing"),
+    [
+        ("mistral", {}, (4096, 4096)),
+        ("exaone4", {"layer_types": WINDOWED}, (4096, 0)),
+        ("qwen2", {"layer_types": WINDOWED, "use_sliding_window": True}, (4096, 0)),
+        ("qwen3", {"layer_types": WINDOWED, "use_sliding_window": True}, (4096, 0)),
+        ("qwen3_moe", {"use_sliding_window": True}, (4096, 4096)),
+        ("olmo3", {"layer_types": WINDOWED}, (4096, 0)),
+        ("gemma2", {}, (4096, 0)),
+        ("smollm3", {"layer_types": WINDOWED, "use_sliding_window": True}, (0, 0)),
+        ("phi3", {}, (0, 0)),
+        ("ministral3", {}, (0, 0)),
+    ],
+)
+def test_a_window_that_is_null_is_none_and_one_that_is_missing_is_the_usual_one(
+    kind, fields, missing
+):
+    config = tiny_config(model_type=kind, **FURTHER.get(kind, {}) | fields)
+    config.pop("sliding_window", None)
+    assert spec_for(config).windows == missing
+    assert spec_for({**config, "sliding_window": None}).windows == (0, 0)
+    size = spec_for({**config, "sliding_window": 7}).windows
+    assert size == tuple(7 if window else 0 for window in missing) or not any(missing)
+
+
+@pytest.mark.parametrize("kind", OF_IMAGES)
+def test_what_a_file_says_of_the_whole_model_holds_for_its_text(kind):
+    config, spec, _ = checkpoint_of(kind)
+    text = {name: v for name, v in config["text_config"].items() if name != "tie_word_embeddings"}
+    for tied in (True, False):
+        of_all = {**config, "text_config": text, "tie_word_embeddings": tied}
+        assert spec_for(of_all).tied is tied
+        assert spec_for({**config, "tie_word_embeddings": tied}).tied is spec.tied  # the text's own
+    with pytest.raises(UnsupportedArchitecture, match="quantised already"):
+        spec_for({**config, "quantization_config": {"bits": 4}})
+    with pytest.raises(CheckpointError, match=f"no text_config, which {kind} needs"):
+        spec_for({"model_type": kind})
+
+
+def test_a_text_of_mistral3_that_does_not_say_what_it_is():
+    """transformers takes it for Mistral's, which has a window by default."""
+    text = tiny_config(model_type="mistral")
+    text.pop("sliding_window", None)
+    named, newer = (
+        spec_for({"model_type": "mistral3", "text_config": {**text, "model_type": kind}})
+        for kind in ("mistral", "ministral3")
+    )
+    without = {name: value for name, value in text.items() if name != "model_type"}
+    assert named == spec_for({"model_type": "mistral3", "text_config": without}) != newer
 
 
 @pytest.mark.parametrize(
@@ -335,6 +424,17 @@ def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
         ({"model_type": "lfm2", "layer_types": ["conv"]}, "1 layer_types for 2"),
         ({**LFM2_H, "num_dense_layers": 2}, "2 of 2 layers are without experts"),
         ({"model_type": "lfm2", "conv_L_cache": 1}, "conv_L_cache is 1, expected 2 to 64"),
+        ({"model_type": "olmo3", "layer_types": ["full_attention"]}, "1 layer_types for 2"),
+        ({"model_type": "olmoe", "num_experts": 2**31 - 1}, "expected a size of at most 10000"),
+        ({"model_type": "stablelm", "num_attention_heads": 2**31 - 1}, "a size of at most 10000"),
+        ({"model_type": "hunyuan_v1_dense", "rope_scaling": ALPHA}, "rope_theta is 'x'"),
+        ({"rope_theta": 10**400}, "expected at most 1e[+]15"),
+        ({"rope_theta": float("nan")}, "rope_theta is nan"),
+        ({"max_position_embeddings": 10**400}, "expected at most 1e[+]15"),
+        ({"rope_scaling": {"type": "linear", "factor": 10**400}}, "factor is 1000"),
+        ({"rope_scaling": {"type": "linear", "factor": 1e-320}}, "factor of the rope is 1e-320"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 1e-320}}, "is 1e-320"),
+        ({"rope_scaling": LONG | {"short_factor": [10**400] * 8}}, "list of 8 numbers"),
     ],
 )
 def test_fields_that_make_no_sense(changes, words):
@@ -345,38 +445,10 @@ def test_fields_that_make_no_sense(changes, words):
 # -- tensors --------------------------------------------------------------------------------------
 
 
-MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-GEMMA4 = {
-    "layer_types": ["sliding_attention", "full_attention"] * 2,
-    "num_hidden_layers": 4,
-    "num_kv_shared_layers": 1,
-    "vocab_size_per_layer_input": 96,
-    "hidden_size_per_layer_input": 8,
-    "head_dim": 16,
-    "global_head_dim": 32,
-}
-FURTHER = {
-    "granitemoehybrid": GRANITE_H,
-    "gemma4": GEMMA4,
-    "gemma4_text": GEMMA4,
-    "gemma4_unified": GEMMA4 | {"hidden_size_per_layer_input": 0},
-    "gpt_neox": {"num_key_value_heads": None},
-    "lfm2": {"layer_types": ["conv", "full_attention"]},
-    "lfm2_moe": LFM2_H,
-    "olmoe": MIXTURE,
-    "qwen3_moe": MIXTURE,
-    "qwen3_5": QWEN_LAYERS,
-    "qwen3_5_text": QWEN_LAYERS,
-    "qwen3_5_moe": {**QWEN_LAYERS, **MIXTURE},
-    "qwen3_5_moe_text": {**QWEN_LAYERS, **MIXTURE},
-    "stablelm": {"qk_layernorm": True},
-}
-
-
 def checkpoint_of(kind):
     """Configuration, spec and stored tensors of a tiny decoder of that kind."""
     config = tiny_config(**{"model_type": kind, **FURTHER.get(kind, {})})
-    if kind in ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe"):
+    if kind in OF_IMAGES:
         text = {**config, "model_type": "ministral3" if kind == "mistral3" else kind}
         config = {"model_type": kind, "text_config": {**text, "tie_word_embeddings": True}}
     spec = spec_for(config)
