@@ -93,7 +93,9 @@ def grow_hybrid(source: Path, out: Path, shape: HybridShape, seed: int = 0) -> N
     write_tensors(out / "model.safetensors", made.headers(places, like), made.chunks)
 
 
-def _vector(stored: Floats, name: str, small: Mapping[str, Any], large: Mapping[str, Any]) -> Floats:
+def _vector(
+    stored: Floats, name: str, small: Mapping[str, Any], large: Mapping[str, Any]
+) -> Floats:
     """Return a grown norm's weights, or the gates of heads."""
     if name.endswith(("A_log", "dt_bias")):
         return np.resize(stored, large["linear_num_value_heads"])

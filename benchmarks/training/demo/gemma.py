@@ -5,7 +5,7 @@
     python -m benchmarks.training.assistant --target build/gemma --text build/gemma/own.txt
 
 As E2B: its last layers read the cache of earlier ones, and each layer has a table of tokens of its
-own. It begins with the embedding of the demo's draft. Needs torch, transformers 5.24, tokenizers
+own. It begins with the layers of the demo's draft. Needs torch, transformers 5.24, tokenizers
 and safetensors. Interrupt it at any time: the same command resumes from the checkpoints in
 --scratch, and --out has what was trained so far.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, Gemma4TextConfig, Gemma4TextModel
 
 from benchmarks.training.demo.corpus import VOCAB_SIZE, read_documents, read_packages
+from benchmarks.training.demo.drafts import windows
+from benchmarks.training.demo.network import DRAFT, Decoder
 from benchmarks.training.demo.run import Data, checkpoint, describe, prepare, write_folder
 from benchmarks.training.demo.train import Schedule, Trainer, cross_entropy, held_out_loss
 
@@ -39,10 +42,10 @@ TEMPERATURES = (0.0, 0.7, 1.0)  # of own text, in turn
 class GemmaDimensions:
     vocab_size: int = VOCAB_SIZE
     hidden_size: int = 256
-    intermediate_size: int = 384
+    intermediate_size: int = 512
     num_hidden_layers: int = 5
     num_attention_heads: int = 4
-    num_key_value_heads: int = 1
+    num_key_value_heads: int = 2
     head_dim: int = 64
     global_head_dim: int = 128
     layer_types: tuple[str, ...] = (NEAR, NEAR, WHOLE, NEAR, WHOLE)
@@ -60,6 +63,12 @@ class GemmaDimensions:
         return asdict(self) | ids | {
             "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text",
             "layer_types": list(self.layer_types), "tie_word_embeddings": True,
+            "rope_parameters": {
+                NEAR: {"rope_type": "default", "rope_theta": DRAFT.rope_theta},
+                WHOLE: {
+                    "rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6,
+                },
+            },
             "dtype": "float16",
         }  # fmt: skip
 
@@ -80,6 +89,51 @@ class Gemma(nn.Module):
         return cap * torch.tanh(states @ self.model.embed_tokens.weight.T / cap)
 
 
+@torch.no_grad()
+def convert(draft: Decoder, model: Gemma, tokens: Tensor) -> None:
+    """Let the first layers compute about what a Llama decoder's do, and the others nothing yet.
+
+    Norms that a Llama lacks give what they norm the size that it had on average over ``tokens``.
+    """
+    sizes: dict[str, Tensor] = {}
+
+    def measure(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        return lambda _module, _given, out: sizes.update({name: out.square().mean().sqrt()})
+
+    for name, module in draft.named_modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(measure(name))
+    draft(tokens)
+    given, own = draft.state_dict(), dict(model.named_parameters())
+    for name, weight in own.items():
+        if ".post_" in name:
+            weight.zero_()
+    for name in ("model.embed_tokens.weight", "model.norm.weight"):
+        own[name].copy_(given[name])
+    for at in (f"model.layers.{layer}" for layer in range(draft.dims.layers)):
+        for part in (
+            "self_attn.q",
+            "self_attn.k",
+            "self_attn.v",
+            "self_attn.o",
+            "mlp.up",
+            "mlp.down",
+        ):
+            own[f"{at}.{part}_proj.weight"].copy_(given[f"{at}.{part}_proj.weight"])
+        gate = f"{at}.mlp.gate_proj.weight"
+        own[gate].copy_(given[gate] / 1.702)  # of which GELU is about what SiLU is of the whole
+        own[f"{at}.input_layernorm.weight"].copy_(given[f"{at}.input_layernorm.weight"])
+        second = given[f"{at}.post_attention_layernorm.weight"]
+        own[f"{at}.pre_feedforward_layernorm.weight"].copy_(second)
+        for part in "qk":
+            size = sizes[f"{at}.self_attn.{part}_proj"] * draft.dims.head_dim**-0.25
+            own[f"{at}.self_attn.{part}_norm.weight"].fill_(size)
+        stream = model.dims.hidden_size**0.5  # the factor of the embedding
+        attended, fed = sizes[f"{at}.self_attn.o_proj"], sizes[f"{at}.mlp.down_proj"]
+        own[f"{at}.post_attention_layernorm.weight"].fill_(stream * attended)
+        own[f"{at}.post_feedforward_layernorm.weight"].fill_(stream * fed)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--start", type=Path, default=Path("models/demo"))
@@ -87,7 +141,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, default=Path("build/gemma-scratch"))
     parser.add_argument("--tokens", type=float, default=8e5)
     parser.add_argument("--tokens-per-step", type=int, default=2048)
-    parser.add_argument("--own-tokens", type=float, default=2e5, help="of text that it writes (2e5)")
+    parser.add_argument(
+        "--own-tokens", type=float, default=2e5, help="of text that it writes (2e5)"
+    )
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
@@ -121,12 +177,12 @@ def main() -> None:
     tokenizer = options.start / "target" / "tokenizer.json"
     data = prepare(documents, packages, options.scratch, VOCAB_SIZE, tokenizer)
     model = Gemma(GemmaDimensions(), seed=9)
-    for name, weight in load_file(options.start / "draft" / "model.safetensors").items():
-        if name in ("model.embed_tokens.weight", "model.norm.weight"):
-            model.get_parameter(name).data.copy_(weight)
+    draft = Decoder(DRAFT)
+    draft.load_state_dict(load_file(options.start / "draft" / "model.safetensors"))
+    convert(draft, model, windows(data.corpus.held_out, "cpu")[:4])
     schedule = Schedule(
         int(options.tokens), tokens_per_step=options.tokens_per_step,
-        medium=SHORT, long=4 * SHORT, long_every=16, checkpoint_s=240.0,
+        muon_rate=2e-3, adam_rate=2e-3, medium=SHORT, long=4 * SHORT, long_every=16, checkpoint_s=240.0,
     ).going_on()  # fmt: skip
     trainer = Trainer("gemma", model, schedule, options.scratch, seed=9)
 
