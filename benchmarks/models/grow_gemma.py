@@ -121,7 +121,7 @@ class _Planned:
         return self._vector(self._tensors.read(name), part)
 
     def _inputs(self) -> tuple[Index, int]:
-        """Return where the layers' own inputs lie, side by side, and how many channels those are."""
+        """Return where the layers' own inputs lie, side by side, and how many channels are."""
         size = self._own.size
         places = (np.array(self._places)[:, None] * size + self._own).reshape(-1)
         return places, self._large.layers * size

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small target of Gemma 4's kind on the demo pair's text, and let it write some of its own.
 
-    python -m benchmarks.training.demo.gemma --start models/demo --out build/gemma --tokens 8e5
+    python -m benchmarks.training.demo.gemma --start models/demo --out build/gemma --tokens 2.6e5
     python -m benchmarks.training.assistant --target build/gemma --text build/gemma/own.txt
 
 As E2B: its last layers read the cache of earlier ones, and each layer has a table of tokens of its
@@ -139,10 +139,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, default=Path("models/demo"))
     parser.add_argument("--out", type=Path, default=Path("build/gemma"))
     parser.add_argument("--scratch", type=Path, default=Path("build/gemma-scratch"))
-    parser.add_argument("--tokens", type=float, default=8e5)
+    parser.add_argument("--tokens", type=float, default=2.6e5)
     parser.add_argument("--tokens-per-step", type=int, default=2048)
     parser.add_argument(
-        "--own-tokens", type=float, default=2e5, help="of text that it writes (2e5)"
+        "--own-tokens", type=float, default=7e4, help="of text that it writes (7e4)"
     )
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
@@ -182,7 +182,8 @@ def main() -> None:
     convert(draft, model, windows(data.corpus.held_out, "cpu")[:4])
     schedule = Schedule(
         int(options.tokens), tokens_per_step=options.tokens_per_step,
-        muon_rate=2e-3, adam_rate=2e-3, medium=SHORT, long=4 * SHORT, long_every=16, checkpoint_s=240.0,
+        muon_rate=2e-3, adam_rate=2e-3, medium=SHORT, long=4 * SHORT, long_every=16,
+        checkpoint_s=240.0,
     ).going_on()  # fmt: skip
     trainer = Trainer("gemma", model, schedule, options.scratch, seed=9)
 
