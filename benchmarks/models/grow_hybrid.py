@@ -14,8 +14,7 @@ import argparse
 import dataclasses
 import json
 import sys
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ import numpy as np
 from benchmarks.models import exit_code
 from benchmarks.models.grow import copy_companions
 from benchmarks.models.tensors import Floats, TensorFolder, write_tensors
-from benchmarks.models.widening import Plan, fill, layer_places, query_places
+from benchmarks.models.widening import Grown, Plan, layer_places, query_places
 from edgedec.errors import InputError
 from edgedec.export.checkpoint import read_json
 from edgedec.models.config import Config
@@ -80,78 +79,38 @@ def grow_hybrid(source: Path, out: Path, shape: HybridShape, seed: int = 0) -> N
     copy_companions(source, out)
     grown = {**config, **sizes, "layer_types": types}
     (out / "config.json").write_text(json.dumps(grown, indent=2) + "\n", "utf-8")
-    made = _Grown(config, grown, TensorFolder(source), seed)
-    write_tensors(out / "model.safetensors", made.headers(places), made.chunks)
+    tensors, plans = TensorFolder(source), _plans(config, grown)
+
+    def planned(name: str, _: bool) -> tuple[Plan, tuple[int, ...]] | Floats:
+        matrix = plans.get(name.split(".")[-2])
+        return matrix or _vector(tensors.read(name), name, config, grown)
+
+    made = Grown(tensors, planned, seed)
+    like = [
+        places.index(layer) if layer in places else kinds.index(kind)
+        for layer, kind in enumerate(types)
+    ]
+    write_tensors(out / "model.safetensors", made.headers(places, like), made.chunks)
 
 
-class _Grown:
-    """Makes each grown tensor, a few rows at a time."""
-
-    def __init__(
-        self,
-        small: Mapping[str, Any],
-        large: Mapping[str, Any],
-        tensors: TensorFolder,
-        seed: int,
-    ) -> None:
-        self._small, self._large, self._tensors, self._seed = small, large, tensors, seed
-        # The stored tensor behind each, and whether it is of a new layer.
-        self._origin: dict[str, tuple[str, bool]] = {}
-        self._plans = _plans(small, large)
-
-    def headers(self, places: Sequence[int]) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return types and shapes of all grown tensors, for old layers in these places."""
-        kinds, names = self._small["layer_types"], self._tensors.names()
-        for name in names:
-            if not name.startswith("model.layers."):
-                self._origin[name] = (name, False)
-        for layer, kind in enumerate(self._large["layer_types"]):
-            new = layer not in places
-            old = kinds.index(kind) if new else places.index(layer)
-            at = f"model.layers.{old}."
-            for name in names:
-                if name.startswith(at):
-                    self._origin[name.replace(at, f"model.layers.{layer}.")] = (name, new)
-        return {name: self._header(name) for name in self._origin}
-
-    def _header(self, name: str) -> tuple[str, tuple[int, ...]]:
-        planned = self._plans.get(name.split(".")[-2])
-        if planned is None:
-            return "float32", (self._vector(name).size,)
-        rows, columns = planned[1]
-        return "float16", (rows, 1, columns) if "conv1d" in name else (rows, columns)
-
-    def _vector(self, name: str) -> Floats:
-        """Return a norm's weights, or the gates of heads."""
-        values = self._tensors.read(self._origin[name][0])
-        if name.endswith(("A_log", "dt_bias")):
-            return np.resize(values, self._large["linear_num_value_heads"])
-        if values.size != self._small["hidden_size"] or "linear_attn" in name:
-            return values  # over a head, whose size does not change
-        wide = self._large["hidden_size"]
-        # The mean square over more channels is smaller; what is stored lacks 1.
-        ratio = np.sqrt(values.size / wide)
-        grown: Floats = (np.resize(values + 1, wide) * ratio - 1).astype(np.float32)
-        return grown
-
-    def chunks(self, name: str) -> Iterator[Floats]:
-        """Yield the rows of a grown tensor, in order."""
-        planned = self._plans.get(name.split(".")[-2])
-        if planned is None:
-            yield self._vector(name)
-            return
-        plan, shape = planned
-        stored, new = self._origin[name]
-        source = self._tensors.read(stored)
-        rng = np.random.default_rng((self._seed, zlib.crc32(name.encode())))
-        if new:
-            plan = Plan(np.arange(0), plan.columns, plan.random_rows, plan.random_columns)
-        yield from fill(source.reshape(len(source), -1), plan, shape, rng)
+def _vector(
+    stored: Floats, name: str, small: Mapping[str, Any], large: Mapping[str, Any]
+) -> Floats:
+    """Return a grown norm's weights, or the gates of heads."""
+    if name.endswith(("A_log", "dt_bias")):
+        return np.resize(stored, large["linear_num_value_heads"])
+    if stored.size != small["hidden_size"] or "linear_attn" in name:
+        return stored  # over a head, whose size does not change
+    wide = large["hidden_size"]
+    # The mean square over more channels is smaller; what is stored lacks 1.
+    ratio = np.sqrt(stored.size / wide)
+    grown: Floats = (np.resize(stored + 1, wide) * ratio - 1).astype(np.float32)
+    return grown
 
 
 def _plans(
     config: Mapping[str, Any], grown: Mapping[str, Any]
-) -> dict[str, tuple[Plan, tuple[int, int]]]:
+) -> dict[str, tuple[Plan, tuple[int, ...]]]:
     """Return the plan and the shape of each kind of matrix."""
     small, large = spec_for(config), spec_for(grown)
     heads, more = (
@@ -182,7 +141,7 @@ def _plans(
     wide = large.hidden
     return {
         "embed_tokens": (embed, (large.vocab_size, wide)),
-        "conv1d": (Plan(mixed[0], taps, True, True), (mixed[1], len(taps))),
+        "conv1d": (Plan(mixed[0], taps, True, True), (mixed[1], 1, len(taps))),
         **{name: (Plan(at, stream, True, True), (n, wide)) for name, (at, n) in rows.items()},
         **{name: (Plan(stream, at, False, False), (wide, n)) for name, (at, n) in columns.items()},
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ class Plan:
     columns: Index
     random_rows: bool
     random_columns: bool
+    factor: float = 1.0  # of the old values
 
 
 class Widening:
@@ -70,8 +71,7 @@ class Widening:
             return
         plan = self._plan(role)
         if is_new:
-            nothing = np.arange(0)
-            plan = dataclasses.replace(plan, rows=nothing)
+            plan = dataclasses.replace(plan, rows=np.arange(0))
         yield from fill(source, plan, shape, rng)
 
     def _norm(self, role: str, source: Floats, rng: np.random.Generator) -> Floats:
@@ -94,6 +94,68 @@ class Widening:
             return Plan(place["vocab"], place["hidden"], True, False)
         out = {"q": "q", "k": "kv", "v": "kv", "gate": "ffn", "up": "ffn", "head": "vocab"}[role]
         return Plan(place[out], place["hidden"], True, True)
+
+
+class Grown:
+    """Makes each grown tensor of a checkpoint as it is stored, a few rows at a time.
+
+    Args:
+        tensors: the source's.
+        planned: what is to become of a stored tensor, and whether in a new layer: a matrix's plan
+            and shape, or a vector.
+        seed: of the random values.
+
+    """
+
+    def __init__(
+        self,
+        tensors: TensorFolder,
+        planned: Callable[[str, bool], tuple[Plan, tuple[int, ...]] | Floats],
+        seed: int,
+    ) -> None:
+        self._tensors, self._planned, self._seed = tensors, planned, seed
+        # The stored tensor behind each, and whether it is of a new layer.
+        self._origin: dict[str, tuple[str, bool]] = {}
+
+    def headers(
+        self, places: Sequence[int], like: Sequence[int]
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return types and shapes of all grown tensors.
+
+        Args:
+            places: those of the source's layers.
+            like: for each grown layer, the source's whose sizes it has.
+
+        """
+        names = self._tensors.names()
+        for name in names:
+            if not name.startswith("model.layers."):
+                self._origin[name] = (name, False)
+        for layer, old in enumerate(like):
+            at = f"model.layers.{old}."
+            for name in names:
+                if name.startswith(at):
+                    new = name.replace(at, f"model.layers.{layer}.")
+                    self._origin[new] = (name, layer not in places)
+        return {name: self._header(name) for name in self._origin}
+
+    def _header(self, name: str) -> tuple[str, tuple[int, ...]]:
+        planned = self._planned(*self._origin[name])
+        return ("float16", planned[1]) if isinstance(planned, tuple) else ("float32", planned.shape)
+
+    def chunks(self, name: str) -> Iterator[Floats]:
+        """Yield the rows of a grown tensor, in order."""
+        stored, new = self._origin[name]
+        planned = self._planned(stored, new)
+        if not isinstance(planned, tuple):
+            yield planned
+            return
+        plan, shape = planned
+        source = self._tensors.read(stored)
+        rng = np.random.default_rng((self._seed, zlib.crc32(name.encode())))
+        if new:
+            plan = dataclasses.replace(plan, rows=np.arange(0))
+        yield from fill(source.reshape(len(source), -1), plan, (shape[0], shape[-1]), rng)
 
 
 def layer_places(small: int, large: int) -> list[int]:
@@ -127,5 +189,5 @@ def fill(
             values = rng.standard_normal((old.size, plan.columns.size), dtype=np.float32)
             block[:, plan.columns] = values * spread
         kept = np.flatnonzero(old >= 0)
-        block[np.ix_(kept, plan.columns)] = source[old[kept]]
+        block[np.ix_(kept, plan.columns)] = source[old[kept]] * np.float32(plan.factor)
         yield block

@@ -6,7 +6,7 @@
 It learns the target's distribution on a text, several steps ahead: each step reads the text's next
 token and the state of the step before, and stays at the root's position with the keys and values
 before it. The text should be the target's own (``edgedec run`` writes some). Needs torch,
-transformers 5.24, tokenizers and safetensors.
+transformers 5.24, tokenizers and safetensors. Interrupted, the same command goes on from --scratch.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
+
+from benchmarks.training.demo.train import Schedule, Trainer
 
 NEAR, WHOLE = "sliding_attention", "full_attention"
 STEPS = 3
@@ -39,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--target", type=Path, required=True, help="checkpoint's folder")
     parser.add_argument("--text", type=Path, required=True, help="text, best the target's own")
     parser.add_argument("--out", type=Path, default=Path("build/assistant"))
+    parser.add_argument("--scratch", type=Path, default=Path("build/assistant-scratch"))
     parser.add_argument("--hidden", type=int, default=256, help="channels of the assistant (256)")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--tokens", type=float, default=1e6, help="to train on, with repeats (1e6)")
@@ -137,6 +141,14 @@ def save(assistant: Any, stated: dict[str, Any], out: Path) -> None:
     (out / "config.json").write_text(json.dumps(stated, indent=2) + "\n", "utf-8")
 
 
+@torch.no_grad()
+def begin(assistant: Any, target: Any) -> None:
+    """Give its embedding what fits of the target's: the directions in which tokens differ most."""
+    known, own = target.get_input_embeddings().weight, assistant.get_input_embeddings().weight
+    axes = torch.linalg.svd(known, full_matrices=False).Vh[: own.shape[1]]
+    own[:, : len(axes)] = known @ axes.T
+
+
 def main() -> None:
     options = arguments()
     torch.set_num_threads(options.threads)
@@ -149,27 +161,27 @@ def main() -> None:
     config = AutoConfig.for_model(**stated)
     config._attn_implementation = config.get_text_config()._attn_implementation = "eager"
     assistant = AutoModelForCausalLM.from_config(config).train()
+    begin(assistant, target)
     tokenizer = Tokenizer.from_file(str(options.target / "tokenizer.json"))
     ids = np.array(tokenizer.encode(options.text.read_text("utf-8")).ids)
     held, ids = ids[: 4 * options.window], ids[4 * options.window :]
-    shown = Lesson(target, torch.from_numpy(held).reshape(4, -1))
-    steps = max(int(options.tokens / (options.rows * options.window)), 1)
-    learner = torch.optim.AdamW(assistant.parameters(), options.rate, betas=(0.9, 0.95))
-    rates = torch.optim.lr_scheduler.OneCycleLR(learner, options.rate, steps, pct_start=0.1)
-    rng = np.random.default_rng(0)
-    for step in range(steps):
-        starts = rng.integers(0, len(ids) - options.window, options.rows)
-        rows = np.stack([ids[start : start + options.window] for start in starts])
-        loss = loss_of(Lesson(target, torch.from_numpy(rows)), assistant)
-        learner.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(assistant.parameters(), 1.0)
-        learner.step()
-        rates.step()
-        if step % 50 == 0 or step == steps - 1:
-            found = agreement(shown, assistant)
-            print(f"step {step} of {steps}: loss {loss.item():.3f}, agreement {found}", flush=True)
-            save(assistant, stated, options.out)
+    shown, long = Lesson(target, torch.from_numpy(held).reshape(4, -1)), options.window
+    schedule = Schedule(
+        int(options.tokens), options.rate, options.rate, tokens_per_step=options.rows * long,
+        short=long, medium=long, long=long, checkpoint_s=60.0,
+    )  # fmt: skip
+    options.scratch.mkdir(parents=True, exist_ok=True)
+
+    def draw(rng: np.random.Generator, rows: int, length: int) -> NDArray[np.int64]:
+        starts = rng.integers(0, len(ids) - length, rows)
+        return ids[starts[:, None] + np.arange(length)]
+
+    def say() -> None:
+        print(f"agreement by depth {agreement(shown, assistant)}", flush=True)
+        save(assistant, stated, options.out)
+
+    trainer = Trainer("assistant", assistant, schedule, options.scratch)
+    trainer.fit(draw, lambda rows: loss_of(Lesson(target, rows), assistant), say)
 
 
 if __name__ == "__main__":

@@ -319,20 +319,25 @@ class TargetFormulas:
 
     def draft(self, tokens: Sequence[int], root: int, length: int) -> list[int]:
         """Tokens drafted below ``root``, which follows ``tokens``, by the largest logit."""
+        return [int(logits.argmax()) for logits in self.logits(tokens, root, length)]
+
+    def logits(self, tokens: Sequence[int], root: int, length: int) -> list[Array]:
+        """What those tokens are chosen by."""
         kept: dict[int, tuple[Array, Array]] = {}
         reference = Reference(
             self._spec, self._tensors, on_cache=lambda at, *parts: kept.update({at: parts})
         )
         stream = reference.states(tokens, (self._spec.layers,))
-        state, drafted = reference.final_norm(stream)[-1], list[int]()
-        cache = {
-            kind: tuple(np.moveaxis(part, 1, 0) for part in kept[layer])
-            for kind, layer in ((NEAR, 1), (WHOLE, 2))
+        state, found = reference.final_norm(stream)[-1], list[Array]()
+        cache = {  # the last of a kind
+            NEAR if self._spec.windows[layer] else WHOLE: tuple(
+                np.moveaxis(part, 1, 0) for part in parts
+            )
+            for layer, parts in sorted(kept.items())
         }
         for _ in range(length):
-            token = drafted[-1] if drafted else root
-            logits, state = self._formulas.step(
-                reference.embed([token])[0, :HIDDEN], state, cache, len(tokens)
-            )
-            drafted.append(int(logits.argmax()))
-        return drafted
+            token = int(found[-1].argmax()) if found else root
+            embedded = reference.embed([token])[0, : self._spec.hidden]
+            logits, state = self._formulas.step(embedded, state, cache, len(tokens))
+            found.append(logits)
+        return found

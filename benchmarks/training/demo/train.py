@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from benchmarks.training.demo.network import Decoder
 
-_VOCABULARIES = ("embed_tokens.weight", "lm_head.weight")
+_VOCABULARIES = ("embed_tokens.weight", "embed_tokens_per_layer.weight", "lm_head.weight")
 LossOf = Callable[[Tensor], Tensor]  # token ids [rows, length + 1] -> scalar loss
 Draw = Callable[[np.random.Generator, int, int], NDArray[np.int64]]
 
@@ -105,23 +106,23 @@ def held_out_loss(model: Decoder, stream: NDArray[np.uint16], length: int = 512)
 
 
 class Optimisers:
-    """Muon for hidden matrices, AdamW for embeddings, LM heads and norms."""
+    """Muon for hidden matrices, AdamW for embeddings, LM heads and norms.
+
+    AdamW for all on a processor without bfloat16: Muon computes in it, there in seconds a matrix.
+    """
 
     def __init__(self, model: nn.Module, schedule: Schedule) -> None:
         hidden, other = [], []
         for name, weight in model.named_parameters():
             is_hidden = weight.ndim == 2 and not name.endswith(_VOCABULARIES)
             (hidden if is_hidden else other).append(weight)
+        adam = partial(torch.optim.AdamW, betas=(0.9, 0.95), eps=1e-8)
+        muon = partial(torch.optim.Muon, adjust_lr_fn="match_rms_adamw")
+        fast = _NATIVE_BF16 or device_of(model).type != "cpu"
+        of_hidden = muon if fast else adam
         self._parts = (
-            torch.optim.Muon(
-                hidden,
-                lr=schedule.muon_rate,
-                weight_decay=schedule.weight_decay,
-                adjust_lr_fn="match_rms_adamw",
-            ),
-            torch.optim.AdamW(
-                other, lr=schedule.adam_rate, betas=(0.9, 0.95), weight_decay=0.0, eps=1e-8
-            ),
+            of_hidden(hidden, lr=schedule.muon_rate, weight_decay=schedule.weight_decay),
+            adam(other, lr=schedule.adam_rate, weight_decay=0.0),
         )
         self._rates = (schedule.muon_rate, schedule.adam_rate)
 
