@@ -77,12 +77,12 @@ def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool
     plain: Texts = {}
     bundle = suite.bundles.bundle(weights)
     roles = Bundle.open(bundle).manifest["roles"]
-    names = ["lookup", "recycle"]
+    drafters = ["lookup", "recycle"]
     if "draft" in roles:
-        names += ["model", "hybrid", *(() if invariant else ("tree",))]
+        drafters += ["model", "hybrid", *(() if invariant else ("tree",))]
     if "head" in roles:
-        names += ["head", "headed"]
-    for drafter in names:
+        drafters += ["head", "headed"]
+    for drafter in drafters:
         options = OpenOptions(
             drafter=drafter, threads=suite.threads, batch_invariant=invariant, plan="none"
         )
