@@ -1,6 +1,7 @@
 """Print the slowest test files, and how many tests passed, from reports of pytest and Surefire.
 
-Usage: summary.py FAILED_STEPS REPORT.xml ...; the exit code is 1 unless everything holds.
+Usage: summary.py FAILED_STEPS REPORT.xml ...; the exit code is 1 unless everything holds. Beside a
+report NAME.xml, NAME-again.xml is of its failures, run once more alone: what passed then is named.
 """
 
 from __future__ import annotations
@@ -30,23 +31,43 @@ def suites_of(report: Path) -> list[ElementTree.Element]:
     return list(ElementTree.parse(report).getroot().iter("testsuite"))
 
 
+def outcomes_of(suites: list[ElementTree.Element]) -> dict[str, bool]:
+    """Return the tests of a report that ran, and whether they held."""
+    outcomes = dict[str, bool]()
+    for case in (case for suite in suites for case in suite.iter("testcase")):
+        if case.find("skipped") is None:
+            name = f"{file_of(case)}::{case.get('name')}"
+            held = case.find("failure") is None and case.find("error") is None
+            outcomes[name] = outcomes.get(name, True) and held
+    return outcomes
+
+
 def main(failed_steps: int, reports: list[Path]) -> int:
     """Print it all; return the exit code."""
-    suites = [suite for report in reports if report.exists() for suite in suites_of(report)]
     seconds, count = Counter[str](), Counter[str]()
-    for suite in suites:
-        for key in ("tests", "failures", "errors", "skipped"):
-            count[key] += int(suite.get(key, 0))
-        for case in suite.iter("testcase"):
-            seconds[file_of(case)] += float(case.get("time", 0))
+    failed, doubtful = set[str](), set[str]()
+    for report in filter(Path.exists, reports):
+        suites = suites_of(report)
+        for suite in suites:
+            for key in ("tests", "failures", "errors", "skipped"):
+                count[key] += int(suite.get(key, 0))
+            for case in suite.iter("testcase"):
+                seconds[file_of(case)] += float(case.get("time", 0))
+        again = report.with_name(f"{report.stem}-again.xml")
+        second = outcomes_of(suites_of(again)) if again.exists() else {}
+        for test, held in outcomes_of(suites).items():
+            if not held:
+                (doubtful if second.get(test) else failed).add(test)
     print(f"The slowest {SLOWEST} files of {len(seconds)}, {sum(seconds.values()):.0f} s in all:")
     for file, taken in seconds.most_common(SLOWEST):
         print(f"{taken:7.1f} s  {file}")
-    failed = count["failures"] + count["errors"]
-    passed = count["tests"] - failed - count["skipped"]
+    fell = count["failures"] + count["errors"]
+    passed = count["tests"] - fell - count["skipped"] + len(doubtful)
+    for test in sorted(doubtful):
+        print(f"failed, and passed when it ran again alone: {test}")
     if failed_steps:
         print(f"{failed_steps} step(s) failed, see above")
-    print(f"{passed} passed, {failed or failed_steps} failed, {count['skipped']} skipped")
+    print(f"{passed} passed, {len(failed) or failed_steps} failed, {count['skipped']} skipped")
     return int(bool(failed_steps or failed or not passed))
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from edgedec.pipeline.names import ConvertNames, PlanNames, PullNames
-    from edgedec.profiling.places import Wanted
+    from edgedec.profiling.places import PlaceFilter
     from edgedec.profiling.prompts import Text
     from edgedec.profiling.run import ProfileOptions
     from edgedec.records.plan import Decision
@@ -112,15 +112,15 @@ def pull(
         RuntimeUnavailable: the extra ``hub`` or ``export`` is not installed.
 
     """
-    from edgedec.library.locate import Wish, locate
+    from edgedec.library.locate import Query, locate
     from edgedec.library.making import Listener
 
     check_names(options, [*PULL])
     given = PullOptions(**options)
     form = Form.requested(given.weights, given.calibrated or None, given.max_kl)
-    wish = Wish(form, given.name, refresh=True, format=given.format)
+    query = Query(form, given.name, refresh=True, format=given.format)
     listener = Listener(say, progress, progress)
-    found = locate(str(model), library or Library(), listener, wish).model
+    found = locate(str(model), library or Library(), listener, query).model
     if found is None:
         raise InputError(f"{model} needs no library: open it where it is")
     return found
@@ -154,7 +154,7 @@ def plan(
     from edgedec.library.locate import path_of
     from edgedec.loading.sources import Models
     from edgedec.planning import decisions, plan_files, remembered
-    from edgedec.profiling.places import Wanted
+    from edgedec.profiling.places import PlaceFilter
     from edgedec.profiling.store import identity
     from edgedec.records.place import trusting
 
@@ -165,7 +165,7 @@ def plan(
         plan_files.check_out(Path(given.out))  # before measuring for a minute
     given_draft = None if draft is None else path_of(draft, progress=progress)
     models = Models.find(path_of(target, progress=progress), given_draft)
-    measure = profile_options(given.prompts, Wanted(rpc=given.rpc), refresh=given.refresh)
+    measure = profile_options(given.prompts, PlaceFilter(rpc=given.rpc), refresh=given.refresh)
     with trusting(given.rpc_trust):
         found = decisions.plan(
             models, given.workload, memory=memory, options=measure, on_progress=progress
@@ -180,7 +180,7 @@ def plan(
 
 
 def profile_options(
-    prompts: str | Path | Sequence[Text] | None, wanted: Wanted, *, refresh: bool = False
+    prompts: str | Path | Sequence[Text] | None, wanted: PlaceFilter, *, refresh: bool = False
 ) -> ProfileOptions:
     """Return what to measure; ``prompts`` are texts, or the path of a file of them.
 

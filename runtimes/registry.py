@@ -162,9 +162,6 @@ def adapter(name: str) -> Adapter:
 def admit(format: str, path: Path, files: Collection[Path]) -> None:
     """Check a model's files before its runtime opens them.
 
-    Args:
-        files: all of its files.
-
     Raises:
         BundleError: they are damaged, or the main one names others.
         RuntimeUnavailable: the runtime is not installed.
@@ -263,7 +260,6 @@ def load_head(format: str, path: Path, files: Collection[Path], options: LoadOpt
     Args:
         path: its main file, which ``admit`` has checked.
         files: all of its files; no other is opened.
-        options: of the target.
 
     Raises:
         RuntimeUnavailable: the format's runtime has no heads.

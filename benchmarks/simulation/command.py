@@ -114,13 +114,13 @@ def _show(found: Elsewhere, *, as_json: bool, show_all: bool) -> None:
     click.echo()
     ends = (found.slow, found.fast, found.plain_slow, found.plain_fast)
     slow, fast, plain_slow, plain_fast = (one.tokens_per_second for one in ends)
-    _terminal.say(
+    _terminal.print_text(
         f"Over the card's ranges the choice gives {speed(slow)} to {speed(fast)} tokens/s, plain"
         f" decoding {speed(plain_slow)} to {speed(plain_fast)}: {slow / plain_slow:.2f} and"
         f" {fast / plain_fast:.2f} times as much at the two ends."
     )
     for sentence in found.assumed:
-        _terminal.say(sentence)
+        _terminal.print_text(sentence)
 
 
 def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
@@ -140,14 +140,14 @@ def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
         ))  # fmt: skip
     _terminal.columns([("plan", "acceptance", "tokens/s", "plain"), *rows])
     click.echo()
-    _terminal.say(
+    _terminal.print_text(
         f"Between {min(gains):.2f} and {max(gains):.2f} times plain decoding, over the card's"
         f" ranges and where {ASSUMED[0]:.0%} to {ASSUMED[1]:.0%} of drafted tokens are accepted."
         " That was not measured for these models: give --acceptance once it is (`edgedec profile`)."
     )
     for sentence in ends[0].assumed:
         if "probability" not in sentence:
-            _terminal.say(sentence)
+            _terminal.print_text(sentence)
 
 
 def _cards(as_json: bool) -> None:

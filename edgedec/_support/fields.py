@@ -102,19 +102,16 @@ class Fields:
         return type(self)(value, f"{self.where}: {one_line(name)}")
 
     def objects(self: Self, name: str) -> list[tuple[str, Self]]:
-        """An object of objects, by name."""
         inner = self.object(name)
         return [(key, inner.object(key)) for key in inner.raw]
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts."""
         value = self.raw.get(name)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(name, "a list of texts")
         return tuple(value)
 
     def wrong(self, name: str, expected: str) -> EdgedecError:
-        """The error for a field that is not as expected."""
         found = one_line(reprlib.repr(self.raw[name])) if name in self.raw else "missing"
         return self.error(
             f"{one_line(self.where)}: {one_line(name)} is {found}, expected {expected}"

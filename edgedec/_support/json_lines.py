@@ -98,7 +98,6 @@ class JsonLines:
             os.truncate(self._path, length)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -72,7 +72,6 @@ class Record:
 
     Attributes:
         kind: ``plan``, ``profile`` or ``checks``.
-        key: what it is of.
 
     """
 

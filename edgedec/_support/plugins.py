@@ -19,7 +19,6 @@ class Plugin:
     Attributes:
         name: of its entry point.
         package: the distribution that has it, for messages.
-        value: the object.
 
     """
 
@@ -33,7 +32,6 @@ class Point:
     """An entry point whose object is not imported yet.
 
     Attributes:
-        name: of the entry point.
         package: the distribution that has it, for messages.
         load: imports the object.
 

@@ -143,7 +143,6 @@ class Results:
             self.failed.add(name)
 
     def close(self) -> None:
-        """Close the file."""
         self._lines.close()
 
 

@@ -52,7 +52,6 @@ class ModelFile:
     """Facts about an ONNX file; readers share them, so they must not be changed.
 
     Attributes:
-        metadata: its metadata_props.
         stored: ranges of bytes that hold weights, ``(file, offset, length)``; two tensors
             may share one.
         inline_bytes: bytes of the weights inside the file itself.

@@ -96,7 +96,6 @@ class Wires:
     Attributes:
         nodes: in the order of the file.
         outputs: the graph's outputs.
-        numbers: numbers in its weights.
 
     """
 

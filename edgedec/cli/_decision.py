@@ -9,7 +9,7 @@ import click
 from edgedec._support.amounts import speed
 from edgedec.cli import _terminal
 from edgedec.cli._output import size
-from edgedec.cli._terminal import say
+from edgedec.cli._terminal import print_text
 
 if TYPE_CHECKING:
     from edgedec.records.plan import Candidate, Decision
@@ -26,16 +26,16 @@ def answer(decision: Decision) -> None:
     plain = _plain([one for one in decision.candidates if not one.refused])
     rate = f"{speed(chosen.tokens_per_second)} tokens/s"
     if chosen.plan.plain:
-        say(f"Plan: {chosen.plan.label}, {rate}.")
+        print_text(f"Plan: {chosen.plan.label}, {rate}.")
     else:
         gain = chosen.measured.speedup if chosen.measured else chosen.tokens_per_second / plain
-        say(f"Plan: {chosen.plan.label}, {rate}, {gain:.2f} times plain decoding.")
+        print_text(f"Plan: {chosen.plan.label}, {rate}, {gain:.2f} times plain decoding.")
 
 
 def explain(decision: Decision) -> None:
     """Print the reasons."""
     for reason in decision.reasons:
-        say(reason)
+        print_text(reason)
 
 
 def _plain(usable: list[Candidate]) -> float:
@@ -60,20 +60,20 @@ def show(decision: Decision, *, show_all: bool) -> None:
     _terminal.columns(rows if ran else [row[:_TEXTS] + row[_TEXTS + 1 :] for row in rows])
     if rough:
         why = "too slow, or nearly the same as a plan that ran"
-        say(f"{_FORMULA} estimated by formula and not run: {why}")
+        print_text(f"{_FORMULA} estimated by formula and not run: {why}")
     by_reason: dict[str, list[str]] = {}
     for one in refused:
         by_reason.setdefault(one.refused, []).append(one.plan.label)
     for reason, labels in by_reason.items():
         named = labels if show_all else labels[:1]
         others = f" and {len(labels) - len(named)} more" if len(named) < len(labels) else ""
-        say(f"refused: {', '.join(named)}{others}: {reason}")
+        print_text(f"refused: {', '.join(named)}{others}: {reason}")
     if len(shown) < len(usable):
-        say(f"{len(usable) - len(shown)} more with --all")
+        print_text(f"{len(usable) - len(shown)} more with --all")
     click.echo()
     explain(decision)
     if decision.fallbacks:
-        say(f"If that fails: {'; then '.join(one.label for one in decision.fallbacks)}.")
+        print_text(f"If that fails: {'; then '.join(one.label for one in decision.fallbacks)}.")
 
 
 def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:

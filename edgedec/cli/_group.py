@@ -258,12 +258,9 @@ def _for_command(name: str, known: Sequence[str]) -> str:
         return f"No such command: to continue a text, edgedec generate {shlex.quote(name)}"
     if name in _COMMANDS:
         return f"No such command '{name}': {_COMMANDS[name]}"
-    return f"No such command '{name}'" + _meant(_near(name, known))
-
-
-def _near(name: str, known: Sequence[str]) -> list[str]:
-    """Return similarly spelt names, or else those that begin with ``name``."""
-    return difflib.get_close_matches(name, known) or [one for one in known if one.startswith(name)]
+    return f"No such command '{name}'" + _meant(
+        difflib.get_close_matches(name, known) or [one for one in known if one.startswith(name)]
+    )
 
 
 def _for_option(name: str, context: click.Context) -> str:

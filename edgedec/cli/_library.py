@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from edgedec.export import Progress
     from edgedec.library import Library
-    from edgedec.library.locate import Located, Wish
+    from edgedec.library.locate import Located, Query
     from edgedec.library.making import Listener
     from edgedec.library.records import Form, Model
 
@@ -116,12 +116,12 @@ def one(word: str) -> Model:
     return found[0]
 
 
-def located(word: str | Path, wish: Wish | None = None) -> Located:
+def located(word: str | Path, query: Query | None = None) -> Located:
     """Return the model that a word names, after making or fetching it if needed; see ``locate``."""
     from edgedec.library.locate import ANY, locate
 
     with listener() as on_event:
-        return locate(str(word), library(), on_event, wish or ANY)
+        return locate(str(word), library(), on_event, query or ANY)
 
 
 def path(word: str | Path, format: str | None = None) -> str:
@@ -132,9 +132,9 @@ def path(word: str | Path, format: str | None = None) -> str:
     there = ready(word)
     if there is not None and not (format is not None and is_gguf(there)):
         return str(there)
-    from edgedec.library.locate import Wish
+    from edgedec.library.locate import Query
 
-    return str(located(word, Wish(format=format)).path)
+    return str(located(word, Query(format=format)).path)
 
 
 def draft_path(
@@ -172,23 +172,23 @@ def _chats(path: str | Path) -> bool:
     return Chat.of(Bundle.open(path)).template
 
 
-def draft(value: str, wish: Wish) -> str | Path:
+def draft(value: str, query: Query) -> str | Path:
     """Return a draft model's path, as ``_options.open_options`` takes it, or a drafter's name.
 
-    ``value`` is a model as for MODEL. It gets the form and the format of ``wish``.
+    ``value`` is a model as for MODEL. It gets the form and the format of ``query``.
     """
     if drafting.known(value):
         return value
     near = difflib.get_close_matches(value, drafting.names(), 1)
     if near and not Path(value).exists() and not library().matching(value):
         raise click.BadParameter(drafting.no_drafter(value, f"did you mean {near[0]}?"))
-    from edgedec.library.locate import Wish
+    from edgedec.library.locate import Query
 
-    return Path(located(value, Wish(wish.form, format=wish.format)).path)
+    return Path(located(value, Query(query.form, format=query.format)).path)
 
 
-def wish(chosen: dict[str, Any], *, refresh: bool = False) -> Wish:
-    """Remove the options of ``FORM`` and ``NAME`` from a command's values, and return the wish."""
-    from edgedec.library.locate import Wish
+def query(chosen: dict[str, Any], *, refresh: bool = False) -> Query:
+    """Remove the options of ``FORM`` and ``NAME`` from a command's values, and return the query."""
+    from edgedec.library.locate import Query
 
-    return Wish(form(chosen), chosen.pop("name"), refresh=refresh, format=chosen["format"])
+    return Query(form(chosen), chosen.pop("name"), refresh=refresh, format=chosen["format"])

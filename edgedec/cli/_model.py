@@ -101,7 +101,7 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
         _check_a_prompt(first)
         return default(), first
     like_one = a_model or _like_a_path(first) or exists(first)
-    if len(words) == 2 and (like_one or _in_quotes(words[1])):
+    if len(words) == 2 and (like_one or any(character.isspace() for character in words[1])):
         return first, words[1]
     if a_model:
         raise unquoted("generate", [first], words[1:])
@@ -133,11 +133,6 @@ def default() -> str:
 def _like_a_path(word: str) -> bool:
     """Return whether a word that names no model was probably meant as one."""
     return is_hub_name(word) or bool(ollama_name(word)) or word.startswith(("./", "../", "/", "~"))
-
-
-def _in_quotes(word: str) -> bool:
-    """Return whether a word must have been quoted, which makes the word before it the model."""
-    return any(character.isspace() for character in word)
 
 
 def _check_there(model: str) -> None:

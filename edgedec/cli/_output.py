@@ -127,7 +127,6 @@ class _Shown:
         self.end()
 
     def add(self, text: str, style: Style = plainly) -> None:
-        """Add a part."""
         if self._wrapping is None:
             self._write(style(text))
         else:

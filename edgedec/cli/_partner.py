@@ -12,7 +12,7 @@ from edgedec.cli import _config, _library
 from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
-    from edgedec.library.locate import Located, Wish
+    from edgedec.library.locate import Located, Query
     from edgedec.library.partner import Offer
 
 OPTIONS = [
@@ -28,7 +28,7 @@ DRAFT_HELP = (
 _ADVICE = "--yes fetches it, --no-draft leaves it out"
 
 
-def located(word: str, chosen: dict[str, Any], wish: Wish) -> Located:
+def located(word: str, chosen: dict[str, Any], query: Query) -> Located:
     """Return the model that a word names; ``chosen["draft"]`` becomes what drafts for it.
 
     Without ``--draft``, that is what ``edgedec.library.partner`` finds. In a terminal it may ask.
@@ -36,7 +36,7 @@ def located(word: str, chosen: dict[str, Any], wish: Wish) -> Located:
     Args:
         word: as for MODEL.
         chosen: values of a command with ``OPTIONS``; any of drafting may be missing.
-        wish: what is wanted of the model.
+        query: what is wanted of the model.
 
     Raises:
         click.UsageError: options that exclude each other.
@@ -59,17 +59,17 @@ def located(word: str, chosen: dict[str, Any], wish: Wish) -> Located:
         ask = (lambda offer: True) if yes else _asked
         search = Search(_library.library(), listener, ask, _ADVICE, drafter, yes)
         if not (looks and search.wanted):
-            return _library.located(word, wish)
-        found = search.find(word, wish)
+            return _library.located(word, query)
+        found = search.find(word, query)
     chosen["draft"] = found.draft
     return found.target
 
 
 def path(word: str, chosen: dict[str, Any]) -> str | Path:
     """Return the path of the model that a word names; see ``located``."""
-    from edgedec.library.locate import Wish
+    from edgedec.library.locate import Query
 
-    return located(word, chosen, Wish(format=chosen["format"])).path
+    return located(word, chosen, Query(format=chosen["format"])).path
 
 
 def here(target: str | Path, drafter: str) -> Path | None:

@@ -96,17 +96,17 @@ def offers(words: Sequence[str], chosen: dict[str, Any], *, tells: bool) -> list
             one name, or the library is empty.
 
     """
-    from edgedec.library.locate import Wish
+    from edgedec.library.locate import Query
 
     named = [name for word in words for name in word.split(",")]
     if "" in named:
         found = _whole_library()
     else:
-        wish = Wish(format=chosen["format"])
+        query = Query(format=chosen["format"])
         found = []
         for word in dict.fromkeys(named):
             own = {**chosen, "draft": None}
-            one = _partner.located(word, own, wish)
+            one = _partner.located(word, own, query)
             found.append((names(word, one.model), word, one, own["draft"]))
     made: dict[str, Offer] = {}
     for called, word, one, draft in found:

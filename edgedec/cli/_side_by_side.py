@@ -33,7 +33,6 @@ class Track:
         self._began = self._last = 0.0
 
     def add(self, event: Emission, now: float) -> None:
-        """Add a token."""
         self._began = self._began or now
         self._tokens, self._last = self._tokens + 1, now
         self.text.append(event.text, _DRAFTED if event.source == "draft" else "")

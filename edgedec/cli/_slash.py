@@ -163,8 +163,8 @@ def _set(talk: Talk, rest: str) -> None:
         value = _sampling.parsed(name, text) if text else talk.at_start(name)
         talk.change(**{name: value})
     except (InputError, click.BadParameter) as error:
-        told = error.message if isinstance(error, click.BadParameter) else str(error)
-        note(f"/set {name}: {told}")
+        reason = error.message if isinstance(error, click.BadParameter) else str(error)
+        note(f"/set {name}: {reason}")
     else:
         note(f"{name} {text} from here on" if text else f"{name} as at the start")
 

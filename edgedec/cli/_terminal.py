@@ -39,7 +39,7 @@ def wrapped(text: str, room: int, *, indent: str = "") -> list[str]:
     ) or [""]
 
 
-def say(text: str, *, err: bool = False) -> None:
+def print_text(text: str, *, err: bool = False) -> None:
     """Print a sentence on stdout or stderr, wrapped between words in a terminal."""
     for line in wrapped(text, width(sys.stderr if err else sys.stdout)):
         click.echo(line, err=err)
@@ -64,7 +64,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 def note(text: str) -> None:
     """Print untrusted text on stderr, as one line, wrapped between words in a terminal."""
-    say(printable(text), err=True)
+    print_text(printable(text), err=True)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> None:

@@ -139,7 +139,6 @@ def _styled(characters: list[tuple[str, Style]]) -> str:
 
 
 def _width(character: str) -> int:
-    """Return the columns of a character."""
     if unicodedata.category(character) in ("Mn", "Me", "Cf", "Cc"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -163,7 +163,7 @@ def _show_banner(
         rows.append(("sampling", _sampling.described(options.sampling, own)))
     width = max(8, *(len(name) + 2 for name, _ in rows))
     for name, value in rows:
-        _terminal.say(f"{name:{width}}{printable(value)}", err=True)
+        _terminal.print_text(f"{name:{width}}{printable(value)}", err=True)
     click.secho("/help lists the commands, Ctrl-D leaves", err=True, dim=True)
 
 

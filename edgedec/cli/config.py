@@ -74,7 +74,7 @@ def command(context: click.Context, as_json: bool) -> None:
             rows.append((name, str(found.get(name, f"{without.get(name)} (no setting)"))))
     _output.table(rows)
     if others := [name for name in _config.SETTINGS if name not in found and name not in without]:
-        _terminal.say(f"no setting, each command decides: {', '.join(others)}")
+        _terminal.print_text(f"no setting, each command decides: {', '.join(others)}")
 
 
 _KEY = click.argument("key", type=_Key([*_config.SETTINGS]), metavar="KEY")

@@ -106,9 +106,9 @@ def _decided(
     """Measure, with a line of progress, and decide; ``first`` is said before the first step."""
     from edgedec.functions import profile_options
     from edgedec.planning import decisions
-    from edgedec.profiling.places import Wanted
+    from edgedec.profiling.places import PlaceFilter
 
-    options = profile_options(prompts, Wanted(rpc=chosen["rpc"]), refresh=chosen["refresh"])
+    options = profile_options(prompts, PlaceFilter(rpc=chosen["rpc"]), refresh=chosen["refresh"])
     unsaid = iter([first] if first else [])
     with _progress.steps() as on_progress:
 
@@ -147,7 +147,7 @@ def _keep(decision: Decision, models: Models) -> bool:
         return True
     before = " The plan stored before is kept." if remembered.is_kept(of) else ""
     more = " Without a plan, drafts are used where they pay." if decision.untried else ""
-    _terminal.say(f"This plan is not stored: {why}.{more}{before}", err=True)
+    _terminal.print_text(f"This plan is not stored: {why}.{more}{before}", err=True)
     return False
 
 

@@ -96,10 +96,10 @@ def command(
     """  # fmt: skip
     from edgedec.functions import profile_options
     from edgedec.loading.sources import Models
-    from edgedec.profiling.places import Wanted
+    from edgedec.profiling.places import PlaceFilter
     from edgedec.profiling.run import profile
 
-    options = profile_options(prompts, Wanted(**wanted), refresh=refresh)
+    options = profile_options(prompts, PlaceFilter(**wanted), refresh=refresh)
     target = _library.path(bundle)
     models = Models.find(target, _library.draft_path(draft_model, target))
     with _progress.steps() as on_progress:
@@ -124,9 +124,9 @@ def show(profile: Profile) -> None:
             break
     console.print(table, highlight=False, markup=False)
     if left_out:
-        _terminal.say(f"({', '.join(left_out)}: in a wider terminal, or with --json)")
+        _terminal.print_text(f"({', '.join(left_out)}: in a wider terminal, or with --json)")
     for line in notes(profile):
-        _terminal.say(line)
+        _terminal.print_text(line)
 
 
 def _widest(table: Table, console: Console) -> int:

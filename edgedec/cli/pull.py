@@ -44,7 +44,7 @@ def command(model: str, as_json: bool, **chosen: Any) -> None:
     """  # fmt: skip
     from edgedec.library.records import as_json as facts
 
-    found = _partner.located(model, chosen, _library.wish(chosen, refresh=True)).model
+    found = _partner.located(model, chosen, _library.query(chosen, refresh=True)).model
     if found is None:
         raise InputError(f"{model} needs no library: use it as `edgedec run {model}`")
     if as_json:

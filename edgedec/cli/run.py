@@ -27,7 +27,7 @@ from edgedec.cli.chat import SESSION, converse
 from edgedec.cli.generate import prompt_text, user, with_system
 
 if TYPE_CHECKING:
-    from edgedec.library.locate import Wish
+    from edgedec.library.locate import Query
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 
 
@@ -88,10 +88,10 @@ def command(words: Sequence[str], named: str | None, as_json: bool, **chosen: An
     model, prompt = _meant(words, named)
     if chosen["raw"] or model == DEMO:  # which follows no instructions
         chosen["system"] = _config.typed("system", chosen["system"])
-    wish, options = _library.wish(chosen), _sampling.generate_options(chosen)
+    query, options = _library.query(chosen), _sampling.generate_options(chosen)
     text = None if prompt is None and _chats(as_json, chosen["raw"]) else prompt_text(prompt)
     _check(chosen, options, chats=text is None)
-    target = _located(model, chosen, wish)
+    target = _located(model, chosen, query)
     opening, session = _options.open_options(chosen, target), chosen["session"]
     completes = model == DEMO and chosen["system"] is None and session is None
     if text is None:
@@ -102,12 +102,12 @@ def command(words: Sequence[str], named: str | None, as_json: bool, **chosen: An
         answers(pipeline, chosen, text, plain=chosen["raw"] or completes, as_json=as_json)
 
 
-def _located(model: str, chosen: dict[str, Any], wish: Wish) -> str | Path:
+def _located(model: str, chosen: dict[str, Any], query: Query) -> str | Path:
     """Return the path of the model; ``chosen["draft"]`` becomes what drafts for it."""
     _sampling.note_system(model, chosen["system"])
-    target = _partner.located(model, chosen, wish).path
+    target = _partner.located(model, chosen, query).path
     if isinstance(chosen["draft"], str):
-        chosen["draft"] = _library.draft(chosen["draft"], wish)
+        chosen["draft"] = _library.draft(chosen["draft"], query)
     return target
 
 

@@ -122,11 +122,11 @@ def command(
 def _serve_one(bundle: str, chosen: dict[str, Any], settings: Settings) -> None:
     """Serve a model that is opened first, and stays open."""
     run = _server()
-    from edgedec.library.locate import Wish
+    from edgedec.library.locate import Query
     from edgedec.pipeline import Pipeline
 
     typed = chosen["draft"]
-    found = _partner.located(bundle, chosen, Wish(format=chosen["format"]))
+    found = _partner.located(bundle, chosen, Query(format=chosen["format"]))
     known = _served.names(bundle, found.model)
     tells = run.is_loopback(settings.host)
     settings = dataclasses.replace(

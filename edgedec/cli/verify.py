@@ -185,7 +185,6 @@ def _print(found: Verification, prompts: str) -> None:
 
 
 def _verdict(found: Verification) -> str:
-    """Return the verdict in one sentence."""
     texts, same, near = (found.total(name) for name in ("texts", "identical", "near_ties"))
     differ = sum(not one.near_tie for one in found.divergences)
     if differ:

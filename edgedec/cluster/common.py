@@ -35,7 +35,6 @@ def common(
 
     Args:
         target: the model's path here.
-        options: to open it with.
         text, answer: options of texts, and of answers to messages.
 
     Raises:

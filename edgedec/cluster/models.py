@@ -87,7 +87,6 @@ def receive(
 
     Args:
         model: as ``describe`` returns it.
-        sent: its files.
         others: models of the same run, which stay in the cache.
 
     Raises:

@@ -94,7 +94,7 @@ _LOOK_S, _LONG_S = 2.0, 30.0
 
 
 @dataclass(slots=True, eq=False)
-class _Hand:
+class _Worker:
     """A worker, and what it has in hand.
 
     Attributes:
@@ -146,7 +146,7 @@ class Crew:
         self._note, self._arrived = note, arrived
         self._waiting: deque[Job] = deque()
         self._tries: Counter[str] = Counter()
-        self._hands: list[_Hand] = []
+        self._workers: list[_Worker] = []
         self._looked = 0.0
         self._known: set[str] = set()
         self._sent: dict[str, models.Chunks] = {}
@@ -167,33 +167,33 @@ class Crew:
         self._waiting = deque(job for job in jobs if job.id not in self._results.done)
         try:
             self._look()
-            while self._waiting or any(hand.jobs for hand in self._hands):
+            while self._waiting or any(worker.jobs for worker in self._workers):
                 self._step()
         finally:
             self.close()
 
     def close(self) -> None:
         """End all workers, whatever they have in hand."""
-        for hand in [*self._hands]:
-            self._end(hand)
+        for worker in [*self._workers]:
+            self._end(worker)
 
     def _step(self) -> None:
         """Take what has arrived, or look for new nodes."""
         done: list[Any] = []
         # The first of each: of a worker that is lost, what it had answered before is taken first.
-        if first := {hand.calls[0]: hand for hand in self._hands if hand.calls}:
+        if first := {worker.calls[0]: worker for worker in self._workers if worker.calls}:
             done, _ = self._ray.wait(list(first), num_returns=1, timeout=_LOOK_S)
         if not first or monotonic() - self._looked > _LOOK_S:
             self._look()
         for call in done:
-            hand = first[call]
-            hand.calls.popleft()
+            worker = first[call]
+            worker.calls.popleft()
             try:
                 answer = self._ray.get(call)
             except self._error as error:
-                self._failed(hand, str(error))
+                self._failed(worker, str(error))
             else:
-                self._take(hand, answer)
+                self._take(worker, answer)
 
     # -- workers --------------------------------------------------------------------------------
 
@@ -212,13 +212,17 @@ class Crew:
             self._note(f"{line}: it takes no part")
         for place in found:
             self._start(place)
-        if all(hand.ready for hand in self._hands):
+        if all(worker.ready for worker in self._workers):
             self._sent.clear()  # nobody fetches it any more: the object store may forget it
-        for hand in self._hands:
-            if hand.begun is not None and monotonic() - hand.begun > _LONG_S and not hand.ready:
-                hand.begun = None
-                self._note(f"{hand.place.name}: still waiting for its cores, memory and model")
-        if not self._hands:
+        for worker in self._workers:
+            if (
+                worker.begun is not None
+                and monotonic() - worker.begun > _LONG_S
+                and not worker.ready
+            ):
+                worker.begun = None
+                self._note(f"{worker.place.name}: still waiting for its cores, memory and model")
+        if not self._workers:
             raise RuntimeUnavailable(
                 f"no node of the cluster can decode: {len(self._results.done)} results are there;"
                 " run the same command again when one can"
@@ -239,48 +243,48 @@ class Crew:
 
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         wanted = {"num_cpus": place.cores, "memory": place.bytes, "scheduling_strategy": where}
-        hand = _Hand(place, self._actor.options(**wanted).remote(place.cores), losses)
-        self._hands.append(hand)
-        hand.calls.append(hand.actor.open.remote(self._run, {}))
+        worker = _Worker(place, self._actor.options(**wanted).remote(place.cores), losses)
+        self._workers.append(worker)
+        worker.calls.append(worker.actor.open.remote(self._run, {}))
 
-    def _failed(self, hand: _Hand, error: str) -> None:
+    def _failed(self, worker: _Worker, error: str) -> None:
         """Take Ray's error, which is a traceback if Python raised it on the node."""
         first, *others = error.strip().splitlines()
-        if not hand.ready and (
+        if not worker.ready and (
             missing := re.search(r"No module named '(edgedec(?:\.\w+)*)'", error)
         ):
-            self._refused(hand, f"has no {missing[1]}: it needs edgedec {__version__}")
+            self._refused(worker, f"has no {missing[1]}: it needs edgedec {__version__}")
         else:
-            self._lost(hand, one_line(others[-1] if others and "Traceback" in error else first))
+            self._lost(worker, one_line(others[-1] if others and "Traceback" in error else first))
 
-    def _refused(self, hand: _Hand, why: str) -> None:
-        self._note(f"{hand.place.name} {why}: it takes no part")
-        self._end(hand)
+    def _refused(self, worker: _Worker, why: str) -> None:
+        self._note(f"{worker.place.name} {why}: it takes no part")
+        self._end(worker)
 
-    def _take(self, hand: _Hand, answer: Mapping[str, Any]) -> None:
+    def _take(self, worker: _Worker, answer: Mapping[str, Any]) -> None:
         """Take an answer of a worker, and give it more to do."""
         if "refused" in answer:
-            self._refused(hand, answer["refused"])
+            self._refused(worker, answer["refused"])
         elif "missing" in answer:
             sent = {role: self._chunks(role) for role in answer["missing"]}
-            hand.calls.append(hand.actor.open.remote(self._run, sent))
+            worker.calls.append(worker.actor.open.remote(self._run, sent))
         elif "again" in answer:
-            self._lost(hand, answer["again"])
+            self._lost(worker, answer["again"])
         else:
             if "opened" in answer:
-                hand.ready = True
+                worker.ready = True
             else:
-                hand.losses = 0
-                self._keep(hand.jobs.popleft(), answer["fields"], hand.place.name)
-            self._give(hand)
+                worker.losses = 0
+                self._keep(worker.jobs.popleft(), answer["fields"], worker.place.name)
+            self._give(worker)
 
-    def _give(self, hand: _Hand) -> None:
+    def _give(self, worker: _Worker) -> None:
         # Towards the end a slow node shall not hold a prompt that another could begin.
-        most = IN_HAND if len(self._waiting) > len(self._hands) else 1
-        while self._waiting and len(hand.jobs) < most:
+        most = IN_HAND if len(self._waiting) > len(self._workers) else 1
+        while self._waiting and len(worker.jobs) < most:
             job = self._waiting.popleft()
-            hand.jobs.append(job)
-            hand.calls.append(hand.actor.decode.remote(asdict(job)))
+            worker.jobs.append(job)
+            worker.calls.append(worker.actor.decode.remote(asdict(job)))
 
     def _chunks(self, role: str) -> models.Chunks:
         """Return a model in Ray's object store; RuntimeUnavailable if it has no room for it."""
@@ -296,10 +300,10 @@ class Crew:
                 ) from None
         return self._sent[role]
 
-    def _end(self, hand: _Hand) -> None:
+    def _end(self, worker: _Worker) -> None:
         """End a worker, whose calls are forgotten."""
-        self._ray.kill(hand.actor, no_restart=True)
-        self._hands.remove(hand)
+        self._ray.kill(worker.actor, no_restart=True)
+        self._workers.remove(worker)
 
     # -- results --------------------------------------------------------------------------------
 
@@ -309,13 +313,13 @@ class Crew:
         self.failed += "error" in fields
         self._arrived()
 
-    def _lost(self, hand: _Hand, why: str) -> None:
+    def _lost(self, worker: _Worker, why: str) -> None:
         """Put back what a worker had in hand, and start another in its place if that may help."""
-        self._end(hand)
-        place, losses = hand.place, hand.losses + (1 if hand.jobs else MOST_TRIES)
-        if hand.jobs:
-            self._blame(hand.jobs[0], place, why)
-        back = [job for job in hand.jobs if job.id not in self._results.done]
+        self._end(worker)
+        place, losses = worker.place, worker.losses + (1 if worker.jobs else MOST_TRIES)
+        if worker.jobs:
+            self._blame(worker.jobs[0], place, why)
+        back = [job for job in worker.jobs if job.id not in self._results.done]
         self._waiting.extendleft(reversed(back))
         again = f"; to be done again: {', '.join(job.id for job in back)}" if back else ""
         alive = any(node["NodeID"] == place.node for node in self._alive())
@@ -324,7 +328,7 @@ class Crew:
         self._note(f"{place.name} lost a worker ({why}){again}{over}")
         if starts:
             self._start(place, losses)
-        for other in self._hands:
+        for other in self._workers:
             if other.ready:
                 self._give(other)
 

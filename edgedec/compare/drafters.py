@@ -30,7 +30,6 @@ def entrants(
     Other composites are left out, since ``auto`` is one and their parts run on their own.
 
     Args:
-        common: options of all.
         has_mask: it was trained to draft several tokens in a pass.
 
     """

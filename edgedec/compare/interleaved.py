@@ -40,7 +40,6 @@ class Progress:
             self._listener(done, total)
 
     def expect(self, texts: int) -> None:
-        """Expect ``texts`` more texts."""
         self._total += texts
 
     def step(self) -> None:

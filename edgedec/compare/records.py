@@ -34,7 +34,6 @@ class Recorder:
         self._add({"benchmark": self._benchmark, **fields})
 
     def table(self, rows: Iterable[Row], kind: str = "summary") -> list[Row]:
-        """Write a record for each row of a table; return the rows."""
         found = list(rows)
         for row in found:
             self.add(kind=kind, **row)

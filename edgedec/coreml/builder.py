@@ -25,7 +25,6 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return its extents."""
         return self.type.shape
 
 
@@ -50,7 +49,6 @@ class FunctionBuilder:
         self._count = 0
 
     def input(self, name: str, kind: Kind, *shape: int) -> Value:
-        """Declare an input."""
         self._inputs[name] = type = TensorType(kind, shape)
         return Value(name, type)
 
@@ -60,11 +58,9 @@ class FunctionBuilder:
         return Value(name, type)
 
     def output(self, *values: Value) -> None:
-        """Return these values."""
         self._outputs += [value.name for value in values]
 
     def built(self) -> Function:
-        """Return the function."""
         return Function(
             self.name, self._inputs, self._states, tuple(self._outputs), self._operations
         )
@@ -140,7 +136,6 @@ class FunctionBuilder:
         return self.operation("cast", TensorType(kind, x.shape), x=x, dtype=name)[0]
 
     def reshape(self, x: Value, *shape: int) -> Value:
-        """Add a reshape."""
         if shape == x.shape:
             return x
         type = TensorType(x.type.kind, shape)
@@ -201,7 +196,6 @@ class FunctionBuilder:
     # -- states ---------------------------------------------------------------------------------
 
     def read(self, state: Value) -> Value:
-        """Add a reading of a state."""
         return self.operation("read_state", state.type, input=state)[0]
 
     def write(self, state: Value, data: Value) -> None:

@@ -31,7 +31,6 @@ class Rule:
 
     Attributes:
         compute: returns its result, or its results as a tuple.
-        required, optional: its parameters.
         alike: parameters whose data type is that of its first result.
         rounds: whether its result is a new number, which fp16 rounds.
         shape: the extents of its result, where those could be far larger than its inputs.

@@ -124,7 +124,6 @@ class Package:
 
     @property
     def weight_bytes(self) -> int:
-        """Return the bytes of all weights as stored."""
         return len(self.blob)
 
     def _damaged(self, what: str) -> BundleError:

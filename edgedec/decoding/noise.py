@@ -97,10 +97,8 @@ class Noise:
     """Standard Gumbel noise for every token at one position.
 
     Args:
-        key: of the position.
         large_ids: see below.
         large: the noise of these, in a row of several positions'.
-        row: which.
         most: see below.
 
     Attributes:

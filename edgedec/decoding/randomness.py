@@ -42,7 +42,7 @@ class Streams:
         Kept for the last positions, since draft and target ask for the same. ``index`` tells
         several draws at one position apart.
         """
-        purpose = self._resolve(purpose)
+        purpose = Purpose.TARGET if self.coupled and purpose is Purpose.DRAFT else purpose
         noise = self._noise.get((position, purpose, vocab_size, index))
         if noise is not None:
             return noise
@@ -59,9 +59,6 @@ class Streams:
     def uniform(self, position: int, purpose: Purpose, index: int = 0) -> float:
         """A number in (0, 1); ``index`` tells several draws at one position apart."""
         return ((self._key(position, purpose, index) >> 12) + 0.5) * 2.0**-52
-
-    def _resolve(self, purpose: Purpose) -> Purpose:
-        return Purpose.TARGET if self.coupled and purpose is Purpose.DRAFT else purpose
 
     def _key(self, position: int, purpose: Purpose, index: int) -> int:
         text = f"{self.seed}/{position}/{int(purpose)}/{index}".encode()

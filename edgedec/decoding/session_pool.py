@@ -135,7 +135,6 @@ class SessionPool:
         kept.session.close()
 
     def close(self) -> None:
-        """Close the sessions."""
         for kept in self._kept:
             kept.session.close()
 

@@ -79,7 +79,6 @@ def _number(value: Any) -> bool:
 
 
 def _changed(sampling: SamplingParams, name: str, value: Any) -> SamplingParams:
-    """Return the sampling with one value of the files."""
     if name == "top_k":  # some write -1 for all tokens
         value = int(max(value, 0)) if -1 <= value <= 1 << 31 else value
     try:

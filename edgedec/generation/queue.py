@@ -76,7 +76,6 @@ class Line:
         self.call_first()
 
     def has_turn(self, ticket: Ticket) -> bool:
-        """Return whether this is one of the first."""
         if len(self.tickets) <= self.count:
             return ticket in self.tickets
         return ticket in list(self.tickets)[: self.count]
@@ -255,10 +254,6 @@ class Place(Ticket):
 
     Args:
         wait: wait for a place; otherwise refuse the text if none is free.
-
-    Attributes:
-        round: a context for each of its rounds.
-
     """
 
     __slots__ = ("_apart", "_queue", "_wait", "round")

@@ -181,7 +181,6 @@ class Turns(Generic[T]):
 
     Attributes:
         running: those that take turns.
-        waiting: those that wait for it.
         broken: whether decoding has stopped by a fault.
 
     """
@@ -311,8 +310,6 @@ def charge(texts: Sequence[Text], text: Text, seconds: float, *, read: bool) -> 
 
     Args:
         texts: those that take turns.
-        text: the one that had the turn.
-        seconds: that it took.
         read: whether it read a part of its prompt.
 
     """

@@ -264,7 +264,7 @@ class GgufHeader:
             float(value) if isinstance(value, int | float) and 0 < value < math.inf else 0.0
             for value in named
         )
-        kind = self.text(f"{scaling}type") or "none"
+        kind = self.text(f"{scaling}type") or "linear"  # as llama.cpp takes it
         return scaled_context(kind, stated, factor, original) or None
 
     @property

@@ -12,7 +12,7 @@ from edgedec.gguf.header import GgufHeader
 MAX_PARTS = 1 << 10
 MAX_CONTEXT = 1 << 30
 # llama.cpp's own pattern (`llama_split_path`).
-_PART = re.compile(r"(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf")
+_PART = re.compile(r"(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
 def decodable_parts(header: GgufHeader) -> list[Path]:
@@ -30,6 +30,10 @@ def decodable_parts(header: GgufHeader) -> list[Path]:
         )
     if not header.architecture:
         raise _wrong(header, "it names no architecture: give a language model's GGUF")
+    if not header.flag(f"{header.architecture}.attention.causal", True):
+        raise _wrong(
+            header, "its tokens read later ones as well (an embedding model): give a decoder's GGUF"
+        )
     found = _parts(header)
     context = header.metadata.get(f"{header.architecture}.context_length", 1)
     if not isinstance(context, int) or not 0 < context <= MAX_CONTEXT:

@@ -15,6 +15,7 @@ KEYS = {
     "min_p": "general.sampling.min_p",
     "repetition_penalty": "general.sampling.penalty_repeat",
 }
+MOST = 1 << 31  # what is no smaller, or no number, says nothing
 
 
 def stated_sampling(metadata: Mapping[str, Any]) -> dict[str, float]:
@@ -24,5 +25,5 @@ def stated_sampling(metadata: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: value if isinstance(value, int) else float(str(np.float32(value)))
         for name, value in stated.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST
     }

@@ -22,6 +22,7 @@ from edgedec.gguf.vocabulary import (
     USER_DEFINED,
     Defaults,
     Vocabulary,
+    is_utf8,
     wrong,
 )
 from edgedec.text.tokenizer import Tokenizer
@@ -61,10 +62,13 @@ def load_tokenizer(header: GgufHeader) -> Tokenizer:
         raise wrong(
             header, f"{one_line(kind)!r} is unknown here: expected one of {', '.join(KINDS)}"
         )
+    template = header.text("tokenizer.chat_template")
+    if template and not is_utf8(template):
+        raise wrong(header, "its chat template is not UTF-8: the file is damaged")
     config = {
         "bos_token": _text_of(vocabulary, vocabulary.bos_id),
         "eos_token": _text_of(vocabulary, vocabulary.eos_id),
-        "chat_template": header.text("tokenizer.chat_template"),
+        "chat_template": template,
     }
     return Tokenizer(_build(header, vocabulary, model, around), config)
 

@@ -122,11 +122,18 @@ def _tokens(header: GgufHeader) -> list[str]:
     if len(set(tokens)) < len(tokens):
         twice = Counter(tokens).most_common(1)[0][0]
         raise wrong(header, f"the token {one_line(twice)!r} appears twice: the file is damaged")
-    try:
-        "".join(tokens).encode()
-    except UnicodeEncodeError:
-        raise wrong(header, "a token is not UTF-8: the file is damaged") from None
+    if not is_utf8("".join(tokens)):
+        raise wrong(header, "a token is not UTF-8: the file is damaged")
     return tokens
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether a file's text was UTF-8, rather than bytes that became lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _types(header: GgufHeader, count: int) -> Any:

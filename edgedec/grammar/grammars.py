@@ -62,7 +62,6 @@ class Grammars:
         return found
 
     def knows(self, grammar: Grammar) -> bool:
-        """Return whether a grammar is compiled."""
         return grammar in self._living
 
     @cached_property

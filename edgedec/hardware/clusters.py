@@ -28,7 +28,6 @@ class Cluster:
     Attributes:
         cores: one logical processor of each physical core, by the system's number: two threads of
             one core share its arithmetic units, so these are the ones to compute on.
-        logical: all its logical processors.
         max_mhz: the highest clock; None if unknown.
         capacity: the scheduler's estimate of a core's speed, 1024 for the fastest; None if unknown.
         name: ``all``, or ``big``, ``middle``, ``little``.
@@ -72,7 +71,9 @@ def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[
     # Kinds are listed strongest first.
     for core in sorted(found, key=lambda core: (core.kind, -core.strength, core.logical)):
         first = groups[-1][0] if groups else None
-        if first is not None and _alike(first, core):
+        if first is not None and (
+            first.kind == core.kind and core.strength >= first.strength * (1 - _ALIKE)
+        ):
             groups[-1].append(core)
         else:
             groups.append([core])
@@ -91,10 +92,6 @@ def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[
 def can_pin() -> bool:
     """Return whether this system can pin threads to cores, which makes a cluster a place."""
     return hasattr(os, "sched_setaffinity")
-
-
-def _alike(one: _Core, other: _Core) -> bool:
-    return one.kind == other.kind and other.strength >= one.strength * (1 - _ALIKE)
 
 
 def _names(count: int) -> tuple[str, ...]:

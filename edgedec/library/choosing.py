@@ -195,7 +195,6 @@ def _tag(name: str) -> str:
 
 
 def _label(reference: Reference, models: Mapping[str, tuple[str, ...]]) -> str:
-    """Return the label of the model that the reference selects."""
     which = reference.which
     if which is not None:
         for label, parts in models.items():

@@ -58,7 +58,6 @@ def fetch(
     """Fetch what a model needs, or a head; files that are there are not fetched again.
 
     Args:
-        reference: the model.
         library: where it is kept.
         listener: receives revision, licence, size, and each file's sha256.
 
@@ -73,14 +72,14 @@ def fetch(
         found = _repository(client, reference)
         choice = choose(reference, found.files, head=head)
         size = sum(found.files[name].size_bytes for name in choice.names)
-        listener.say(
+        listener.report(
             f"{reference.repo}: revision {found.commit}, licence {found.licence or 'unstated'},"
             f" {len(choice.names)} files, {size / 1e6:.1f} MB"
         )
         _check_room(library, size)
         lock = library.locked(
             hub_folder(reference.repo),
-            lambda: listener.say("another edgedec fetches this model: waiting"),
+            lambda: listener.report("another edgedec fetches this model: waiting"),
         )
         with lock:
             return _fetch(client, reference, found, choice, library, listener)
@@ -162,7 +161,7 @@ def _fetch(
             bar = _bar(client, on_bytes)
         path = _download(client, reference.repo, found.commit, name, library, listener, bar)
         digests[name] = _checked(path, name, found.files[name])
-        listener.say(f"{name}  sha256 {digests[name]}")
+        listener.report(f"{name}  sha256 {digests[name]}")
         folder = path.parents[name.count("/")]
         if name.endswith(ONNX):
             names += [one for one in named_by(path, name) if one in found.files.keys() - {*names}]
@@ -200,7 +199,7 @@ def _download(
         except Exception as error:
             if not tries_left or not _broke(error):
                 raise
-            listener.say(f"{name}: the connection broke: resuming")
+            listener.report(f"{name}: the connection broke: resuming")
             time.sleep(_PAUSE_S)
     raise AssertionError("the last try returns or raises")
 

@@ -43,7 +43,7 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Query:
     """What is wanted of a model that a word means.
 
     Attributes:
@@ -64,10 +64,10 @@ class Wish:
     head: str | None = None
 
 
-ANY = Wish()
+ANY = Query()
 
 
-def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) -> Located:
+def locate(word: str, library: Library, listener: Listener, query: Query = ANY) -> Located:
     """Return the model that a word means; a checkpoint is made into a bundle first.
 
     Args:
@@ -75,49 +75,49 @@ def locate(word: str, library: Library, listener: Listener, wish: Wish = ANY) ->
             the name or id of a model in the library, or a name on a hub or its address there.
         library: where models are kept and found.
         listener: receives progress.
-        wish: what is wanted of it.
+        query: what is wanted of it.
 
     Raises:
         InputError, BundleError: there is no such model, or several have this name.
         ExportError, RuntimeUnavailable: it cannot be made into a bundle.
 
     """
-    if wish.format == ONNX:
-        plain = replace(wish, form=None, name=None)
+    if query.format == ONNX:
+        plain = replace(query, form=None, name=None)
         found = _find(hub_name(word), library, listener, plain)
         if is_gguf(found.path):
-            return _converted(Path(found.path), library=library, listener=listener, wish=wish)
-    found = _find(hub_name(word), library, listener, wish)
-    if wish.form is not None and is_gguf(found.path):
+            return _converted(Path(found.path), library=library, listener=listener, query=query)
+    found = _find(hub_name(word), library, listener, query)
+    if query.form is not None and is_gguf(found.path):
         raise InputError(
             f"{word} is a GGUF file, whose weights are used as they are: --format {ONNX} makes a"
             " bundle of it with these, or leave --weights and --calibrated out"
         )
-    if wish.name is not None and found.model is None:
+    if query.name is not None and found.model is None:
         raise InputError(
-            f"{word} is used where it is, and is not in the library: leave --name {wish.name} out"
+            f"{word} is used where it is, and is not in the library: leave --name {query.name} out"
         )
     return found
 
 
-def _find(word: str, library: Library, listener: Listener, wish: Wish) -> Located:
+def _find(word: str, library: Library, listener: Listener, query: Query) -> Located:
     if (there := ready(word)) is not None:
         return Located(there)
     if (ready_there := ready_onnx(word)) is not None:
-        return _converted(*ready_there, library=library, listener=listener, wish=wish)
+        return _converted(*ready_there, library=library, listener=listener, query=query)
     if word and exists(word):
-        return _converted(Path(word), library=library, listener=listener, wish=wish)
+        return _converted(Path(word), library=library, listener=listener, query=query)
     reference = parse(word)
     if reference is not None and reference.which is None and is_gguf(word):
         reference = None  # a file that is missing
-    if reference is None or not wish.refresh:
-        found = library.find(word, wish.form)
-        if found is not None and (wish.head is None or found.record.head is not None):
-            return _called(found, library, listener, wish)
+    if reference is None or not query.refresh:
+        found = library.find(word, query.form)
+        if found is not None and (query.head is None or found.record.head is not None):
+            return _called(found, library, listener, query)
         if found := library.find(word):
-            return _again(found, library, listener, wish)
+            return _again(found, library, listener, query)
     if reference is not None:
-        return _fetched(reference, library, listener, wish)
+        return _fetched(reference, library, listener, query)
     raise InputError(unknown(word, library))
 
 
@@ -134,7 +134,7 @@ def path_of(
         word: see ``locate``.
         progress: called while a checkpoint is converted, or a model downloaded.
         download: fetch from the hub what is not in the library.
-        format: see ``Wish``.
+        format: see ``Query``.
 
     Raises:
         InputError, BundleError, ExportError, RuntimeUnavailable: as ``locate`` raises them.
@@ -143,67 +143,68 @@ def path_of(
     from edgedec.library.making import Listener
 
     listener = Listener(_log.info, progress, progress)
-    return locate(os.fspath(word), Library(), listener, Wish(download=download, format=format)).path
+    return locate(
+        os.fspath(word), Library(), listener, Query(download=download, format=format)
+    ).path
 
 
 def _converted(
-    folder: Path, which: str | None = None, *, library: Library, listener: Listener, wish: Wish
+    folder: Path, which: str | None = None, *, library: Library, listener: Listener, query: Query
 ) -> Located:
     from edgedec.library import making
 
-    head = _head(library, listener, wish)
+    head = _head(library, listener, query)
     if which is not None or ready_onnx(folder) is not None:
-        ready = making.find_ready(folder, which, wish.form, head)
-        made = making.of_ready(library, ready, listener, name=wish.name)
+        ready = making.find_ready(folder, which, query.form, head)
+        made = making.of_ready(library, ready, listener, name=query.name)
         return Located(made.path, made)
-    made = making.of_checkpoint(library, folder, wish.form, listener, name=wish.name, head=head)
+    made = making.of_checkpoint(library, folder, query.form, listener, name=query.name, head=head)
     return Located(made.path, made)
 
 
-def _called(found: Model, library: Library, listener: Listener, wish: Wish) -> Located:
+def _called(found: Model, library: Library, listener: Listener, query: Query) -> Located:
     """Return a model of the library; the same under another name, if one is wanted."""
-    if wish.name in (None, found.name):
+    if query.name in (None, found.name):
         return Located(found.path, found)
     from edgedec.library import making
 
-    named = making.of_model(library, found, str(wish.name), listener)
+    named = making.of_model(library, found, str(query.name), listener)
     return Located(named.path, named)
 
 
-def _again(found: Model, library: Library, listener: Listener, wish: Wish) -> Located:
+def _again(found: Model, library: Library, listener: Listener, query: Query) -> Located:
     """Make another form of a model whose source is still there."""
     where = found.record.origin.where
-    wish = replace(wish, name=wish.name or found.name, form=wish.form or found.record.form)
+    query = replace(query, name=query.name or found.name, form=query.form or found.record.form)
     if found.record.kind == GGUF:
         raise InputError(f"{found.name} is a GGUF file: --weights and --calibrated are for others")
     if found.record.origin.revision is not None and (reference := parse(where)):
-        return _fetched(reference, library, listener, wish)
+        return _fetched(reference, library, listener, query)
     source = Path(where)
     if not source.exists():
         raise InputError(
             f"{found.name} is in the library as {found.record.form}, and its source {where} is"
-            f" not there to make it {wish.form} from"
+            f" not there to make it {query.form} from"
         )
-    return _converted(source, library=library, listener=listener, wish=wish)
+    return _converted(source, library=library, listener=listener, query=query)
 
 
-def _fetched(reference: Reference, library: Library, listener: Listener, wish: Wish) -> Located:
-    if not wish.download:
+def _fetched(reference: Reference, library: Library, listener: Listener, query: Query) -> Located:
+    if not query.download:
         raise InputError(
             f"{reference.where} is not in the library: edgedec.pull({reference.where!r}) or"
             f" `edgedec pull {reference.where}` downloads it"
         )
     from edgedec.library import hub, making
 
-    head = _head(library, listener, wish)  # first: without it the target need not be made twice
+    head = _head(library, listener, query)  # first: without it the target need not be made twice
     fetched = hub.fetch(reference, library, listener)
-    made = making.of_fetched(library, fetched, wish.form, listener, wish.name, head)
+    made = making.of_fetched(library, fetched, query.form, listener, query.name, head)
     return Located(made.path, made)
 
 
-def _head(library: Library, listener: Listener, wish: Wish) -> Fetched | None:
-    """Fetch the head that is wanted, if one is."""
-    reference = None if wish.head is None else parse(wish.head)
+def _head(library: Library, listener: Listener, query: Query) -> Fetched | None:
+    reference = None if query.head is None else parse(query.head)
     if reference is None:
         return None
     from edgedec.library import hub

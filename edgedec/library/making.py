@@ -49,13 +49,13 @@ class Listener:
     """Receives progress while a model is made.
 
     Attributes:
-        say: takes a sentence.
+        report: takes a sentence.
         progress: takes the stages of an export; may be None.
         fetching: takes the bytes of a download, file by file; may be None.
 
     """
 
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     progress: Progress | None = None
     fetching: Progress | None = None
 
@@ -107,7 +107,7 @@ def of_checkpoint(
         try:
             return _made(new, one)
         except ParityError as error:
-            listener.say(str(error))
+            listener.report(str(error))
     return _made(new, _MADE[-1])
 
 
@@ -122,7 +122,6 @@ def of_ready(
 
     Args:
         library, listener, origin, name: as those of ``of_checkpoint``.
-        ready: the decoder.
 
     Raises:
         BundleError, CheckpointError: it computes something else, or is damaged.
@@ -213,7 +212,6 @@ class _New:
     ready: Ready | None = None
 
     def id(self, form: Form) -> str:
-        """Return the id that it gets in a form."""
         return _id(self.origin, form, self.name, self.head_origin)
 
     @property
@@ -272,13 +270,13 @@ def _renamed(new: _New, twin: Model) -> Model:
         if found := new.library.get(id):
             return found
         shutil.copytree(twin.path, staging / records.BUNDLE, copy_function=linked)
-        new.listener.say(f"{new.name} has the same files as {twin.name}, which it shares")
+        new.listener.report(f"{new.name} has the same files as {twin.name}, which it shares")
         return new.library.publish(staging, id, _record(staging, id, form, new, head))
 
 
 def _locked(new: _New, id: str) -> AbstractContextManager[None]:
     return new.library.locked(
-        id, lambda: new.listener.say("another edgedec makes this model: waiting")
+        id, lambda: new.listener.report("another edgedec makes this model: waiting")
     )
 
 
@@ -294,14 +292,14 @@ def _made(new: _New, form: Form) -> Model:
             else:
                 _taken(new, new.ready, staging / records.BUNDLE)
             where = library.folder / "models" / id
-            listener.say(f"made in {time.perf_counter() - start:.1f} s: {where}")
+            listener.report(f"made in {time.perf_counter() - start:.1f} s: {where}")
             return library.publish(staging, id, _record(staging, id, form, new, new.head_origin))
 
 
 def _exported(new: _New, form: Form, out: Path) -> None:
     """Convert a checkpoint."""
     listener, origin, head = new.listener, new.origin, new.head
-    listener.say(_what(origin.where if origin.revision else str(new.folder), form))
+    listener.report(_what(origin.where if origin.revision else str(new.folder), form))
     report = export_bundle(
         ExportOptions(
             target=new.folder,
@@ -320,14 +318,14 @@ def _exported(new: _New, form: Form, out: Path) -> None:
     if not is_gguf(new.folder):
         notes = notes[:1] if form.weights == records.AUTO else ()
     for note in notes:
-        listener.say(note)
+        listener.report(note)
 
 
 def _taken(new: _New, model: Ready, out: Path) -> None:
     """Take a decoder in ONNX as it is."""
-    new.listener.say(f"trying {model.described}, which needs no conversion")
+    new.listener.report(f"trying {model.described}, which needs no conversion")
     found = ready_export.write(model, out, new.name, new.origin.licence)
-    new.listener.say(f"{found}; {model.better}")
+    new.listener.report(f"{found}; {model.better}")
 
 
 def _check_head(origin: Origin, report: ModelReport) -> None:

@@ -22,7 +22,7 @@ from edgedec.decoding import drafting
 from edgedec.errors import EdgedecError, ExportError, InputError
 from edgedec.library import drafts
 from edgedec.library.drafts import Facts
-from edgedec.library.locate import Located, Wish, locate
+from edgedec.library.locate import Located, Query, locate
 from edgedec.library.making import Listener
 from edgedec.library.records import BUNDLE, Model
 from edgedec.library.reference import parse
@@ -117,30 +117,30 @@ class Search:
     def _head(self) -> bool:
         return self._any or drafting.info(str(self.drafter)).needs_head
 
-    def find(self, word: str, wish: Wish) -> Found:
+    def find(self, word: str, query: Query) -> Found:
         """Return the target that a word means, and its draft.
 
         Args:
             word: see ``locate``.
-            wish: what is wanted of the target; the draft gets its form and format.
+            query: what is wanted of the target; the draft gets its form and format.
 
         Raises:
             EdgedecError: as ``locate`` raises them, for the target alone.
 
         """
-        known = self._known(word, wish)
+        known = self._known(word, query)
         if known is not None and (draft := self.here(known)):
-            return Found(self._target(word, wish), draft)
-        offer, verdict = self._offer(word, known, wish), None
+            return Found(self._target(word, query), draft)
+        offer, verdict = self._offer(word, known, query), None
         if offer is not None and self._agreed(offer):
             try:
-                return self._with(offer, word, wish)
+                return self._with(offer, word, query)
             except (ExportError, Unfit) as error:
                 verdict = UNFIT
-                self.listener.say(f"{offer.name} does not draft here: {error}")
+                self.listener.report(f"{offer.name} does not draft here: {error}")
             except EdgedecError as error:
-                self.listener.say(f"{offer.name} is left out: {error}")
-        target = self._target(word, wish)
+                self.listener.report(f"{offer.name} is left out: {error}")
+        target = self._target(word, query)
         if offer is not None and verdict is not None:  # and not for a fault of the target's own
             self._keep(_pair(offer), verdict)
         return Found(target, None if known is not None else self.here(target.path))
@@ -155,7 +155,7 @@ class Search:
         else:
             agreed = self.ask(offer)
         if agreed is None:
-            self.listener.say(f"draft: {described(offer)} would go with it: {advice}")
+            self.listener.report(f"draft: {described(offer)} would go with it: {advice}")
         elif not agreed:
             self._keep(_any_for(offer.target), REFUSED)
         return bool(agreed)
@@ -170,18 +170,18 @@ class Search:
         elif (path := beside(target)) is not None:
             where = f"{path.name}, beside {Path(target).name}"
         if path is not None:
-            self.listener.say(f"draft: {where}; {_WITHOUT}")
+            self.listener.report(f"draft: {where}; {_WITHOUT}")
         return path
 
-    def _target(self, word: str, wish: Wish) -> Located:
-        return locate(word, self.library, self.listener, wish)
+    def _target(self, word: str, query: Query) -> Located:
+        return locate(word, self.library, self.listener, query)
 
-    def _known(self, word: str, wish: Wish) -> str | Path | None:
+    def _known(self, word: str, query: Query) -> str | Path | None:
         """Return where a target is, if it need not be made or fetched first."""
         found = ready(word)
         if found is None and (model := self._model_of(word)) is not None:
             found = model.path
-        made = found is not None and found != DEMO and is_gguf(found) and wish.format is not None
+        made = found is not None and found != DEMO and is_gguf(found) and query.format is not None
         return None if made else found
 
     def _model_of(self, word: str) -> Model | None:
@@ -194,7 +194,7 @@ class Search:
 
     # -- the list -------------------------------------------------------------------------------
 
-    def _offer(self, word: str, known: str | Path | None, wish: Wish) -> Offer | None:
+    def _offer(self, word: str, known: str | Path | None, query: Query) -> Offer | None:
         """Return the first published draft that a target can take and that was not refused."""
         from edgedec.library import published
         from edgedec.library.recognise import recognise
@@ -208,7 +208,7 @@ class Search:
         verdicts, names = self._verdicts(), {one.name for one in targets}
         if not self.insists and verdicts.get(_any_for(targets[0].name)) == REFUSED:
             return None
-        heads = self._head and len(targets) == 1 and self._exports(word, wish)
+        heads = self._head and len(targets) == 1 and self._exports(word, query)
         for one in published.drafts_for(targets):
             head = one.kind == published.HEAD
             if one.unread or one.kind == published.MTP or not names <= {*one.targets}:
@@ -223,9 +223,9 @@ class Search:
                 return offer
         return None
 
-    def _exports(self, word: str, wish: Wish) -> bool:
+    def _exports(self, word: str, query: Query) -> bool:
         """Return whether a target is made from a checkpoint, which is there or on a hub."""
-        if wish.format == "onnx" or is_gguf(word):
+        if query.format == "onnx" or is_gguf(word):
             return False
         if exists(word):
             return ready(word) is None
@@ -234,7 +234,7 @@ class Search:
         reference = parse(hub_name(word))
         return reference is not None and reference.which is None and "gguf" not in word.lower()
 
-    def _with(self, offer: Offer, word: str, wish: Wish) -> Found:
+    def _with(self, offer: Offer, word: str, query: Query) -> Found:
         """Return a target with a published draft, which was checked.
 
         Raises:
@@ -244,16 +244,16 @@ class Search:
 
         """
         if offer.head:
-            target = self._target(word, replace(wish, head=offer.name))
+            target = self._target(word, replace(query, head=offer.name))
             self._keep(_pair(offer), FITS)
             return Found(target)
-        own = Wish(wish.form, format=wish.format, download=wish.download)
+        own = Query(query.form, format=query.format, download=query.download)
         draft = Path(self._target(offer.name, own).path)
-        target = self._target(word, wish)
+        target = self._target(word, query)
         if self._verdicts().get(_pair(offer)) != FITS:
             check_tokens(target.path, draft)
             self._keep(_pair(offer), FITS)
-        self.listener.say(f"draft: {offer.name}; {_WITHOUT}")
+        self.listener.report(f"draft: {offer.name}; {_WITHOUT}")
         return Found(target, draft)
 
     # -- what the library remembers -------------------------------------------------------------

@@ -58,7 +58,6 @@ class Loader:
         return make()
 
     def load(self, source: Source, options: LoadOptions, for_draft: Sequence[str] = ()) -> Model:
-        """Load a model."""
         return source.load(options, for_draft)
 
     def close(self, model: Model) -> None:
@@ -269,7 +268,6 @@ def _load_draft(
     loader: Loader,
     stack: ExitStack,
 ) -> Model | None:
-    """Load the draft model if the drafter needs one."""
     if not drafting.info(drafter).needs_model:
         return None
     if pair.draft is None:

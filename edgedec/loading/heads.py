@@ -119,7 +119,6 @@ def too_large(head: Source, bundle: Bundle, target: Model, options: OpenOptions)
     Args:
         head: not loaded.
         bundle: that has it. Of its target's file in the head's format, the head looks up rows.
-        target: loaded.
         options: with a memory limit.
 
     """

@@ -17,7 +17,13 @@ from typing import Any
 from edgedec._support.fields import one_line, printable
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
-from edgedec.errors import BundleError, EdgedecError, PassFailed, RuntimeUnavailable
+from edgedec.errors import (
+    BundleError,
+    EdgedecError,
+    MemoryBudgetError,
+    PassFailed,
+    RuntimeUnavailable,
+)
 from edgedec.loading import build
 from edgedec.loading.open_pair import OpenPair
 from edgedec.loading.options import OpenOptions
@@ -217,7 +223,7 @@ class Configurations:
         """
         while True:
             try:
-                opened = build.assemble(self._models, self._options)
+                opened = self._assembled()
             except FAILURES as error:
                 if self._options is self._requested:
                     raise
@@ -225,6 +231,32 @@ class Configurations:
             else:
                 opened.facts.update(self._plan_facts())
                 return opened
+
+    def _assembled(self) -> OpenPair:
+        """Open the current configuration, as a memory limit allows."""
+        try:
+            return build.assemble(self._models, self._options)
+        except MemoryBudgetError:
+            off, sparing = self._sparing()
+            if not off:
+                raise
+        # Outside the handler, since the error holds the models that were loaded.
+        opened = build.assemble(self._models, sparing)
+        self._note(f"--memory holds the model only with {off}: going on so")
+        return opened
+
+    def _sparing(self) -> tuple[str, OpenOptions]:
+        """Return what the user left open and takes less memory, in words, and options with it."""
+        options, pair = self._options, build.pair_of(self._models, self._options)
+        own = registry.of_format(pair.target.format).options
+        off = {one.name: False for one in own if one.spares and one.name not in options.load.own}
+        if options.memory is None:
+            off = {}
+        draft = options.draft_load or options.shared()
+        if pair.draft is not None and pair.draft.format == pair.target.format:
+            draft = draft.changed(**off | draft.own)
+        words = ", ".join(f"--runtime-option {name}=off" for name in off)
+        return words, options.changed(**off, draft_load=draft)
 
     @property
     def opens_again(self) -> bool:

@@ -329,7 +329,6 @@ class OpenOptions:
         return asked
 
     def of_target(self, drafter: str, rule: AcceptanceRule) -> LoadOptions:
-        """Return the target's load options for this drafter and rule."""
         invariant = self.batch_invariance(drafter, rule)
         return self.load.changed(batch_invariant=invariant, may_pad=rule.pads)
 

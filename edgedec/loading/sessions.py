@@ -147,7 +147,7 @@ class Sessions:
             self.draft if alone else None,
         )
         guard.join()
-        guard.say(note)
+        guard.add_note(note)
         return guard
 
 

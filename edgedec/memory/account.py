@@ -147,7 +147,6 @@ class Account:
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
-        """Return the parts by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

@@ -44,7 +44,6 @@ class MemoryGuard:
 
     Args:
         grant: returns the bytes that the process may hold; called before each request.
-        costs: memory of the models.
         levels: from the most memory to the least.
         target: returns the session that scores drafts.
         kept: the target's sessions; None counts what texts may take, whoever holds it.
@@ -85,7 +84,6 @@ class MemoryGuard:
 
     @property
     def level(self) -> Level:
-        """The current level."""
         return self._levels[self._at]
 
     def join(self) -> None:
@@ -98,7 +96,7 @@ class MemoryGuard:
         with _CHANGING:
             _TOGETHER.discard(self)
 
-    def say(self, note: str) -> None:
+    def add_note(self, note: str) -> None:
         """Add a line to the notes, once; an empty one is none."""
         if note and note not in self.notes:
             self.notes.append(note)
@@ -197,7 +195,7 @@ class MemoryGuard:
             there = self.level
             self._levels = [level for level in self._levels if not level.weights]
             self._at = self._first = self._levels.index(there)
-            self.say(f"{error}: going on without it")
+            self.add_note(f"{error}: going on without it")
             return False
         return True
 
@@ -302,7 +300,7 @@ class MemoryGuard:
     def _go_to(self, at: int, reason: str, held: int) -> None:
         before, kind = self.level, "retreat" if at > self._at else "return"
         self._at = at
-        self.say(self.level.note)
+        self.add_note(self.level.note)
         self._free()
         self._record.events.append(
             MemoryEvent(kind, before.name, self.level.name, reason, held, self._metrics.emitted)

@@ -12,7 +12,6 @@ class KeptSessions:
 
     Args:
         pool: of the target's sessions.
-        costs: of the target.
 
     """
 

@@ -84,7 +84,6 @@ def levels(
     Args:
         drafters: one, or one per parallel request; tables that they cannot release stay counted.
         targets: returns the sessions that score their drafts.
-        vocab_size: of the target.
         most: most drafted tokens of a round without a limit.
         draft: the draft model or the head; None if there is none, or it stays loaded.
 
@@ -144,7 +143,6 @@ def _release(
 
 
 def _without_model(drafter: str) -> list[str]:
-    """Return the drafters without a model that a drafter consists of."""
     infos = {name: drafting.info(name) for name in drafting.with_parts([drafter])}
     return [
         name

@@ -239,7 +239,6 @@ class Worker:
         self._task = clock.start(self._run, name=name, cores=cores)
 
     def post(self, job: Job) -> None:
-        """Queue a job."""
         self._jobs.append(job)
         self._wake.set()
 

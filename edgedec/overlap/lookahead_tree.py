@@ -49,7 +49,6 @@ class LookaheadNode:
         self.others: tuple[LookaheadNode, ...] = ()
 
     def below(self, token: int) -> LookaheadNode | None:
-        """Return the child with this token, or None."""
         for node in (*(self.ranked or ()), *self.others):
             if node.token == token:
                 return node
@@ -70,7 +69,6 @@ class LookaheadNode:
         return self.leads_to(other) or other.leads_to(self)
 
     def leads_to(self, other: LookaheadNode | None) -> bool:
-        """Return whether ``other`` is this node or below it."""
         while other is not None and other is not self:
             other = other.above
         return other is self

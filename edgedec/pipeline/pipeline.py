@@ -78,7 +78,7 @@ class Find:
         Nobody is asked: with ``download`` a published draft is fetched, else the log names it.
         """
         from edgedec.library import Library
-        from edgedec.library.locate import Wish
+        from edgedec.library.locate import Query
         from edgedec.library.making import Listener
         from edgedec.library.partner import Search
 
@@ -88,7 +88,7 @@ class Find:
         search = Search(Library(), listener, lambda offer: agreed, advice, drafter, self.download)
         if not search.wanted:
             return self.path(word), None
-        found = search.find(os.fspath(word), Wish(download=self.download, format=self.format))
+        found = search.find(os.fspath(word), Query(download=self.download, format=self.format))
         return found.target.path, found.draft
 
 

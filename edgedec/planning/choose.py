@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from edgedec.decoding import drafting
 from edgedec.errors import MemoryBudgetError, PlanError
 from edgedec.planning.contenders import (
-    Ran,
+    Trials,
     WeighedCandidate,
     best_first,
     choose,
@@ -22,7 +22,7 @@ from edgedec.planning.contenders import (
 )
 from edgedec.planning.estimate import Forecast
 from edgedec.planning.memory_fit import MemoryFit
-from edgedec.planning.reasons import Findings, disturbed, reasons
+from edgedec.planning.reasons import DecisionFacts, disturbed, reasons
 from edgedec.profiling.together import fits_together
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import (
@@ -128,7 +128,7 @@ def _unusable(measured: Measured) -> str:
 
 
 # Runs plans in turns, the first one plain; the flag says whether all models stay loaded.
-Run = Callable[[Sequence[Plan], bool], Ran]
+Run = Callable[[Sequence[Plan], bool], Trials]
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 
@@ -161,7 +161,7 @@ def decide(
     plain = min((w for w in ran if w.plan.plain), key=best_first)
     chosen = choose(ran)
     rivals = sorted((w for w in ran if not w.plan.plain), key=best_first)
-    findings = Findings(
+    facts = DecisionFacts(
         profile, workload, planner.memory, chosen, plain, tuple(rivals), tuple(refused),
         planner.nothing_ran,
     )  # fmt: skip
@@ -175,10 +175,10 @@ def decide(
         chosen=chosen.candidate,
         fallbacks=planner.fallbacks(usable, chosen),
         candidates=tuple(w.candidate for w in (*usable, *refused)),
-        reasons=tuple(reasons(findings)),
+        reasons=tuple(reasons(facts)),
         texts=profile.texts,
         busy=profile.busy,
-        disturbed=disturbed(findings),
+        disturbed=disturbed(facts),
         models=profile.models,
     )
 

@@ -18,7 +18,7 @@ _AUTO_IS_WORTH, _DRAFTS_MUST_GAIN = 0.99, 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class Trials:
     """The results of running plans.
 
     Attributes:

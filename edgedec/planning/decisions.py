@@ -20,7 +20,7 @@ from edgedec.hardware.contention import by_others, usage
 from edgedec.loading.sources import Models
 from edgedec.planning import streaming
 from edgedec.planning.choose import decide
-from edgedec.planning.contenders import Ran
+from edgedec.planning.contenders import Trials
 from edgedec.profiling import run, trial
 from edgedec.profiling.rounds import fitting, some
 from edgedec.profiling.run import OnProgress, ProfileOptions
@@ -63,7 +63,7 @@ class Runner:
     prompts: Sequence[Sequence[int]]
     on_progress: OnProgress
 
-    def __call__(self, plans: Sequence[Plan], together: bool) -> Ran:
+    def __call__(self, plans: Sequence[Plan], together: bool) -> Trials:
         """Run plans, the first one plain; return their speeds, or why one failed."""
         plans, texts = self._in_time(plans, together)
         self.on_progress(f"{len(plans)} plans in turns", 0, 1)
@@ -79,7 +79,7 @@ class Runner:
         try:
             outcome = trial.run(job)
         except ProfileError as error:
-            return Ran(note=str(error))
+            return Trials(note=str(error))
         finally:
             self.on_progress("done", 1, 1)
         busy = by_others(before, usage())
@@ -92,7 +92,7 @@ class Runner:
         elif len(speeds) + len(failed) < len(plans) and all(plans[one].plain for one in speeds):
             note = _NO_TIME
         measured = {plans[number]: one for number, one in speeds.items()}
-        return Ran({**measured, **failed}, note, busy)
+        return Trials({**measured, **failed}, note, busy)
 
     def _in_time(
         self, plans: Sequence[Plan], together: bool

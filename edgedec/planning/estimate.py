@@ -30,7 +30,6 @@ class Estimate:
     """Estimate of an average round.
 
     Attributes:
-        tokens: emitted tokens.
         target_s, draft_s, overhead_s: seconds in target passes, in the draft model while the
             target is idle, and outside both.
 

@@ -19,8 +19,8 @@ _MOST_WHY = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """The planner's findings.
+class DecisionFacts:
+    """What a decision was made from.
 
     Attributes:
         chosen, plain: the plan to use and the fastest without drafts; may be the same.
@@ -40,16 +40,16 @@ class Findings:
     nothing_ran: str = ""
 
 
-def reasons(findings: Findings) -> Iterator[str]:
+def reasons(facts: DecisionFacts) -> Iterator[str]:
     """Yield whole sentences, the most important first."""
-    if findings.chosen.plan.plain:
-        yield from _plain(findings)
+    if facts.chosen.plan.plain:
+        yield from _plain(facts)
     else:
-        yield from _speculative(findings)
-    yield from _overlap(findings)
-    yield from _memory(findings)
-    yield from _places(findings)
-    for note in findings.profile.notes:
+        yield from _speculative(facts)
+    yield from _overlap(facts)
+    yield from _memory(facts)
+    yield from _places(facts)
+    for note in facts.profile.notes:
         yield f"Left out: {' '.join(note.split()).rstrip('.')}."
 
 
@@ -63,11 +63,11 @@ def _decodes(option: WeighedCandidate) -> str:
     return f"{option.plan.label} {verb} {speed(option.rate)} tokens/s"
 
 
-def _speculative(findings: Findings) -> Iterator[str]:
-    chosen, plain = findings.chosen, findings.plain
+def _speculative(facts: DecisionFacts) -> Iterator[str]:
+    chosen, plain = facts.chosen, facts.plain
     yield (
         f"{_decodes(chosen)}, {_against(chosen, plain)} the {speed(plain.rate)} of"
-        f" {plain.plan.label}{_spread(chosen.candidate.measured, findings.profile.texts)}."
+        f" {plain.plan.label}{_spread(chosen.candidate.measured, facts.profile.texts)}."
     )
     measured = chosen.candidate.measured or chosen.candidate.prediction
     yield f"A round gives {measured.block_efficiency:.2f} tokens."
@@ -88,36 +88,36 @@ def _on(trial: Trial | None, texts: str) -> str:
     return f" on {len(trial.texts)} of the {texts or 'texts'}"
 
 
-def _plain(findings: Findings) -> Iterator[str]:
-    plain = findings.plain
-    yield f"{_decodes(plain)}{_on(plain.candidate.measured, findings.profile.texts)}."
-    if findings.nothing_ran:
+def _plain(facts: DecisionFacts) -> Iterator[str]:
+    plain = facts.plain
+    yield f"{_decodes(plain)}{_on(plain.candidate.measured, facts.profile.texts)}."
+    if facts.nothing_ran:
         yield (
             "Plain decoding is chosen, since no plan that drafts could be measured:"
-            f" {printable(findings.nothing_ran).rstrip('.')}."
+            f" {printable(facts.nothing_ran).rstrip('.')}."
         )
         return
-    if not findings.drafting:
-        why = dict.fromkeys(o.candidate.refused for o in findings.refused if not o.plan.plain)
+    if not facts.drafting:
+        why = dict.fromkeys(o.candidate.refused for o in facts.refused if not o.plan.plain)
         because = f": {'; '.join(list(why)[:_MOST_WHY])}" if why else ""
         yield f"Speculation is refused: no plan that drafts can be used here{because}."
         return
-    best = findings.drafting[0]
+    best = facts.drafting[0]
     too_little = "" if best.rate <= plain.rate else ", which is too little to rely on"
     yield (
         f"Speculation is refused. The best plan that drafts: {_decodes(best)},"
         f" {_against(best, plain)} plain decoding's{too_little}"
-        f"{_spread(best.candidate.measured, findings.profile.texts)}."
+        f"{_spread(best.candidate.measured, facts.profile.texts)}."
     )
 
 
-def _overlap(findings: Findings) -> Iterator[str]:
-    options = [o for o in findings.drafting if o.plan.schedule == OVERLAPPED]
-    chosen = findings.chosen
+def _overlap(facts: DecisionFacts) -> Iterator[str]:
+    options = [o for o in facts.drafting if o.plan.schedule == OVERLAPPED]
+    chosen = facts.chosen
     if not options:
         return
     if chosen.plan.schedule == OVERLAPPED:
-        sequential = next((o for o in findings.drafting if o.plan.schedule != OVERLAPPED), None)
+        sequential = next((o for o in facts.drafting if o.plan.schedule != OVERLAPPED), None)
         than = f", {_against(chosen, sequential)} {sequential.plan.label}" if sequential else ""
         yield f"Overlap is used: the draft works while the target verifies{than}."
         return
@@ -127,12 +127,12 @@ def _overlap(findings: Findings) -> Iterator[str]:
     )
 
 
-def _memory(findings: Findings) -> Iterator[str]:
-    chosen = findings.chosen
+def _memory(facts: DecisionFacts) -> Iterator[str]:
+    chosen = facts.chosen
     peak = size(chosen.candidate.prediction.peak_bytes)
-    target = findings.profile.at("target", chosen.plan.target)
+    target = facts.profile.at("target", chosen.plan.target)
     limit = target.max_context
-    memory = findings.memory
+    memory = facts.memory
     if target.state_bytes:
         yield (
             f"{size(target.state_bytes)} of its memory are the state of layers without keys and"
@@ -145,9 +145,9 @@ def _memory(findings: Findings) -> Iterator[str]:
         f"It holds up to {peak} of the {size(memory.limit)} {memory.whence}, with a context of"
         f" {chosen.context} tokens."
     )
-    if findings.workload.max_context is None and chosen.context < limit:
+    if facts.workload.max_context is None and chosen.context < limit:
         yield f"More memory would allow a context of up to {limit} tokens."
-    faster = [o for o in findings.refused if o.candidate.refused.startswith("over the memory")]
+    faster = [o for o in facts.refused if o.candidate.refused.startswith("over the memory")]
     # What does not fit did not run, so formulas are compared.
     by_formula = chosen.predicted
     faster = [o for o in faster if o.rate > by_formula]
@@ -159,28 +159,28 @@ def _memory(findings: Findings) -> Iterator[str]:
         )
 
 
-def _places(findings: Findings) -> Iterator[str]:
+def _places(facts: DecisionFacts) -> Iterator[str]:
     seen: set[str] = set()
-    for measured in sorted(findings.profile.measured, key=lambda m: (m.role, m.place.label)):
+    for measured in sorted(facts.profile.measured, key=lambda m: (m.role, m.place.label)):
         if not measured.parity.usable:
             why = measured.parity.reason or "its results differ too much from the reference's"
             seen.add(f"The {measured.role} is not used at {measured.place.label}: {why}.")
     yield from sorted(seen)
-    why = disturbed(findings)
+    why = disturbed(facts)
     if why:
         yield f"The machine was busy when measured: {why}. --refresh measures again."
 
 
-def disturbed(findings: Findings) -> str:
+def disturbed(facts: DecisionFacts) -> str:
     """Return why the chosen plan's measurements may be unreliable; empty if they are not."""
-    busy = findings.profile.busy
+    busy = facts.profile.busy
     if busy is not None and busy > BUSY:
         return (
             f"other programs used {busy:.0%} of the processor's time; above {BUSY:.0%},"
             " pass times are not reliable"
         )
-    plan = findings.chosen.plan
-    used = [findings.profile.at("target", plan.target)]
-    used += [] if plan.draft is None else [findings.profile.at("draft", plan.draft)]
+    plan = facts.chosen.plan
+    used = [facts.profile.at("target", plan.target)]
+    used += [] if plan.draft is None else [facts.profile.at("draft", plan.draft)]
     unsteady = [one.place.label for one in used if not one.steady]
     return f"the passes on {unsteady[0]} were interrupted too often to agree" if unsteady else ""

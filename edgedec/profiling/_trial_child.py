@@ -24,7 +24,7 @@ from edgedec.loading.build import Loader, OpenPair, assemble
 from edgedec.loading.opening import placed
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.sources import Models, Source
-from edgedec.profiling.trial import Began, Outcome, TrialJob, Turn, limit_s, results, whole
+from edgedec.profiling.trial import Outcome, TrialJob, Turn, TurnKey, limit_s, results, whole
 from edgedec.records.load import LoadOptions
 from edgedec.records.plan import Plan
 from edgedec.records.rounds import DrafterRounds, Drafts, SurvivalEstimate
@@ -105,7 +105,6 @@ def draft_token_s(texts: Iterable[Recorded], *, head: bool) -> float:
 
     Args:
         texts: as they were decoded.
-        head: of the head, or of the draft model.
 
     """
     rounds = (record for text in texts for record, _ in text.rounds[1:] if _by_weights(record))
@@ -207,7 +206,6 @@ class _Shared(Loader):
         self._policies.setdefault(_costs(plan), copy.deepcopy(policy))
 
     def close_all(self) -> None:
-        """Close all models."""
         self._stack.close()
         self._found.clear()
 
@@ -231,7 +229,7 @@ class _Stage:
     def __init__(self, job: TrialJob, models: Models, clock: Clock) -> None:
         self.failed = dict(job.failed)
         self.texts: dict[int, list[Recorded]] = defaultdict(list)
-        self.late: Began | None = None
+        self.late: TurnKey | None = None
         self._job, self._models, self._clock = job, models, clock
         self._ends_s = clock.now() + _ENDS * limit_s(job)
         self._shared = _Shared(clock)
@@ -246,18 +244,18 @@ class _Stage:
                 for text in texts:
                     # Every other text runs in reverse: no plan always follows the same one.
                     for plan in plans if (text + repetition) % 2 == 0 else plans[::-1]:
-                        yield from self._turn(Began(plan, text, repetition), opened, stack)
+                        yield from self._turn(TurnKey(plan, text, repetition), opened, stack)
             return
         for plan in plans:
             try:
                 with ExitStack() as stack:
                     opened = {}
                     for text in texts:
-                        yield from self._turn(Began(plan, text, repetition), opened, stack)
+                        yield from self._turn(TurnKey(plan, text, repetition), opened, stack)
             finally:
                 self.close()
 
-    def _turn(self, turn: Began, opened: dict[int, OpenPair], stack: ExitStack) -> Iterator[Turn]:
+    def _turn(self, turn: TurnKey, opened: dict[int, OpenPair], stack: ExitStack) -> Iterator[Turn]:
         """Decode one text with one plan, unless that plan failed or the time is up."""
         plan, failed = turn.plan, str(turn.plan) in self.failed
         if failed or self.late is not None or not self._any_plain():
@@ -291,7 +289,6 @@ class _Stage:
         return any(plan.plain and str(number) not in self.failed for number, plan in plans)
 
     def close(self) -> None:
-        """Close all models."""
         self._shared.close_all()
 
     def _open(self, plan: Plan) -> OpenPair:

@@ -37,7 +37,6 @@ class MeasurementJob:
         contexts: numbers of cached tokens to measure passes at, ascending.
         widths: numbers of rows to measure, most important first.
         budget_s: time for each context, in seconds.
-        files: all files of a head.
 
     """
 

@@ -9,7 +9,7 @@ from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
 from edgedec.profiling import children, parity
 from edgedec.profiling.children import HEAD, MeasurementJob
-from edgedec.profiling.places import Site
+from edgedec.profiling.places import Placed
 from edgedec.profiling.prompts import SAMPLE
 from edgedec.records.place import CPU
 from edgedec.records.profile import Measured
@@ -28,7 +28,7 @@ Tell = Callable[[str, int], None]
 
 def measure_places(
     sources: Mapping[str, Sequence[Source]],
-    sites: Sequence[Site],
+    sites: Sequence[Placed],
     tell: Tell,
     *,
     thorough: bool,
@@ -49,25 +49,25 @@ def measure_places(
         role: tuple(models[0].read_tokenizer().encode(SAMPLE)) for role, models in sources.items()
     }
     found = []
-    for done, site in enumerate(sites):
-        source = site.source
-        tell(f"{source.role} on {site.place.label}", done)
+    for done, placed in enumerate(sites):
+        source = placed.source
+        tell(f"{source.role} on {placed.place.label}", done)
         job = MeasurementJob(
             role=source.role,
             path=str(source.path),
-            place=site.place,
+            place=placed.place,
             sample=samples[source.role],
             contexts=contexts,
             widths=THOROUGH_WIDTHS if thorough else WIDTHS,
             budget_s=THOROUGH_BUDGET_S if thorough else BUDGET_S,
             files=tuple(map(str, source.files.values())) if source.role == HEAD else (),
         )
-        found.append((site, _outcome(source, job, 3 if thorough else 1)))
+        found.append((placed, _outcome(source, job, 3 if thorough else 1)))
     return [
         _with_parity(
-            site, outcome, [one for one in found if one[0].source.role == site.source.role]
+            placed, outcome, [one for one in found if one[0].source.role == placed.source.role]
         )
-        for site, outcome in found
+        for placed, outcome in found
     ]
 
 
@@ -81,7 +81,9 @@ def _outcome(source: Source, job: MeasurementJob, patience: int) -> children.Pla
 
 
 def _with_parity(
-    site: Site, outcome: children.PlaceOutcome, own: Sequence[tuple[Site, children.PlaceOutcome]]
+    placed: Placed,
+    outcome: children.PlaceOutcome,
+    own: Sequence[tuple[Placed, children.PlaceOutcome]],
 ) -> Measured:
     """Return a measurement with its parity, among those of its role.
 
@@ -92,12 +94,12 @@ def _with_parity(
     """
     if outcome.logits is None:
         return outcome.measured
-    firsts: dict[str, tuple[Site, children.PlaceOutcome]] = {}
+    firsts: dict[str, tuple[Placed, children.PlaceOutcome]] = {}
     for pair in own:
         if pair[1].logits is not None and _plain(pair[0]):
             firsts.setdefault(pair[0].place.format, pair)
     best = max(firsts.values(), key=lambda pair: pair[1].measured.weight_bytes, default=None)
-    reference = firsts.get(site.place.format, best)
+    reference = firsts.get(placed.place.format, best)
     if reference is not None and reference[1] is outcome:
         reference = best
     if reference is None or reference[1] is outcome or reference[1].logits is None:
@@ -106,11 +108,11 @@ def _with_parity(
         reference[1].logits,
         outcome.logits,
         reference[0].place.label,
-        same_file=reference[0].source.path == site.source.path,
+        same_file=reference[0].source.path == placed.source.path,
     )
     return dataclasses.replace(outcome.measured, parity=judged)
 
 
-def _plain(site: Site) -> bool:
+def _plain(placed: Placed) -> bool:
     """Return whether a place is the processor with the runtime's own kernels."""
-    return site.place.device == CPU and site.place.provider is None
+    return placed.place.device == CPU and placed.place.provider is None

@@ -18,7 +18,7 @@ from edgedec.runtimes import registry
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Placed:
     """One model at one place, to be measured.
 
     Attributes:
@@ -36,7 +36,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlaceFilter:
     """Places to measure; an empty field sets no limit.
 
     Attributes:
@@ -59,7 +59,9 @@ class Wanted:
     rpc: str | None = None
 
 
-def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list[Site], list[str]]:
+def sites(
+    sources: Mapping[str, Sequence[Source]], wanted: PlaceFilter
+) -> tuple[list[Placed], list[str]]:
     """Return what to measure, and what is left out, one line each.
 
     Args:
@@ -69,7 +71,7 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
         InputError, RuntimeUnavailable: the servers cannot be used.
 
     """
-    found: list[Site] = []
+    found: list[Placed] = []
     left_out: list[str] = []
     on_servers = _on_servers(sources.get(TARGET, ()), wanted.rpc)
     groups, skipped = clusters(), 0
@@ -101,7 +103,7 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
             if role == TARGET and wanted.weight_memory is not None:
                 able = (place for place in places if streams_weights(place))
                 places = [replace(place, weight_memory=wanted.weight_memory) for place in able]
-            found += [Site(source, place) for place in places if _named(place, wanted.labels)]
+            found += [Placed(source, place) for place in places if _named(place, wanted.labels)]
     if skipped:
         more_places = "1 more place" if skipped == 1 else f"{skipped} more places"
         left_out.append(f"{more_places} on the processor: --thorough measures them")
@@ -168,7 +170,7 @@ def _devices(
     return found
 
 
-def _on_cpu(format: str, role: str, groups: Sequence[Cluster], wanted: Wanted) -> list[Place]:
+def _on_cpu(format: str, role: str, groups: Sequence[Cluster], wanted: PlaceFilter) -> list[Place]:
     """Return places on all cores with few or many threads, and on each part of a split."""
     if not registry.of_format(format).processor:
         return []

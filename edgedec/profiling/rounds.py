@@ -45,7 +45,6 @@ def rounds(
 
     Args:
         prompts: tokens of the texts.
-        temperature: of the texts.
         memory: most bytes that all models may take together; if they take more, plans run one after
             the other. None sets no limit.
 

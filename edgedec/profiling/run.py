@@ -13,7 +13,7 @@ from edgedec.hardware.contention import by_others, usage
 from edgedec.loading.sources import Models
 from edgedec.profiling import measuring, prompts, store
 from edgedec.profiling.children import TARGET
-from edgedec.profiling.places import Site, Wanted, sites, streams_weights
+from edgedec.profiling.places import Placed, PlaceFilter, sites, streams_weights
 from edgedec.profiling.prompts import Text
 from edgedec.profiling.rounds import encoded, rounds
 from edgedec.profiling.store import identity
@@ -40,7 +40,7 @@ class ProfileOptions:
 
     """
 
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: PlaceFilter = field(default_factory=PlaceFilter)
     prompts: tuple[Text, ...] | None = None
     prompts_name: str | None = None
     temperature: float = 0.0
@@ -114,7 +114,7 @@ def measure_target(
     (source,) = (one for one in sources[TARGET] if one.format == place.format)
     (found,) = measuring.measure_places(
         sources,
-        [Site(source, place)],
+        [Placed(source, place)],
         lambda what, done: on_progress(what, done, 1) if on_progress is not None else None,
         thorough=options.wanted.thorough,
         most_context=most_context,
@@ -127,8 +127,8 @@ def keep(models: Models, made: Profile) -> None:
     store.write(identity(models), made)
 
 
-def _check(found: Sequence[Site]) -> None:
-    if not any(site.source.role == TARGET for site in found):
+def _check(found: Sequence[Placed]) -> None:
+    if not any(placed.source.role == TARGET for placed in found):
         raise ProfileError(
             "no place is left to measure: see `edgedec devices`, and restrict less with --place,"
             " --threads or --format"
@@ -143,13 +143,13 @@ def _check_usable(measured: Sequence[Measured]) -> None:
         raise ProfileError(f"the target cannot be used anywhere: {reasons}")
 
 
-def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> str:
+def _lacks(profile: Profile, found: Sequence[Placed], options: ProfileOptions) -> str:
     """Return what a stored profile lacks for these options; empty if nothing."""
     known = {(one.role, one.place) for one in profile.measured}
     # The planner itself measures a place that streams with another amount of weights in memory.
     if any(role == TARGET and streams_weights(place) for role, place in known):
-        found = [site for site in found if site.place.weight_memory is None]
-    missing = [site for site in found if site.key not in known]
+        found = [placed for placed in found if placed.place.weight_memory is None]
+    missing = [placed for placed in found if placed.key not in known]
     if missing:
         return f"the stored profile lacks {missing[0].place.label}"
     if options.wanted.thorough and not profile.thorough:
@@ -189,7 +189,7 @@ def _rounds(made: Profile, models: Models, options: ProfileOptions) -> Profile:
 def _measure(
     now: store.Identity,
     models: Models,
-    found: Sequence[Site],
+    found: Sequence[Placed],
     left_out: Sequence[str],
     options: ProfileOptions,
     on_progress: OnProgress | None,

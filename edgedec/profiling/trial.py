@@ -116,7 +116,7 @@ def run(job: TrialJob, module: str = CHILD) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class TurnKey:
     """A turn that begins; the attributes are as those of ``Turn``."""
 
     plan: int
@@ -131,7 +131,7 @@ class _Attempt:
     job: TrialJob
     failed: dict[str, str]
     turns: list[Turn] = field(default_factory=list)
-    begun: Began | None = None
+    begun: TurnKey | None = None
 
     def take(self, report: Any) -> None:
         """Take a report: a plan's failure, a turn that begins, or one that has ended."""
@@ -140,7 +140,7 @@ class _Attempt:
         elif "tpot_s" in report:
             self.turns.append(from_json(Turn, report, "turn", ProfileError))
         else:
-            self.begun = from_json(Began, report, "turn", ProfileError)
+            self.begun = from_json(TurnKey, report, "turn", ProfileError)
 
     def outcome(self) -> Outcome:
         """Return what the child measured before, without averages of rounds."""
@@ -174,7 +174,7 @@ def _compares(job: TrialJob, outcome: Outcome) -> bool:
     return len(ran) > 1 and any(job.plans[plan].plain for plan in ran)
 
 
-def whole(job: TrialJob, turns: Sequence[Turn], last: Began) -> list[Turn]:
+def whole(job: TrialJob, turns: Sequence[Turn], last: TurnKey) -> list[Turn]:
     """Return the comparable turns among those before one that never ended.
 
     That is all repetitions before; in the first one, the texts before, or the plans before if they

@@ -31,6 +31,7 @@ class LoadOption:
         target_only: the draft does not take it over from the target.
         planned: a plan decides it.
         common: many people set it, so that the command line shows a flag for it.
+        spares: off, it takes less memory: where a limit refuses a model otherwise, it is off.
 
     """
 
@@ -46,6 +47,7 @@ class LoadOption:
     target_only: bool = False
     planned: bool = False
     common: bool = False
+    spares: bool = False
 
     @property
     def declared(self) -> Declared:

@@ -153,7 +153,6 @@ class Profile:
     """Measurements of a pair on a machine.
 
     Attributes:
-        schema: of this record.
         machine: facts that must not change for it to be valid.
         bundle: hash of the models' files.
         versions: of the runtimes, by package.

@@ -111,7 +111,6 @@ def _system(given: Any) -> list[dict[str, Any]]:
 
 
 def _text(given: Any, where: str) -> str:
-    """Return a text, or the texts of blocks."""
     if isinstance(given, str):
         return given
     return "".join(str(one["text"]) for one in _blocks(given, where, _TEXTS))

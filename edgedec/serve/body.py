@@ -95,7 +95,6 @@ class Body:
         return most if value is not None and value < 0 else value
 
     def number(self, name: str, low: float, high: float) -> float | None:
-        """Return a number."""
         value = self.get(name)
         if value is None:
             return None
@@ -135,7 +134,6 @@ class Body:
         return self._parts[name]
 
     def rows(self, name: str) -> list[Any] | None:
-        """Return a list."""
         value = self.get(name)
         if value is not None and not isinstance(value, list):
             raise refused(self._where + name, "a list", value)

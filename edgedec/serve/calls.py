@@ -59,7 +59,7 @@ class Calls:
         # Whether the text that is held begins a call, and whether another may follow unmarked.
         self._begun = self._goes_on = False
         # Where the JSON that is held begins, what follows it, and how many of its calls are found.
-        self._behind, self._told = 0, 0
+        self._behind, self._announced = 0, 0
         self._forced = pieces and tools.grammar is not None
         self._following = Unfolding(tools.names) if self._forced else None
         self._given: list[int] = []  # characters of arguments
@@ -98,7 +98,7 @@ class Calls:
 
     def finish(self) -> str:
         """Return the rest of the text; a whole text that is a call's JSON is a call."""
-        if self._forced and self._told:
+        if self._forced and self._announced:
             self._end_following()
             return ""
         shown = self._read(final=True)
@@ -124,12 +124,12 @@ class Calls:
                 self._follow("")
                 return shown
             length, calls = read
-            told = self._told
-            if told and not length:  # the text has ended within the JSON
+            announced = self._announced
+            if announced and not length:  # the text has ended within the JSON
                 self._end_following()
                 return shown
-            self._following, self._told = None, 0
-            if self._take(calls[told:]) or told:
+            self._following, self._announced = None, 0
+            if self._take(calls[announced:]) or announced:
                 shown += self._show(start)
                 self._held = self._held[begin + length - start :]
                 self._goes_on = not closing
@@ -168,20 +168,20 @@ class Calls:
                 return  # it may be a part of the next mark
             self._following = Unfolding(self._tools.names, head[1])
         self._following.feed(text)
-        first = len(self.found) - self._told
+        first = len(self.found) - self._announced
         begun = self._following.begun
-        for place in range(max(0, self._told - 1), len(begun)):
+        for place in range(max(0, self._announced - 1), len(begun)):
             name, pieces = begun[place]
-            if place == self._told:
+            if place == self._announced:
                 self._add(name, "")
-                self._told += 1
+                self._announced += 1
             self.found[first + place]["function"]["arguments"] += "".join(pieces)
             pieces.clear()
 
     def _end_following(self) -> None:
         """End in the middle of the JSON of calls, some of which are found."""
         assert self._following is not None, "it has found them"
-        self.cut, self._held = self._following.complete < self._told, ""
+        self.cut, self._held = self._following.complete < self._announced, ""
 
     def _take(self, calls: list[_Call]) -> bool:
         if not calls or not all(name in self._tools.names for name, _ in calls):

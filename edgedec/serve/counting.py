@@ -92,7 +92,6 @@ def _piece(spelling: bytes) -> str | list[int]:
 
 
 def _text(served: Served, body: Body) -> Chunk:
-    """Return the text of ``tokens``."""
     tokens = body.get("tokens")
     body.end()
     if not isinstance(tokens, list) or not all(type(one) is int for one in tokens):

@@ -72,7 +72,6 @@ class Entry:
     _facts: dict[str, Any] | None = None
 
     def known_as(self, name: str) -> bool:
-        """Return whether this is one of its names."""
         return name.removesuffix(DEFAULT_TAG) in (self.offer.name, *self.offer.aliases)
 
     @property

@@ -62,7 +62,6 @@ class Form:
         return ""
 
     def chunk(self, chunk: Chunk) -> str:
-        """Return a chunk of a stream."""
         return event(chunk)
 
     def end(self, usage: Chunk | None) -> str:
@@ -74,7 +73,6 @@ class Form:
         return event(error.body()) + "data: [DONE]\n\n"
 
     def whole(self, answer: Chunk) -> Chunk:
-        """Return a whole answer."""
         return answer
 
 
@@ -84,8 +82,6 @@ class Dialect:
 
     Attributes:
         read: parses the fields of a request.
-        form: of the answer.
-        body: of an error.
         templated: whether reading renders a chat template, which takes a moment.
         bare: returns the answer to a request without a text, which is for its model to be loaded or
             dropped; None if it has one.

@@ -99,7 +99,6 @@ class Tools:
 
     Attributes:
         given: as the API writes them, for the template.
-        names: of the functions.
         grammar: of a text that must be a call; None if the model chooses.
 
     """

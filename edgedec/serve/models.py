@@ -154,7 +154,6 @@ class Models:
 
     @property
     def loaded(self) -> list[Served]:
-        """The models that are loaded."""
         return [one.served for one in self.entries if one.served is not None]
 
     def find(self, name: str, *, strict: bool | None = None) -> Entry:
@@ -313,7 +312,6 @@ class Models:
             one.end()
 
     def end_texts(self) -> None:
-        """End all texts at once."""
         for one in self.loaded:
             one.turns.end(at_once=True)
 

@@ -32,7 +32,6 @@ class ParsedRequest:
     """A parsed request.
 
     Attributes:
-        works: its texts.
         stream: whether tokens go out as they come.
         usage: whether a stream ends with the number of tokens used.
         pieces: whether each token's text and source is given.

@@ -129,7 +129,6 @@ class _Item:
 
     Args:
         index: its place in the output.
-        thinking: which of the two it is.
 
     """
 

@@ -143,7 +143,6 @@ class Ticket(turns.Text):
         return self.choice < len(self.works) and not self.left
 
     def tell(self, news: News) -> None:
-        """Add news."""
         with self._lock:
             self._news.append(news)
             unread = sum(len(one.events) for one in self._news)

@@ -17,7 +17,6 @@ class _State:
     """What decides the next tokens.
 
     Attributes:
-        place: in the turn.
         thought: tokens of the thinking so far.
         pending: tokens that come next for certain.
         answer: number of the path's tokens before the answer; None if there is none yet.
@@ -35,7 +34,6 @@ class Rules:
     """What is asked of one model's thinking.
 
     Attributes:
-        tokenizer, marks: of the model.
         vocab_size: columns of a logits row.
         budget: most tokens of thinking, after which its end is forced; None is no limit.
 

@@ -20,7 +20,6 @@ class SpecialText(NamedTuple):
 
     Attributes:
         stops: strings that end the text, with tokens and as they were given.
-        shown: texts of tokens.
         hidden: characters that stand for tokens in ``stops``, and are not part of the text.
 
     """

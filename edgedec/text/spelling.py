@@ -23,7 +23,6 @@ class Encoder:
     """A tokenizer as seen from the middle of a text, in bytes.
 
     Args:
-        tokenizer: of one model.
         spelled: the bytes of its tokens, None for special ones.
 
     Attributes:

@@ -90,7 +90,6 @@ class Tags(_Tokens):
         """Return the place after a piece of text, and what it adds to thinking and answer.
 
         Args:
-            place: the place before it.
             text: any piece; the name of a mark with ``mark``.
             mark: whether it is one of ``ids``.
 
@@ -128,14 +127,12 @@ class Harmony(_Tokens):
     """Messages with headers that name a channel, of which ``analysis`` is thinking."""
 
     def begin(self, tail: str) -> Place:
-        """As ``Tags.begin``."""
         header = tail[tail.rfind(START_MARK) :] if START_MARK in tail else ""
         if MESSAGE in header:
             return Place(_named(header[: header.index(MESSAGE)]))
         return Place(Phase.START)
 
     def read(self, place: Place, text: str, *, mark: bool = False) -> tuple[Place, list[Piece]]:
-        """As ``Tags.read``."""
         if mark:
             return self._marked(place, text), []
         if place.phase is Phase.HEADER and len(place.held) < _MOST_HEADER:
@@ -157,7 +154,6 @@ _KNOWN: WeakKeyDictionary[Tokenizer, Marks | None] = WeakKeyDictionary()
 
 
 def _named(header: str) -> Phase:
-    """Return the phase of a message with this header."""
     words = header.rpartition(CHANNEL)[2].split() if CHANNEL in header else []
     return Phase.THINKING if words[:1] == [_ANALYSIS] else Phase.ANSWER
 

@@ -20,7 +20,6 @@ class FirstDifference:
     Attributes:
         case: the text's options: ``greedy``, ``sampled`` or a case of the matrix.
         way: name of the other side's configuration.
-        prompt: name of the prompt.
         what: ``tokens``, ``text``, ``finish_reason``, ``logprobs``, or ``ending`` if plain decoding
             itself did not end as it must.
         position: number of tokens before it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout, turning
-from edgedec.export.gguf.sections import Section, interval, near
+from edgedec.export.gguf.sections import SIZED, Section, interval, near
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import DeltaNet, Mamba2, Mixer
@@ -34,6 +34,7 @@ class Architecture:
 
     Attributes:
         name: its ``general.architecture``.
+        other: llama.cpp takes one of so many layers for another kind of decoder; 0 if none.
         model_type: of a decoder read from its files, where it is not the name.
         norm, placement, residuals, activations, gated, qk_norms: the traits it computes.
         biases: roles whose bias it adds.
@@ -51,8 +52,6 @@ class Architecture:
         nope: a key may say that no layer rotates.
         gate: its attention has one.
         mixer: what some of its layers have in attention's place.
-        sized: its layers are of two kinds, with heads of their own sizes, and the last ones may
-            read the keys and values of the two before them; values have norms (Gemma 4).
         layout: its arrangement of tensors.
         scales: fields of Scales that it applies, from its keys or implicitly.
         attention: its own factor on products of query and key.
@@ -63,6 +62,7 @@ class Architecture:
     """
 
     name: str
+    other: int = 0
     model_type: str = ""
     norm: NormKind = "rms"
     placement: Placement = "pre"
@@ -85,7 +85,6 @@ class Architecture:
     nope: bool = False
     gate: bool = False
     mixer: type[Mixer] | None = None
-    sized: bool = False
     layout: Layout = LLAMA_LAYOUT
     scales: frozenset[str] = frozenset()
     attention: Callable[[DecoderSpec], float] = usual_scale
@@ -131,7 +130,7 @@ class Architecture:
             yield "gate of attention" if spec.gated_attention else "attention without a gate"
         yield from self._lacks_delta(spec)
         yield from self._lacks_mamba(spec)
-        if self.sized != bool(spec.sizes) or self.sized != spec.norm.values:
+        if not (SIZED in self.sections) == bool(spec.sizes) == spec.norm.values:
             yield "layers of different sizes" if spec.sizes else "layers of one size"
         yield from self._lacks_mlp(spec)
         yield from self._lacks_biases(spec)
@@ -176,8 +175,10 @@ class Architecture:
             yield f"{spec.kv_heads} key heads for {spec.heads} of queries"
         if self.tied and not spec.tied:
             yield "head of its own"
+        if spec.layers == self.other:
+            yield f"decoder of {spec.layers} layers that all attend to all tokens"
         own = [layer for layer in range(spec.layers) if spec.lender(layer) == layer]
-        for layer in range(len(own), spec.layers) if self.sized else ():
+        for layer in range(len(own), spec.layers):
             # llama.cpp counts back from the first layer without keys, whatever the pattern is.
             if spec.lender(layer) != len(own) - (2 if near(spec, layer) else 1):
                 yield f"layer {layer} that reads the keys of layer {spec.lender(layer)}"
@@ -206,8 +207,8 @@ class Architecture:
                 continue
             if self.skips is not None and expected != (rope is not None):
                 yield f"layer {layer} {'with' if rope else 'without'} rotation"
-            usual = None if rope is None else spec.ropes[-1] if self.sized else spec.rope
-            own = spec.windows[layer] or self.sized
+            usual = None if rope is None else spec.ropes[-1] if spec.sizes else spec.rope
+            own = spec.windows[layer] or spec.sizes
             if rope != usual and not (self.windows and own):
                 yield f"rotation of its own in layer {layer}"
             if rope and rope != usual and rope.kind != "default":

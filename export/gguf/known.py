@@ -153,7 +153,7 @@ _GEMMA3 = Architecture(
     windows=True,
     scales=frozenset({"embed", "logit_cap"}),
     attention=_gemma_scale(62),
-    sections=(WIDTH_SCALE, windows(6, 10_000.0), caps("logit_cap")),
+    sections=(WIDTH_SCALE, windows(6, 10_000.0), caps(logit_cap=0.0)),
 )
 _OLMO2 = Architecture(
     "olmo2",
@@ -163,7 +163,7 @@ _OLMO2 = Architecture(
     narrow=True,
     windows=True,
     layout=Layout(own_head=True),
-    sections=(windows(4),),
+    sections=(windows(4, scaled=False),),
 )
 _QWEN35 = Architecture(
     "qwen35",
@@ -219,8 +219,8 @@ _ALL = (
         tied=True,
         sections=(
             WIDTH_SCALE,
-            windows(2, needed=True),
-            caps("attention_cap", "logit_cap", needed=True),
+            windows(2, usual=4096),
+            caps(attention_cap=50.0, logit_cap=30.0),
         ),
     ),
     Architecture(
@@ -231,10 +231,9 @@ _ALL = (
         qk_norms=("head",),
         rope_factors=_FREQUENCIES,
         windows=True,
-        sized=True,
         scales=frozenset({"embed", "logit_cap"}),
         attention=lambda spec: 1.0,
-        sections=(WIDTH_SCALE, SIZED, caps("logit_cap")),
+        sections=(WIDTH_SCALE, SIZED, caps(logit_cap=30.0)),
     ),
     Architecture(
         "phi3",
@@ -254,6 +253,7 @@ _ALL = (
     ),
     Architecture(
         "exaone4",
+        other=64,
         placement="post",
         qk_norms=("head",),
         biases=QKV,

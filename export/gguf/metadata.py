@@ -18,13 +18,12 @@ from edgedec._support.scaled_context import original_context
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf.architectures import Architecture
 from edgedec.export.gguf.file import ModelFile
-from edgedec.export.gguf.sections import SIZES, Value
+from edgedec.export.gguf.sections import SIZED, SIZES, Value
 from edgedec.export.tensors import FloatArray
-from edgedec.gguf.sampling import KEYS
+from edgedec.gguf.sampling import KEYS, MOST
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 
-_MOST_K = (1 << 31) - 1
 # The rotations that llama.cpp computes from metadata keys alone.
 _BY_KEYS = ("default", "dynamic", "linear")
 # Divisor of the frequency of a pair that does not rotate.
@@ -58,7 +57,7 @@ def sampling_keys(generation: Mapping[str, Any]) -> dict[str, Value]:
     for name, key in KEYS.items():
         value: Any = generation.get(name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not -1 <= value <= _MOST_K:  # false for NaN
+        if not number or not -1 <= value < MOST:  # false for NaN
             continue
         if not greedy or name == "repetition_penalty":
             found[key] = max(int(value), 0) if name == "top_k" else float(value)
@@ -95,8 +94,9 @@ def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float 
 
 def rope_factors(spec: DecoderSpec, architecture: Architecture) -> dict[str, FloatArray]:
     """Return each pair's frequency divisor, ``[rotary_dim / 2]``, if keys cannot express it."""
+    sized = bool(spec.sizes)
     spec, rope = _of_rope(spec)
-    if rope is None or not (_by_tensor(rope) or architecture.sized):
+    if rope is None or not (_by_tensor(rope) or sized):
         return {}
     plain = rope.theta ** -(np.arange(0, spec.rotary_dim, 2, dtype=np.float64) / spec.rotary_dim)
     frequencies, _ = rope.frequencies(spec.rotary_dim, spec.max_context)
@@ -147,11 +147,12 @@ def rope_of(file: ModelFile, head_dim: int, architecture: Architecture) -> tuple
     """
     dim = file.count("rope.dimension_count", head_dim)
     theta = file.above_zero("rope.freq_base", 10_000.0)
-    kind = file.value("rope.scaling.type") or "none"
+    kind = file.value("rope.scaling.type") or "linear"
     linear = file.number("rope.scale_linear", 1.0)
     factor = file.above_zero("rope.scaling.factor", linear)
+    scaled = kind == "linear" and factor != 1
     if any(name in file.tensors for name in architecture.rope_factors):
-        if kind == "yarn" or (kind == "linear" and factor != 1):
+        if kind == "yarn" or scaled:
             raise file.unknown(f"its rotation has both {kind} scaling and factors")
         return dim, _by_factors(file, theta, dim // 2, architecture)
     if kind == "yarn":
@@ -160,7 +161,7 @@ def rope_of(file: ModelFile, head_dim: int, architecture: Architecture) -> tuple
         raise file.unknown(f"its rotation's scaling {one_line(str(kind))} is unknown here")
     if file.number("rope.scaling.attn_factor", 1.0) != 1:
         raise file.unknown("its rotation has a factor on sines and cosines")
-    return dim, Rope(theta) if factor == 1 else _linear_of(file, theta, factor)
+    return dim, _linear_of(file, theta, factor) if scaled else Rope(theta)
 
 
 def _by_factors(file: ModelFile, theta: float, pairs: int, architecture: Architecture) -> Rope:
@@ -170,7 +171,7 @@ def _by_factors(file: ModelFile, theta: float, pairs: int, architecture: Archite
     long, short = (file.read(architecture.rope_factors[at]).tolist() for at in (0, -1))
     if not all(0 < factor < math.inf for factor in (*long, *short)):
         raise file.wrong("a factor of its rotation is not above 0: it is damaged")
-    if architecture.sized:
+    if SIZED in architecture.sections:
         turning = long.count(1.0)
         if long != [1.0] * turning + [float(np.float32(_STILL))] * (pairs - turning):
             raise file.unknown("the factors of its rotation are not 1 and then 1e30")
@@ -200,11 +201,15 @@ def _yarn_of(file: ModelFile, theta: float, factor: float) -> Rope:
     original = file.count("rope.scaling.original_context_length", file.count("context_length"))
     if not original:
         raise file.wrong("the context it was first trained for is 0: it is damaged")
+    magnitude = file.number("rope.scaling.attn_factor", 1.0) * _usual(factor)
+    for key, meant in (("yarn_ext_factor", 1.0), ("yarn_attn_factor", magnitude)):
+        if not math.isclose(file.number(f"rope.scaling.{key}", meant), meant, rel_tol=1e-6):
+            raise file.unknown(f"its rotation's {key} is not {meant:g}, as llama.cpp computes it")
     scaling = {
         "factor": factor,
         "original_max_position_embeddings": float(original),
         "beta_fast": file.above_zero("rope.scaling.yarn_beta_fast", 32.0),
         "beta_slow": file.above_zero("rope.scaling.yarn_beta_slow", 1.0),
-        "attention_factor": file.number("rope.scaling.attn_factor", 1.0) * _usual(factor),
+        "attention_factor": magnitude,
     }
     return Rope(theta, "yarn", scaling)

@@ -23,8 +23,12 @@ from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.traits import Experts, Norm, QkNorm, Scales
 
-# Keys that may differ from what would be written: their facts are in the tensors' shapes.
-_FREE = ("vocab_size", "feed_forward_length", "expert_feed_forward_length")
+# Keys that may differ from what would be written: their facts are in the tensors' shapes, or they
+# were read as they are, a context with the scaling of its rotation, the lists with each layer.
+_FREE = (
+    "vocab_size", "feed_forward_length", "expert_feed_forward_length", "context_length",
+    "attention.head_count_kv", "attention.sliding_window_pattern", "attention.rope_pattern",
+)  # fmt: skip
 # The largest step of a number in 32 bits, relative to it.
 _CLOSE = 2e-7
 
@@ -165,6 +169,8 @@ def _check_sizes(file: ModelFile, spec: DecoderSpec) -> None:
             raise file.wrong(f"{turned} channels of {at.head_dim} of a head cannot be rotated")
         if any(at.ropes) and turned < 2:
             raise file.wrong("no channel of a head is rotated")
+    if spec.experts and file.count("expert_group_count", 0) > 1:
+        raise file.unknown("experts that are chosen by groups are unknown here")
     if spec.experts and not 0 < spec.experts.used <= spec.experts.count:
         raise file.wrong(f"a token uses {spec.experts.used} experts of {spec.experts.count}")
 
@@ -175,7 +181,7 @@ def _check_keys(file: ModelFile, spec: DecoderSpec, architecture: Architecture) 
     for key, meant in model_keys(spec, architecture).items():
         name = key.removeprefix(prefix)
         found = file.value(name)
-        if found is None or name in _FREE or isinstance(meant, list):
+        if found is None or name in _FREE:
             continue
         if name == "block_count":  # the further ones are left out
             meant = spec.layers + file.count(PREDICTING, 0)

@@ -136,6 +136,8 @@ def _conv_keys(spec: DecoderSpec) -> Keys:
 
 
 def _convs(file: ModelFile, read: Traits) -> Traits:
+    if 0 < file.count(_WINDOW, 0) < read["max_context"]:
+        raise file.unknown("windows beside short convolutions are unknown here")
     kind = ShortConv(_taps(file, _TAPS))
     return _mixed(read, kind, _by_layer_counts(file, _KV_HEADS))
 
@@ -156,7 +158,7 @@ def _mixed(read: Traits, kind: Mixer, attends: Sequence[int]) -> Traits:
     }
 
 
-_TAPS = "shortconv.l_cache"
+_TAPS, _WINDOW = "shortconv.l_cache", "attention.sliding_window"
 SHORT_CONVS = Section(_conv_keys, _convs)
 
 
@@ -279,7 +281,7 @@ def window_keys(spec: DecoderSpec) -> dict[str, Value]:
     if not window:
         return {}
     keys: dict[str, Value] = {
-        "attention.sliding_window": window,
+        _WINDOW: window,
         "attention.sliding_window_pattern": [int(bool(w)) for w in spec.windows],
     }
     for rope, size in zip(spec.ropes, spec.windows, strict=True):
@@ -288,28 +290,33 @@ def window_keys(spec: DecoderSpec) -> dict[str, Value]:
     return keys
 
 
-def windows(every: int, near_theta: float | None = None, *, needed: bool = False) -> Section:
+def windows(
+    every: int, near_theta: float | None = None, *, usual: int = 0, scaled: bool = True
+) -> Section:
     """Return the section of sliding windows.
 
     Args:
         every: without a pattern in the file, every so many layers one sees all.
         near_theta: base of windowed layers' rotation where the file states none; None is that of
             the others.
-        needed: llama.cpp wants a window: without one, it is as long as the context.
+        usual: window of a file that states none; 0 is none. It is written as one as long as the
+            context.
+        scaled: windowed layers' rotation is scaled as that of the others.
 
     """
 
     def keys(spec: DecoderSpec) -> Keys:
-        always: Keys = {"attention.sliding_window": spec.max_context} if needed else {}
+        always: Keys = {_WINDOW: spec.max_context} if usual else {}
         return window_keys(spec) or always
 
     def traits(file: ModelFile, read: Traits) -> Traits:
-        size, layers = file.count("attention.sliding_window", 0), read["layers"]
+        size, layers = file.count(_WINDOW, usual), read["layers"]
         if not 0 < size < read["max_context"]:
             return {}
         slides = _pattern(file, "attention.sliding_window_pattern", layers, every)
-        stated = file.value("rope.freq_base_swa") is not None or near_theta
-        near = Rope(file.above_zero("rope.freq_base_swa", near_theta)) if stated else None
+        base = file.above_zero("rope.freq_base", 10_000.0) if not scaled else near_theta
+        stated = file.value("rope.freq_base_swa") is not None or base
+        near = Rope(file.above_zero("rope.freq_base_swa", base)) if stated else None
         return {
             "windows": tuple(size if slide else 0 for slide in slides),
             "ropes": tuple(
@@ -336,7 +343,7 @@ def _pattern_keys(spec: DecoderSpec) -> Keys:
     # llama.cpp requires a window: without one, it is as long as the context.
     sizes = spec.windows if any(spec.windows) else (spec.max_context, *spec.windows[1:])
     return {
-        "attention.sliding_window": max(sizes),
+        _WINDOW: max(sizes),
         "attention.sliding_window_pattern": [int(bool(size)) for size in sizes],
         "attention.rope_pattern": [int(rope is not None) for rope in spec.ropes],
     }
@@ -380,7 +387,7 @@ def _sized_keys(spec: DecoderSpec) -> Keys:
         "rope.dimension_count": whole.rotary_dim,
         "rope.dimension_count_swa": small.rotary_dim,
         "rope.freq_base_swa": float(rope.theta) if rope else 0.0,
-        "attention.sliding_window": max(spec.windows) or spec.max_context,
+        _WINDOW: max(spec.windows) or spec.max_context,
         "attention.sliding_window_pattern": slides,
         "attention.shared_kv_layers": shared,
         "embedding_length_per_layer_input": spec.per_layer_inputs,
@@ -425,7 +432,8 @@ def _sized(file: ModelFile, read: Traits) -> Traits:
     }
 
 
-_NEAR_KEYS, _WINDOW = "attention.key_length_swa", "attention.sliding_window"
+_NEAR_KEYS = "attention.key_length_swa"
+# Of Gemma 4: heads of two sizes, last layers that read the keys of others, norms of values.
 SIZED = Section(_sized_keys, _sized)
 
 
@@ -461,15 +469,16 @@ _SCALES = {
 }
 
 
-def caps(*names: str, needed: bool = False) -> Section:
-    """Return the section of soft caps; ``needed``: llama.cpp always caps."""
+def caps(**usual: float) -> Section:
+    """Return the section of soft caps, with those of a file that states none; 0 is none."""
 
     def keys(spec: DecoderSpec) -> Keys:
-        found = {_CAPS[name]: getattr(spec.scales, name) for name in names}
-        return {key: cap or _NO_CAP for key, cap in found.items() if cap or needed}
+        found = {name: getattr(spec.scales, name) or _NO_CAP for name in usual}
+        stated = (name for name in found if found[name] != _NO_CAP or usual[name])
+        return {_CAPS[name]: found[name] for name in stated}
 
     def traits(file: ModelFile, read: Traits) -> Traits:
-        found = {name: max(file.number(_CAPS[name], 0.0), 0.0) for name in names}
+        found = {name: max(file.number(_CAPS[name], cap), 0.0) for name, cap in usual.items()}
         kept = {name: 0.0 if cap >= _NO_CAP else cap for name, cap in found.items()}
         return {"scales": dataclasses.replace(read["scales"], **kept)}
 

@@ -43,6 +43,11 @@ def open_file(path: Path) -> Checkpoint:
     file = ModelFile(path)
     spec, architecture = decoder_of(file)
     header = _without_padding(file.header)
+    if (header.vocab_size or 0) > spec.vocab_used:
+        raise file.wrong(
+            f"it has {header.vocab_size} tokens, and an embedding of {spec.vocab_used} rows: it is"
+            " damaged"
+        )
     tensors = GgufTensors(file, spec, architecture)
     texts = Path(tempfile.mkdtemp(prefix="edgedec-gguf-"))
     weakref.finalize(tensors, shutil.rmtree, texts, ignore_errors=True)
@@ -68,13 +73,14 @@ def _without_padding(header: GgufHeader) -> GgufHeader:
     types = header.metadata.get("tokenizer.ggml.token_type")
     if not isinstance(tokens, list) or not isinstance(types, np.ndarray):
         return header
-    count = min(len(tokens), len(types))
+    if len(types) < (count := len(tokens)):  # which is refused where they are read
+        return header
     while count and types[count - 1] == UNUSED and _PADDING.fullmatch(tokens[count - 1]):
         count -= 1
     metadata = dict(header.metadata)
     for name in _PER_TOKEN:
-        if (key := f"tokenizer.ggml.{name}") in metadata:
-            metadata[key] = metadata[key][:count]
+        if isinstance(listed := metadata.get(key := f"tokenizer.ggml.{name}"), list | np.ndarray):
+            metadata[key] = listed[:count]
     return dataclasses.replace(header, metadata=metadata)
 
 

@@ -27,6 +27,7 @@ PLAIN: Mapping[str, tuple[npt.DTypeLike, gguf.GGMLQuantizationType, int]] = {
     "bf16": (ml_dtypes.bfloat16, gguf.GGMLQuantizationType.BF16, 32),
 }
 
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 # Of a GGUF key: a text, a number, a flag, or a list of values of one type.
 Value = str | int | float | bool | list[Any]
 
@@ -73,6 +74,9 @@ def write(
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
+    least, most = (-_LARGEST_FLOAT, _LARGEST_FLOAT) if isinstance(value, float) else (0, 2**32 - 1)
+    if isinstance(value, int | float) and not least <= value <= most:
+        raise ExportError(f"{key} is {value}, which a GGUF file cannot hold")
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

@@ -77,12 +77,8 @@ class Runner(ABC):
             raise
         except Exception as error:  # these libraries' own errors share no public base
             check_interrupt(self.stop)
-            reason = self._reason(error)
+            reason = str(error).strip().splitlines()[0]
             raise PassFailed(f"{self._maker} could not run a pass: {reason}") from error
-
-    def _reason(self, error: Exception) -> str:
-        """Return the line of an error message that states the cause."""
-        return str(error).strip().splitlines()[0]
 
 
 class OrtRunner(Runner):

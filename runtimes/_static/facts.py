@@ -32,7 +32,6 @@ class StaticShapeFacts:
     """Facts of a program.
 
     Attributes:
-        name, vocab_size, vocab_used, max_context, eos_ids, top_k: of the model.
         cache: shape of the cache, ``[2 * layers, kv_heads, slots, head_dim]``.
         rows: widths of passes, ascending from 1.
         read_rows: width of the function that reads a prompt.

@@ -23,7 +23,7 @@ OPTIONS = (
     LoadOption(
         "repack", bool,
         "reorder weights for the processor's kernels: quicker, in a copy that stays in memory;"
-        " default: yes.",
+        " default: yes, unless --memory holds the model only without.", spares=True,
     ),
     LoadOption("mlock", bool, "keep the weights in memory.", default=False),
     LoadOption(

@@ -78,11 +78,13 @@ def sizes(path: Path) -> dict[str, int]:
         heads = by_layer[by_layer > 0]  # 0 in layers without keys and values
         if near and isinstance(slides, np.ndarray) and slides.shape == by_layer.shape:
             # Heads differ by layer, and the last layers read those of others (Gemma 4).
-            kept, channels = len(by_layer) - shared, by_layer * np.where(slides, near, far)
-            stated |= {"kv_layers": kept, "kv_channels": int(channels[:kept].sum())}
+            kept = max(len(by_layer) - shared, 0)
+            each = zip(by_layer.tolist(), slides.tolist(), strict=True)
+            channels = [count * (near if slide else far) for count, slide in each]
+            stated |= {"kv_layers": kept, "kv_channels": sum(channels[:kept])}
             del stated["head_dim"]
         elif len({*heads.tolist()}) == 1:
             stated |= {"kv_heads": int(heads[0]), "kv_layers": len(heads)}
     elif type(every) is int and every > 0 and type(stated["layers"]) is int:  # one of so many
         stated["kv_layers"] = stated["layers"] // every
-    return {name: size for name, size in stated.items() if type(size) is int}
+    return {name: size for name, size in stated.items() if type(size) is int and size > 0}

@@ -119,7 +119,8 @@ def _open_in_child(path: Path, timeout_s: float, layers: Sequence[int] = ()) -> 
     # Reordered weights are a copy in memory; those of the file are mapped, and may exceed it.
     free = memory().free
     fits = free is None or 2 * sum(file.stat().st_size for file in named_parts(path)) < free
-    task = {"path": os.fspath(path.resolve()), "layers": list(layers), "reorder": fits}
+    # Not what a link points to: in the Hub's cache, names of parts are those of links alone.
+    task = {"path": os.fspath(path.absolute()), "layers": list(layers), "reorder": fits}
     try:
         ask_once(CHILD, task, limits, environment=_ENVIRONMENT, telling=_last_error)
     except Stopped as error:

@@ -92,7 +92,7 @@ def longest_text(weights: Weights) -> int:
     factor, original = (
         _number(weights.text(f"{scaling}{key}")) for key in ("factor", "original_context_length")
     )
-    return scaled_context(weights.text(f"{scaling}type") or "none", stated, factor, original)
+    return scaled_context(weights.text(f"{scaling}type") or "linear", stated, factor, original)
 
 
 def _number(value: str | None) -> float:
@@ -144,8 +144,10 @@ def least_cells(weights: Weights, capacity: int) -> int:
     (longrope). llama.cpp chooses by the context's size, not by the number of tokens in it, so no
     session may grow across that limit.
     """
-    key = f"{weights.text('general.architecture')}.rope.scaling.original_context_length"
-    trained = int(weights.text(key) or 0)
+    scaling = f"{weights.text('general.architecture')}.rope.scaling."
+    if weights.text(f"{scaling}type") in ("linear", "yarn"):  # of one kind of angles
+        return 1
+    trained = int(weights.text(f"{scaling}original_context_length") or 0)
     return trained if trained and cells_for(capacity) > trained else 1
 
 

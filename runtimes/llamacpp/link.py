@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,10 @@ _PATIENCE_S = 10.0
 # How long an answer is waited for: to a connection, of a pass, which has a chunk of the prompt at
 # most, and of what loads a model. A server that hangs, or pretends to compute, is then given up.
 _CONNECTING_S, _PASS_S, _LOADING_S = 60.0, 600.0, 3600.0
+# And how long once a server has vanished that may be this call's or that of a model freed before.
+_DOUBT_S = 10.0
+# How long the end of this process waits for what is freed at a server.
+_FREEING_S = 2.0
 # How long an address is tried before it is asked in a child process, which takes longer.
 _GLANCE_S = 3.0
 _WORKER = "edgedec-rpc"
@@ -45,6 +50,7 @@ _ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 _lock = threading.Lock()
 _losses: Counter[tuple[str, int]] = Counter()
+_left_behind: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Link:
@@ -69,13 +75,14 @@ class Link:
         self.lost: str | None = None
         self.loaded = False
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[_Answer | None] = queue.SimpleQueue()
+        self._answers: _Answers = queue.SimpleQueue()
         self._turn = threading.Lock()
         _catch_aborts()
         with _lock:
             _links.add(self)
-        worker = threading.Thread(target=_work, args=(self._tasks,), name=_WORKER, daemon=True)
-        worker.start()
+        arguments = (self._tasks,)
+        self._worker = threading.Thread(target=_work, args=arguments, name=_WORKER, daemon=True)
+        self._worker.start()
         weakref.finalize(self, self._tasks.put, None)
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -90,12 +97,15 @@ class Link:
         self, limit_s: float, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> Any:
         with self._turn:
-            answers = self._answers = queue.SimpleQueue()
+            answers: _Answers = queue.SimpleQueue()
+            self._answers = answers
             if self.lost is not None:
                 raise PassFailed(self.lost)
             self._tasks.put((function, arguments, answers))
             try:
                 answer = answers.get(timeout=limit_s)
+                while isinstance(answer, _Doubt):
+                    answer = self._soon(answers)
             except queue.Empty:
                 self.lose(self.servers, "has brought no answer for too long")
                 answer = None
@@ -110,10 +120,20 @@ class Link:
             raise error
         return result
 
+    def _soon(self, answers: _Answers) -> _Answer | _Doubt | None:
+        with suppress(queue.Empty):
+            return answers.get(timeout=_DOUBT_S)
+        self.lose(self.gone() or self.servers)
+        return None
+
     @property
     def waiting(self) -> bool:
         """Whether a call waits for its answer."""
         return self._turn.locked()
+
+    def doubt(self) -> None:
+        """Wait no longer than a moment for the answer of a call: its server may have vanished."""
+        self._answers.put(_Doubt())
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Have a call run later, unless a server has vanished by then; for what frees memory."""
@@ -147,6 +167,8 @@ class Link:
                 " start the server again, then ask again"
             )
             _losses.update((one.address, one.port) for one in self.servers)
+            if self.waiting:
+                _left_behind.add(self._worker)
             for _, connection in self._connections():
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -156,9 +178,10 @@ class Link:
         wanted = {(one.address, one.port) for one in self.servers}
         return ((there, each) for there, each in connections() if there in wanted)
 
-    def _finish(self, answers: queue.SimpleQueue[_Answer | None]) -> None:
+    def _finish(self, answers: _Answers) -> None:
         try:
-            answers.get(timeout=_PATIENCE_S)
+            while isinstance(answers.get(timeout=_PATIENCE_S), _Doubt):
+                pass
         except queue.Empty:
             self.lose(self.servers)
 
@@ -190,8 +213,13 @@ def answers_now(server: Endpoint) -> bool:
         return False
 
 
-_Task = tuple[Callable[..., Any], tuple[Any, ...], "queue.SimpleQueue[_Answer | None] | None"]
+class _Doubt:
+    """Told to a call that waits: its server may have vanished."""
+
+
 _Answer = tuple[Any, "Exception | None", list[str], list[str]]
+_Answers = queue.SimpleQueue["_Answer | _Doubt | None"]
+_Task = tuple[Callable[..., Any], tuple[Any, ...], "_Answers | None"]
 
 
 def _work(tasks: queue.SimpleQueue[_Task | None]) -> None:
@@ -217,8 +245,13 @@ def _on_abort(message: bytes) -> None:
         return
     if hasattr(signal, "pthread_sigmask"):  # a signal would wake this thread
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    for link, servers in _gone().items():
+    gone = _gone()
+    for link, servers in gone.items():
         link.lose(servers)
+    if not gone:
+        for link in _alive():
+            if link.waiting:
+                link.doubt()
     while True:
         _sleep_for_good()
 
@@ -228,17 +261,17 @@ def _gone() -> dict[Link, Sequence[Endpoint]]:
 
     A model that is lost already, or was freed while its server ended, has other connections, each
     of which may end in a message of its own later, beside models that are well. One that is being
-    loaded has no connection at times, and one whose server answers rubbish has them all: then it is
-    one of those that wait for an answer.
+    loaded has no connection at times, and one whose server answers rubbish has them all: while
+    calls wait for an answer, that may be any of theirs, and time tells.
     """
     alive = _alive()
     gone = {link: link.gone() for link in alive if link.loaded}
     if any(gone.values()):
         return {link: servers for link, servers in gone.items() if servers}
-    waiting = [link for link in alive if link.waiting]
     others = sum(one.name == _WORKER for one in threading.enumerate()) - len(alive)
-    concerned = waiting or ([] if others else alive)
-    return {link: link.gone() or link.servers for link in concerned}
+    if others or any(link.waiting for link in alive):
+        return {}
+    return {link: link.gone() or link.servers for link in alive}
 
 
 def _alive() -> list[Link]:
@@ -264,3 +297,15 @@ def _catch_aborts() -> None:
 
         ggml().ggml_set_abort_callback(_on_abort)
         _caught = True
+        weakref.finalize(Link, _let_workers_end)
+
+
+def _let_workers_end() -> None:
+    """Wait at exit for what is freed: llama.cpp logs it, which is Python's until it is gone.
+
+    Finalizers run from the newest to the oldest, so models and links have had theirs.
+    """
+    until = time.monotonic() + _FREEING_S
+    for worker in threading.enumerate():
+        if worker.name == _WORKER and worker not in _left_behind:
+            worker.join(max(0.0, until - time.monotonic()))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgedec._support.fields import one_line
 from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
 from edgedec.errors import StateError
 from edgedec.runtimes.llamacpp.check import shows_states
@@ -58,7 +59,7 @@ class LoadedWeights:
             snapshot=True,
         )
         self.info = ModelInfo(
-            name=weights.text("general.name") or file.stem,
+            name=one_line(weights.text("general.name") or file.stem),
             vocab_size=vocab_size,
             eos_ids=eos_ids(weights),
             max_context=longest_text(weights),

@@ -41,9 +41,7 @@ def find_file(path: Path) -> Path:
 
     """
     if path.is_dir():
-        files = sorted(path.glob("*.gguf"))
-        first = [file for file in files if "-00001-of-" in file.name]
-        files = first or files
+        files = [file for file in sorted(path.glob("*.gguf")) if named_parts(file)[0] == file]
         if len(files) != 1:
             found = ", ".join(file.name for file in files) or "none"
             raise BundleError(f"{path}: expected one .gguf file, found {found}: name the file")

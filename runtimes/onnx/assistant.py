@@ -39,7 +39,6 @@ class Lent:
     """A layer of the target whose keys and values a head reads.
 
     Attributes:
-        layer: its number.
         window: how many tokens a token sees, itself included; 0 is all.
         kv_heads, width: sizes of the cache.
 
@@ -86,7 +85,6 @@ class AssistantGraph:
 
     Attributes:
         inference: computes it.
-        facts: from the metadata.
         lent: what it reads of the target.
         hidden: channels of the states that it reads.
 
@@ -245,7 +243,6 @@ class OnnxAssistant(FusedModel):
         return cls(path, AssistantGraph(inference, facts, lent, hidden), info)
 
     def open(self, capacity: int) -> AssistantSession:
-        """Return a new session."""
         check_capacity(capacity, self.info.max_context)
         return AssistantSession(self, capacity)
 

@@ -53,7 +53,6 @@ class KvCache:
 
     @property
     def groups(self) -> list[Rows]:
-        """All arrays."""
         return [self.rows, *self._others]
 
     def put(self, rows: Rows, at: int) -> None:

@@ -27,9 +27,6 @@ class Fusion:
         hidden: columns of its output.
         threads: threads of a pass.
 
-    Attributes:
-        weight_bytes: bytes of its weights.
-
     Raises:
         BundleError: it is missing, damaged, or of another head.
 

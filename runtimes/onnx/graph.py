@@ -34,7 +34,6 @@ class States:
     Attributes:
         layers: their numbers, ascending.
         rows: tokens before a pass whose rows they read.
-        width: of a row.
         state: shape of a layer's state; empty for none.
 
     """
@@ -172,7 +171,6 @@ class Graph:
 
     Attributes:
         inference: computes the graph.
-        facts: from the metadata.
         kv_dtype, kv_width: type and last dimension of the cache.
         own_rows: whether attention computes the rows given by ``attention_rows``, so that it can be
             padded without the rest of the graph.
@@ -251,7 +249,6 @@ class Graph:
         return self.facts.states.bytes if self.facts.states else 0
 
     def new_cache(self, slots: int) -> KvCache:
-        """Return an empty cache."""
         states = self.facts.states
         _, groups = self._places()
         shapes = [(entries, heads, slots, width) for entries, heads, width in groups]

@@ -35,7 +35,6 @@ class RecentRows:
     Args:
         layers: how many layers.
         kept: rows that a pass reads.
-        width: of a row.
         back: rows beyond those that are read, by which it goes back; None is as many as usual.
 
     Attributes:
@@ -172,7 +171,6 @@ class Buffers:
         ]
 
     def outputs(self) -> list[Bound]:
-        """Return those of its outputs."""
         width = self._recent.shape[2]
         return [
             (f"present_inputs_{layer}", self._present[index], (1, self._count, width))

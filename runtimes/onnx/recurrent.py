@@ -101,7 +101,7 @@ class RecurrentRows(RecentRows):
 
         The one before them is None if it is not needed. Whatever a failed pass must leave is kept.
         """
-        source, stays = self._source(at), self._stays(at)
+        source, stays = self._source(at), self.held_from is not None and at > self.held_from
         if not stays and not self.pending(at):
             self._base, self._base_at = source, at
         if source != self._after or not stays:
@@ -136,10 +136,6 @@ class RecurrentRows(RecentRows):
 
     def _oldest(self, at: int, end: int) -> int:
         return self._base_at
-
-    def _stays(self, at: int) -> bool:
-        """Return whether earlier positions than this may be gone back to."""
-        return self.held_from is not None and at > self.held_from
 
     def _source(self, at: int) -> int:
         return self._after if self._after is not None and self._is_after(at) else self._base

@@ -178,7 +178,6 @@ class OnnxSession(OrtSession):
     # -- helpers --------------------------------------------------------------------------------
 
     def lend(self, layer: int) -> tuple[FloatArray, FloatArray]:
-        """See ``Lending``."""
         caches, groups = self._model.graph.caches, self._cache.groups
         if f"key_{layer}" not in caches:
             return (np.zeros((0, 0, 0), np.float32),) * 2

@@ -61,11 +61,9 @@ class PastCache:
     Args:
         groups: the caches of the graph.
         slots: tokens that fit.
-        dtype: of the numbers.
 
     Attributes:
         held: tokens in it, dropped ones included until ``keep``.
-        rows: the arrays.
 
     """
 

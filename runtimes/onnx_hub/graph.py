@@ -71,10 +71,8 @@ class HubGraph:
         inference: its ONNX Runtime session.
         facts: what is known of it.
         mode: how its passes are run.
-        groups: its caches.
         presents: the output that each cache becomes.
         kv_dtype: of the numbers in caches.
-        logits_dtype: of the logits.
         wholes: types of inputs that are no caches, by role.
         scalars: roles whose inputs have no dimension.
         last_only: a pass returns the logits of its last row alone.
@@ -153,7 +151,6 @@ class HubGraph:
         return [(name, self.presents[name], group) for group in self.groups for name in group.names]
 
     def new_cache(self, slots: int) -> PastCache | SharedCache:
-        """Return an empty cache."""
         made = SharedCache if self.mode.shared else PastCache
         return made(self.groups, slots, self.kv_dtype)
 

@@ -29,7 +29,6 @@ class HubPasses(OrtRunner):
 
     Args:
         graph: computes them.
-        cache: of one sequence.
         slots: tokens that fit into it, padding included.
 
     Attributes:
@@ -53,7 +52,6 @@ class HubPasses(OrtRunner):
         """Compute these tokens after the first ``past`` held ones; later ones are dropped.
 
         Args:
-            tokens: one a row.
             past: tokens to keep before them.
             head: compute logits, in the first rows of ``logits``.
 

@@ -53,7 +53,6 @@ class Found:
 
     @property
     def line(self) -> str:
-        """A line for people."""
         if self.mode.alone:
             what = f"a draft only: {self.why or 'rows of one pass differ from single ones'}"
         else:

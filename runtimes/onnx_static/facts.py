@@ -58,7 +58,6 @@ class StaticFacts(StaticShapeFacts):
 
     @property
     def layers(self) -> int:
-        """Return the number of layers."""
         return self.cache[0] // 2
 
     def inputs(self, rows: int) -> dict[str, Shape]:

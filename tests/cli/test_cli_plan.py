@@ -16,7 +16,7 @@ from edgedec._support.fields import from_json
 from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import Models
 from edgedec.planning import decisions, remembered, streaming
-from edgedec.planning.contenders import Ran
+from edgedec.planning.contenders import Trials
 from edgedec.profiling import measuring
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import identity
@@ -282,11 +282,11 @@ def test_a_plan_for_which_nothing_that_drafts_was_measured_is_not_kept(
 ) -> None:  # fmt: skip
     measured(0.0)
 
-    def tried(_: object, plans: Sequence[Plan], together: bool) -> Ran:
+    def tried(_: object, plans: Sequence[Plan], together: bool) -> Trials:
         found = ran(speed)(plans, together).found if measures != "nothing" else {}
         if measures == "all":
-            return Ran(found)
-        return Ran({plan: one for plan, one in found.items() if plan.plain}, "no time was left")
+            return Trials(found)
+        return Trials({plan: one for plan, one in found.items() if plan.plain}, "no time was left")
 
     monkeypatch.setattr(decisions.Runner, "__call__", tried)
     result = run("plan", "demo", *SHORT)

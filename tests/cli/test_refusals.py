@@ -71,12 +71,6 @@ plan bundle --rpc 127.0.0.1:1 -> expected a target in GGUF, this one is in onnx
 bench demo --row-invariant -> No such option '--row-invariant' (see edgedec bench --help)
 bench bundle --prompts question.jsonl --out x -> question.jsonl:1: a question with turns: in a clone
 generate demo x --spec lokup -> no drafter 'lokup': did you mean lookup?
-generate demo x --spec lookup:z=1 -> lookup has no key 'z': it has k: most tokens that it drafts
-generate demo x --spec lookup:n=1 -> lookup: n is '1': expected a whole number, 2 to 64
-generate demo x --spec n=8,lookup -> is before any stage: begin with its name
-generate demo x --spec lookup,lookup -> lookup is there twice: leave one out
-generate demo x --spec hybrid,lookup -> hybrid is made of suffix, lookup, model: give it alone
-generate demo x --spec model,head -> model and head each take a draft model or a head
 generate demo x --spec lookup --drafter recycle -> --spec and --drafter exclude each other
 generate demo x --drafter lookup:n -> lookup: expected KEY=NUMBER, such as k=4, got 'n'
 generate demo x --spec lookup --draft demo -> the drafter lookup takes no draft model

@@ -12,7 +12,7 @@ from tiny_hybrids import hybrid_weights, write_hybrid_gguf
 from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
-from edgedec.export.gguf import architectures, known
+from edgedec.export.gguf import architectures, child, known
 from edgedec.export.gguf.file import ModelFile
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import model_keys
@@ -49,11 +49,12 @@ WRITTEN = [name for name in CASES if is_written(name)]
 
 
 def written(case, folder, keys=None, tensors=None):
-    """The case as a GGUF file in f32."""
+    """The case as a GGUF file in f32; keys of None are left out."""
     file, architecture = folder / "model.gguf", architecture_for(case.spec)
     metadata = {"tokenizer.ggml.model": "none", **model_keys(case.spec, architecture)}
     tensors = tensors or case.tensors
-    write(file, case.spec, tensors, architecture, {**metadata, **(keys or {})}, "f32")
+    metadata = {key: value for key, value in (metadata | (keys or {})).items() if value is not None}
+    write(file, case.spec, tensors, architecture, metadata, "f32")
     return file
 
 
@@ -264,6 +265,7 @@ def test_query_key_and_value_may_be_one_tensor(tmp_path):
         ({"llama.block_count": 1 << 30}, "has 21 tensors"),
         ({"llama.embedding_length": 96}, "token_embd.weight is"),
         ({"llama.rope.dimension_count": 15}, "cannot be rotated"),
+        ({"llama.attention.causal": False}, "its tokens read later ones as well"),
     ],
 )
 def test_what_a_file_says_otherwise_is_refused(keys, wrong, tmp_path):
@@ -304,6 +306,7 @@ def test_what_a_file_of_mamba_says_otherwise_is_refused(keys, wrong, tmp_path):
         ({"lfm2.shortconv.l_cache": 4}, r"shortconv.conv.weight is \[64, 3\], expected \[64, 4\]"),
         ({"lfm2.shortconv.l_cache": 1 << 30}, "l_cache is 1073741824, expected 2 to 64"),
         ({"lfm2.block_count": 1 << 30}, "has 34 tensors|expected 1073741824 sizes"),
+        ({"lfm2.attention.sliding_window": 8}, "windows beside short convolutions are unknown"),
     ],
 )
 def test_what_a_hybrid_says_otherwise_is_refused(keys, wrong, tmp_path):
@@ -327,6 +330,87 @@ def test_what_a_hybrid_says_otherwise_is_refused(keys, wrong, tmp_path):
 def test_what_layers_of_two_kinds_say_otherwise_is_refused(keys, wrong, tmp_path):
     with pytest.raises(Exception, match=wrong):
         read_back(written(Case("gemma4_text"), tmp_path, keys))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "wrong"),
+    [
+        ("qwen3_moe", {"qwen3moe.expert_group_count": 2}, "experts that are chosen by groups"),
+        ("qwen3_moe", {"qwen3moe.expert_group_count": 1}, None),
+        ("qwen3_5_text", {"qwen35.rope.dimension_sections": [1, 0, 0, 3]}, "dimension_sections is"),
+        ("qwen3_5_text", {"qwen35.rope.dimension_sections": [2, 1, 1, 0]}, None),
+        ("lfm2", {"lfm2.attention.sliding_window": 1 << 20}, None),
+        ("llama-yarn", {"llama.rope.scaling.yarn_attn_factor": 1.0}, "attn_factor is not 1.13"),
+        ("llama-yarn", {"llama.rope.scaling.yarn_attn_factor": 1.138629436}, None),
+        ("llama-yarn", {"llama.rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor is not 1,"),
+    ],
+)
+def test_what_would_be_left_out_is_refused(name, keys, wrong, tmp_path):
+    case = Case(name)
+    if wrong is None:
+        assert different(case, *read_back(written(case, tmp_path, keys))) == []
+        return
+    with pytest.raises(UnsupportedArchitecture, match=wrong):
+        read_back(written(case, tmp_path, keys))
+
+
+def test_a_number_of_layers_that_is_another_decoders(tmp_path):
+    """llama.cpp knows EXAONE 4 32B, which has windows, by its 64 layers."""
+    spec = Case("exaone4-full").spec
+
+    def of(layers):
+        made = {"ropes": spec.ropes[:1] * layers, "windows": (0,) * layers}
+        return dataclasses.replace(spec, layers=layers, **made)
+
+    assert architecture_for(of(63)).name == "exaone4"
+    with pytest.raises(UnsupportedArchitecture, match="no decoder of 64 layers that all attend"):
+        architecture_for(of(64))
+
+
+# Keys that others' files may leave out, of decoders that llama.cpp then computes otherwise, or not.
+LEFT_OUT = [
+    ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
+    ("gemma4_text", {"final_logit_softcapping": None}),
+    ("olmo3-yarn", {"rope.freq_base_swa": None}),
+    ("llama", {"rope.scaling.factor": 4.0}),
+    ("llama", {"rope.scaling.factor": 4.0, "rope.scaling.type": "none"}),
+    ("llama-yarn", {"context_length": 32}),
+]
+
+
+@pytest.mark.parametrize(("name", "keys"), LEFT_OUT)
+def test_a_key_that_is_left_out_means_what_llama_cpp_takes_it_for(name, keys, tmp_path):
+    pytest.importorskip("llama_cpp")
+    case = Case(name)
+    prefix = architecture_for(case.spec).name
+    # Large rows, so that caps have an effect.
+    arrays = {n: v * 30 if "embed_tokens." in n else v for n, v in case.arrays.items()}
+    keys = {"tokenizer.ggml.model": "no_vocab"} | {f"{prefix}.{n}": v for n, v in keys.items()}
+    file = written(case, tmp_path, keys, MemoryTensors(arrays))
+    tokens, columns, out = list(range(3, 51)), case.spec.vocab_size, tmp_path / "logits"
+    request = {"task": "evaluator", "file": str(file), "tokens": tokens, "columns": columns}
+    child.ask({**request, "out": str(out), "texts": [], "threads": 1})
+    computed = np.fromfile(out, np.float32).reshape(-1, columns)
+    spec, tensors = read_back(file)
+    assert np.abs(Reference(spec, tensors).logits(tokens) - computed).max() < 0.01
+    meant = Reference(case.spec, MemoryTensors(arrays)).logits(tokens)
+    same = np.abs(meant - computed).max() < 0.01
+    assert same == (name in ("olmo3-yarn", "llama-yarn") or "llama.rope.scaling.type" in keys)
+
+
+def test_a_window_that_is_left_out_is_gemmas(tmp_path):
+    keys = {"gemma2.attention.sliding_window": None, "gemma2.context_length": 8192}
+    spec, _ = read_back(written(Case("gemma2"), tmp_path, keys))
+    assert set(spec.windows) == {4096, 0}
+    shorter = {**keys, "gemma2.context_length": 4096}
+    assert set(read_back(written(Case("gemma2"), tmp_path, shorter))[0].windows) == {0}
+
+
+def test_no_cap_is_said_to_those_that_cap_without_a_key():
+    spec = Case("gemma4_text").spec
+    uncapped = dataclasses.replace(spec, scales=dataclasses.replace(spec.scales, logit_cap=0.0))
+    keys = model_keys(uncapped, architecture_for(uncapped))
+    assert keys["gemma4.final_logit_softcapping"] > 1e6
 
 
 @pytest.mark.parametrize(

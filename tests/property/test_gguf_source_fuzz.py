@@ -40,6 +40,9 @@ KEYS = st.sampled_from(
         "llama.rope.scaling.yarn_beta_fast",
         "llama.expert_count",
         "llama.attention.sliding_window",
+        "general.sampling.temp",
+        "tokenizer.ggml.scores",
+        "tokenizer.ggml.token_type",
     ]
 )
 fuzz = settings(

@@ -8,7 +8,7 @@ import simulated
 from simulated import Rounds, measured
 
 from edgedec.planning.choose import Run
-from edgedec.planning.contenders import Ran
+from edgedec.planning.contenders import Trials
 from edgedec.records.place import Place
 from edgedec.records.plan import Candidate, Decision, Plan, Trial
 from edgedec.records.profile import SCHEMA, Contention, Measured, PassTimes, Profile
@@ -55,14 +55,14 @@ def profile(
 def ran(speed: Callable[[Plan], float], *, turns: int = 12) -> Run:
     """Run plans, whose tokens per second are given; on a second text they are half as fast."""
 
-    def run(plans: Sequence[Plan], together: bool) -> Ran:
+    def run(plans: Sequence[Plan], together: bool) -> Trials:
         speeds = {plan: speed(plan) for plan in plans}
         plain = max(speeds[plan] for plan in plans if plan.plain)
         found = {
             plan: Trial(one, one / plain, (1.5 * one / plain, 0.75 * one / plain), 2.0, turns)
             for plan, one in speeds.items()
         }
-        return Ran(found)
+        return Trials(found)
 
     return run
 

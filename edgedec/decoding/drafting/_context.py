@@ -227,7 +227,6 @@ class Context(ABC):
         self._rollback(0)
 
     def close(self) -> None:
-        """Close the session."""
         self._session.close()
 
 

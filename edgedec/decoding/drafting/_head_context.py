@@ -28,7 +28,6 @@ class Waiting:
         self.clear()
 
     def clear(self) -> None:
-        """Drop all."""
         self._parts: list[FloatArray] = []
         self._count = 0
 

@@ -135,7 +135,6 @@ class DraftToken(NamedTuple):
     """The next token of a draft, as a ``TokenDrafter`` yields it.
 
     Attributes:
-        token: its id.
         confidence: as ``Offer.confidence``.
         parent: its parent in the tree; None is the last node, so that a chain need not say it.
         value: as ``DraftStep.value``; None in a chain.
@@ -332,7 +331,6 @@ class Key:
 
     Attributes:
         name: as the user writes it.
-        help: what it is.
         least, most: its limits.
 
     """
@@ -348,7 +346,6 @@ class DrafterInfo:
     """Facts about a drafter that the rest of edgedec reads before building it.
 
     Attributes:
-        needs_model: it drafts with a draft model.
         branches: it proposes branching trees if the target verifies them.
         needs_branches: it proposes nothing but branching trees.
         needs_head: it drafts with a head, which reads the target's states.

@@ -1,15 +1,62 @@
-"""A head drafts a chain from the target's residual streams (EAGLE-3, 2503.01840)."""
+"""A head drafts a chain from the target's residual streams (EAGLE-3, 2503.01840).
+
+One that reads its target's keys and values has no cache (Gemma 4).
+"""
 
 from __future__ import annotations
 
-from edgedec.decoding.drafting._assistant_context import AssistantContext
+from collections.abc import Sequence
+
 from edgedec.decoding.drafting._head_context import HeadContext, state_bytes
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.model import ModelDrafter
-from edgedec.decoding.session import BorrowingSession, Session
-from edgedec.decoding.tree import FloatArray
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session import BorrowingSession, Lending, Session
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import StateError
 
 __all__ = ["HeadDrafter", "state_bytes"]
+
+
+class AssistantContext(HeadContext):
+    """Owner of a session that commits nothing and needs only the state of the text's last token.
+
+    Invariant: ``_waiting`` has the state of the last token that the target has computed, or none.
+    """
+
+    _session: BorrowingSession
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._drop()
+        self._restart(0)
+        self._sampler = sampler
+
+    def attach(self, target: Session) -> bool:
+        """See ``ReadsStates``: a prompt's states are not read.
+
+        To show them the target would compute layers that a prompt can do without. The first round,
+        which is not drafted, shows what the next one needs.
+        """
+        if not isinstance(target, Lending):
+            raise StateError("attach(): expected a target that lends its keys and values")
+        self._session.borrow(target)
+        return False
+
+    def read(self, position: int, states: FloatArray) -> None:
+        self._restart(position + len(states) - 1)
+        self._waiting.add(states[-1:])
+
+    def make_room(self, nodes: int) -> int:
+        self._drop()
+        known = len(self._waiting) and self._known == len(self._history()) - 1
+        return self._session.capacity if known else 0
+
+    def missing(self) -> Sequence[int]:
+        return ()
+
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """End the round of this tree, of which nothing is kept."""
+        super().keep(tree, ())
 
 
 class HeadDrafter(ModelDrafter):

@@ -249,7 +249,6 @@ class CatchUp:
         self._remaining, self._done, self.tokens = remaining, 0, 0
 
     def round(self, emitted: int) -> None:
-        """Count a round."""
         self._done += emitted
         self._credit += _ALLOWANCE
 

@@ -147,7 +147,6 @@ class DrafterEstimate:
             self._estimate(bin_)
 
     def bin(self, confidence: float) -> Bin:
-        """Return the bin of a confidence."""
         return self.bins[bisect_right(self._edges, confidence)]
 
     def learn(self, bin_: Bin, *, accepted: bool) -> None:

@@ -36,7 +36,6 @@ def surely_kept(
         row: logits, ``[vocab]`` float32.
         best: the largest logit.
         scale: the inverse temperature.
-        params: the filters.
 
     """
     factor = float(scale)

@@ -45,8 +45,6 @@ def padding_of(
 
     Args:
         file, stored: the graph's, and what ``read_model_file`` found in it.
-        graph: compiled.
-        threads: for one pass.
         batch_invariant: None tests it, True requires it.
 
     Raises:

@@ -40,7 +40,6 @@ class OpenVinoGraph(Graph):
     """A compiled graph; shared by all sessions of a model.
 
     Attributes:
-        inference: the compiled graph.
         inputs: names of the inputs of a pass.
         cache_names: names of the cache's tensors, in the order of the rows of ``GrowingCache``.
         query_heads: number of query heads in all layers together.
@@ -63,7 +62,6 @@ class OpenVinoGraph(Graph):
         return max(LEAST_ROWS, min(WIDEST, _SCORE_BYTES // (self.score_bytes * (past + WIDEST))))
 
     def new_cache(self, slots: int) -> GrowingCache:
-        """Return an empty cache."""
         facts = self.facts
         shape = (2 * facts.layers, facts.kv_heads, slots, self.kv_width)
         return GrowingCache(shape, self.kv_dtype)
@@ -73,9 +71,7 @@ def open_graph(file: Path, stored: ModelFile, facts: GraphFacts, threads: int) -
     """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
     Args:
-        file: the graph's file.
         stored: its contents, from ``read_model_file``.
-        facts: facts from its metadata.
         threads: threads of a pass.
 
     Raises:

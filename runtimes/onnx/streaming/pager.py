@@ -73,7 +73,6 @@ class Stretch:
     """The streamed part of one block.
 
     Attributes:
-        source: the file.
         spans: the parts that are read; none if the whole block stays in memory.
 
     """
@@ -87,7 +86,6 @@ class Stretch:
             self.source.fill(span)
 
     def release(self) -> None:
-        """Release all pages."""
         for span in self.spans:
             pages.release(span)
 

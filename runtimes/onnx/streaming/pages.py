@@ -104,7 +104,6 @@ class Source:
             os.posix_fadvise(self._file, span.offset, span.length, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

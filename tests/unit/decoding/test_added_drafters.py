@@ -23,7 +23,7 @@ from edgedec.planning.choose import decide
 from edgedec.planning.decisions import plan
 from edgedec.planning.plan_files import load, save
 from edgedec.profiling import measuring
-from edgedec.profiling.places import Wanted
+from edgedec.profiling.places import PlaceFilter
 from edgedec.profiling.run import ProfileOptions, read_cached
 from edgedec.records.workload import Workload
 
@@ -115,7 +115,7 @@ def test_it_is_profiled_and_decodes(
     monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
     monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
-    demo, wanted = Models.find("demo"), Wanted(threads=(1,))
+    demo, wanted = Models.find("demo"), PlaceFilter(threads=(1,))
     decision = plan(demo, Workload(16, 16), options=ProfileOptions(wanted=wanted))
     profile = read_cached(demo)
     assert profile is not None

@@ -29,7 +29,7 @@ from edgedec.export.checkpoint import read_json
 from edgedec.export.gguf import child
 from edgedec.export.gguf.metadata import sampling_keys
 from edgedec.generation.own_sampling import sampling_of
-from edgedec.gguf.sampling import stated_sampling
+from edgedec.gguf.sampling import KEYS, stated_sampling
 from edgedec.loading.sources import Models
 from edgedec.models.registry import spec_for
 
@@ -167,6 +167,33 @@ def test_the_sampling_that_a_checkpoint_asks_for(generation, stated):
 def test_sampling_that_is_no_number_is_left_out(name: str, value: float) -> None:
     found = sampling_keys({name: value, "top_p": 0.5})
     assert found == {"general.sampling.top_p": 0.5}
+    assert stated_sampling({KEYS[name]: value, KEYS["top_p"]: 0.5}) == {"top_p": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"rope_theta": 1e39}, "rope.freq_base is 1e.39, which a GGUF file cannot hold"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 1e39}}, "scaling.factor is 1e.39"),
+        (
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                              "original_max_position_embeddings": 2**33}},
+            "original_context_length is 8589934592",
+        ),
+        ({"rope_theta": 1e38}, None),
+    ],
+)  # fmt: skip
+def test_numbers_that_a_file_cannot_hold(tmp_path, changes, wrong):
+    options = ExportOptions(
+        tiny_checkpoint(tmp_path / "from", **changes), tmp_path / "out",
+        formats=("gguf",), weights="f16", parity=False,
+    )  # fmt: skip
+    if wrong is None:
+        export_bundle(options)
+        return
+    with pytest.raises(ExportError, match=wrong):
+        export_bundle(options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_bundle_and_its_file_ask_for_the_same_sampling(target, out):

@@ -2,11 +2,15 @@
 
 import gc
 import json
+import math
 
 import gguf
+import gguf_files
 import numpy as np
 import pytest
+from gguf_files import Raw
 from tiny_gguf import VOCAB, write_tiny_gguf
+from tiny_llama import GOOD, TENSORS
 from tiny_models import tiny_checkpoint
 
 from edgedec.errors import EdgedecError, UnsupportedArchitecture
@@ -201,3 +205,26 @@ def test_a_file_that_became_shorter(tmp_path):
     file.write_bytes(file.read_bytes()[: last.start])
     with pytest.raises(EdgedecError, match="became shorter"):
         source.tensors.file.read(last.name)
+
+
+@pytest.mark.parametrize(
+    ("entries", "wrong"),
+    [
+        (
+            {"tokenizer.chat_template": Raw(8, gguf_files.text(b"{{ a }}\xff"))},
+            "chat template is not UTF-8",
+        ),
+        ({"tokenizer.ggml.scores": 5}, None),
+        ({"tokenizer.ggml.token_type": np.ones(3, "i4")}, "token types: the file is damaged"),
+        ({"tokenizer.ggml.tokens": [*GOOD["tokenizer.ggml.tokens"], "more"]}, "tokens, and an emb"),
+        ({"general.sampling.temp": math.nan}, None),
+        ({}, None),
+    ],
+)
+def test_damage_outside_the_decoder(tmp_path, entries, wrong):
+    file = gguf_files.write(tmp_path / "file.gguf", {**GOOD, **entries}, TENSORS)
+    if wrong is None:
+        assert open_source(file).generation.keys() == {"eos_token_id"}
+        return
+    with pytest.raises(EdgedecError, match=wrong):
+        open_source(file)

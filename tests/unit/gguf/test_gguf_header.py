@@ -261,6 +261,7 @@ def write(file: Path, **entries: Any) -> GgufHeader:
 
 
 def part(folder: Path, no: int, count: int = 3, **entries: Any) -> GgufHeader:
+    folder.mkdir(exist_ok=True)
     numbers = {"split.no": np.uint16(no), "split.count": np.uint16(count), **entries}
     return write(folder / f"model-{no + 1:05}-of-{count:05}.gguf", **numbers)
 
@@ -271,6 +272,19 @@ def test_parts_of_a_split_file(tmp_path: Path) -> None:
     assert decodable_parts(first) == [first.path, *(other.path for other in others)]
     with pytest.raises(BundleError, match="part 2 of 3: give the first, model-00001-of-00003"):
         decodable_parts(others[0])
+
+
+def test_parts_by_any_name(tmp_path: Path) -> None:
+    first, other = (part(tmp_path / "a\nb", no, 2) for no in range(2))
+    assert decodable_parts(first) == [first.path, other.path]
+
+
+def test_a_scaling_without_a_kind_is_linear(tmp_path: Path) -> None:
+    """So llama.cpp takes it."""
+    scaled = {"llama_rope_scaling_factor": 4.0, "llama_rope_scaling_type": "none"}
+    assert write(tmp_path / "none.gguf", **scaled).context_length == 2048
+    del scaled["llama_rope_scaling_type"]
+    assert write(tmp_path / "linear.gguf", **scaled).context_length == 8192
 
 
 def test_a_part_is_missing(tmp_path: Path) -> None:
@@ -302,6 +316,7 @@ def test_parts_that_do_not_belong_together(tmp_path: Path) -> None:
         ({"general.name": "x"}, TENSORS, "names no architecture"),
         ({**GOOD, "llama.context_length": 2**32 - 1}, TENSORS, "context length is 4294967295"),
         ({**GOOD, "llama.context_length": "8"}, TENSORS, "context length is 8"),
+        ({**GOOD, "llama.attention.causal": False}, TENSORS, "its tokens read later ones as well"),
     ],
 )
 def test_nothing_to_decode_with(

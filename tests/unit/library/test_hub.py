@@ -23,7 +23,7 @@ from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.errors import BundleError, CheckpointError, EdgedecError, InputError
 from edgedec.library import Form, Library, Model
-from edgedec.library.locate import Wish, locate
+from edgedec.library.locate import Query, locate
 from edgedec.library.making import Listener
 
 pytestmark = pytest.mark.usefixtures("exports_once")
@@ -58,7 +58,7 @@ def hub(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 @pytest.fixture
 def pull(library: Library, hub: Hub, said: list[str]) -> Pull:
     def call(word: str = REPO, form: Form | None = EXACT, *, refresh: bool = True) -> Model:
-        found = locate(word, library, Listener(said.append), Wish(form, refresh=refresh)).model
+        found = locate(word, library, Listener(said.append), Query(form, refresh=refresh)).model
         assert found is not None
         return found
 
@@ -149,7 +149,7 @@ def test_one_that_keeps_breaking_is_told_and_the_next_command_goes_on(
 def test_bytes_are_reported_while_they_come(hub: Hub, library: Library) -> None:
     steps: list[tuple[str, int, int]] = []
     listener = Listener(lambda text: None, None, lambda *step: steps.append(step))
-    locate(REPO, library, listener, Wish(EXACT))
+    locate(REPO, library, listener, Query(EXACT))
     done = [at for _, at, _ in steps]
     assert done == sorted(done)
     assert {total for _, _, total in steps} == {done[-1]}
@@ -261,7 +261,7 @@ class TestGguf:
 
     def test_names_of_ones_own(self, hub: Hub, library: Library) -> None:
         def named(word: str, name: str) -> Model:
-            found = locate(word, library, Listener(lambda text: None), Wish(name=name)).model
+            found = locate(word, library, Listener(lambda text: None), Query(name=name)).model
             assert found is not None
             return found
 

@@ -20,14 +20,14 @@ from edgedec import GenerateOptions, Pipeline
 from edgedec.bundle import Bundle
 from edgedec.errors import CheckpointError
 from edgedec.library import Form, Library, making
-from edgedec.library.locate import Wish
+from edgedec.library.locate import Query
 from edgedec.library.making import Listener
 from edgedec.library.partner import Found, Offer, Search, beside
 
 pytestmark = pytest.mark.usefixtures("exports_once")
 
 # Without the parity of smaller forms, which takes longer than all else here.
-EXACT = Wish(Form("fp32"))
+EXACT = Query(Form("fp32"))
 PROMPT = "def __eq__(self, other):\n"
 Find = Callable[..., Found]
 
@@ -61,11 +61,11 @@ class Asked:
 @pytest.fixture
 def find(library: Library, said: list[str]) -> Find:
     def call(
-        word: str | Path, answer: bool | None = True, wish: Wish = EXACT, **options: object
+        word: str | Path, answer: bool | None = True, query: Query = EXACT, **options: object
     ) -> Found:
         call.asked = Asked(answer)  # type: ignore[attr-defined]
         search = Search(library, Listener(said.append), call.asked, "how", **options)  # type: ignore[attr-defined, arg-type]
-        return search.find(str(word), wish)
+        return search.find(str(word), query)
 
     return call
 
@@ -367,10 +367,10 @@ def test_a_gguf_file_takes_a_listed_model_and_no_head(
     (file,) = made.rglob("*.gguf")
     shutil.copy(file, tmp_path / "mine.gguf")
     listed_drafts.listing(monkeypatch, TRAINED, OTHER, DRAFT)
-    assert find(tmp_path / "mine.gguf", wish=Wish()).draft is None
+    assert find(tmp_path / "mine.gguf", query=Query()).draft is None
     assert asked(find) == [OTHER]
-    found = find(tmp_path / "mine.gguf", wish=Wish())
+    found = find(tmp_path / "mine.gguf", query=Query())
     assert asked(find) == [DRAFT]
     assert found.draft is not None
-    again = find(tmp_path / "mine.gguf", None, Wish())
+    again = find(tmp_path / "mine.gguf", None, Query())
     assert (asked(find), again.draft) == ([], found.draft)

@@ -23,7 +23,7 @@ from edgedec.bundle import Bundle, ready_onnx
 from edgedec.errors import BundleError, CheckpointError, EdgedecError, InputError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.library import Form, Library, Model
-from edgedec.library.locate import Wish, locate
+from edgedec.library.locate import Query, locate
 from edgedec.library.making import Listener
 from edgedec.runtimes.onnx_hub import trial
 from edgedec.runtimes.onnx_hub.graph import Mode
@@ -62,8 +62,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 @pytest.fixture
 def add(library: Library, said: list[str]) -> Open:
-    def call(word: str | Path, **wish: Any) -> Model:
-        found = locate(str(word), library, Listener(said.append), Wish(**wish)).model
+    def call(word: str | Path, **query: Any) -> Model:
+        found = locate(str(word), library, Listener(said.append), Query(**query)).model
         assert found is not None
         return found
 

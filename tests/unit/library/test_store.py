@@ -17,7 +17,7 @@ from edgedec.errors import CheckpointError, InputError, ParityError
 from edgedec.export.divergence import ParityFigures
 from edgedec.library import Form, Library, Model, making, records
 from edgedec.library.drafts import find
-from edgedec.library.locate import Wish, locate
+from edgedec.library.locate import Query, locate
 from edgedec.library.making import Listener
 
 pytestmark = pytest.mark.usefixtures("exports_once")
@@ -123,7 +123,7 @@ def test_two_models_of_one_name_are_told_apart(add, library: Library, tmp_path: 
 
 def test_a_name_of_ones_own(library: Library, said: Said, tmp_path: Path) -> None:
     def named(word: object, name: str) -> Model | None:
-        return locate(str(word), library, Listener(said.append), Wish(name=name)).model
+        return locate(str(word), library, Listener(said.append), Query(name=name)).model
 
     folder = checkpoint(tmp_path / "target")
     first = named(folder, "mine")

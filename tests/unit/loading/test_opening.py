@@ -1,21 +1,27 @@
 """A device that fails in the middle of a text, or at load: the text goes on, and is the same."""
 
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from tiny_gguf import write_tiny_gguf
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.bundle import manifest
 from edgedec.decoding.engine import Engine
-from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
-from edgedec.loading.build import OpenOptions
+from edgedec.decoding.session import Model
+from edgedec.errors import InputError, MemoryBudgetError, PassFailed, RuntimeUnavailable
+from edgedec.loading import build
+from edgedec.loading.build import OpenOptions, OpenPair
 from edgedec.loading.opening import Configurations, placed, unplanned_configurations
 from edgedec.loading.sources import Models
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
+from edgedec.runtimes import registry
 from edgedec.runtimes.onnx.session import OnnxSession
 
 PROMPT = "def fibonacci(n):\n"
@@ -203,3 +209,65 @@ def test_the_drafters_own_name_lets_it_draft():
     with Pipeline.open("demo", OPEN, drafter="hybrid") as pipeline:
         named = replace(OPTIONS, drafter="hybrid")
         assert pipeline.generate(PROMPT, named).metrics.drafted_tokens > 0
+
+
+class Refusing:
+    """A memory limit that no model fits in unless it is opened with ``repack`` off."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.loaded: list[weakref.ref[Model]] = []
+        self.tried: list[OpenOptions] = []
+        self.left: list[int] = []
+        load, assemble = registry.load, build.assemble
+
+        def loads(*given: Any) -> Model:
+            model = load(*given)
+            self.loaded.append(weakref.ref(model))
+            return model
+
+        def assembles(models: Models, options: OpenOptions) -> OpenPair:
+            self.tried.append(options)
+            self.left.append(sum(one() is not None for one in self.loaded))
+            opened = assemble(models, options)
+            if options.load.own.get("repack") is False:
+                return opened
+            opened.close()
+            kept = opened.target  # as an error's frames keep it
+            raise MemoryBudgetError(f"too little memory for {kept.info.name}")
+
+        patch.setattr(registry, "load", loads)
+        patch.setattr(build, "assemble", assembles)
+
+
+@pytest.mark.parametrize("drafts", [{}, {"draft": "self"}, {"draft": "self", "draft_repack": True}])
+def test_weights_stay_in_the_files_order_where_memory_holds_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafts: dict[str, Any]
+) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q4_0")
+    if drafts:
+        drafts["draft"] = write_tiny_gguf(tmp_path / "draft.gguf", weights="Q4_0", layers=1)
+    limit = Refusing(monkeypatch)
+    with Pipeline.open(file, memory="4GB", plan="none", threads=1, **drafts) as pipeline:
+        assert "repack=off" in pipeline.notes[0]
+        assert pipeline.generate([3, 4, 5], max_new_tokens=4).token_ids
+    assert [one.load.own.get("repack") for one in limit.tried] == [None, False]
+    assert limit.left == [0, 0]  # the first ones were freed before others were loaded
+    if drafts:
+        assert limit.tried[1].of_draft().own["repack"] is drafts.get("draft_repack", False)
+
+
+@pytest.mark.parametrize("given", [{"repack": True}, {"memory": None}])
+def test_weights_stay_as_the_user_wants_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    file, limit = write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q4_0"), Refusing(monkeypatch)
+    with pytest.raises(MemoryBudgetError, match="too little memory for tiny-llama"):
+        Pipeline.open(file, **{"memory": "4GB", "plan": "none", "threads": 1, **given})
+    assert len(limit.tried) == 1
+
+
+def test_other_runtimes_have_nothing_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = Refusing(monkeypatch)
+    with pytest.raises(MemoryBudgetError):
+        Pipeline.open("demo", memory="4GB", plan="none")
+    assert len(limit.tried) == 1

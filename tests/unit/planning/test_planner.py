@@ -22,7 +22,7 @@ from profiles import (
 from edgedec.errors import PlanError
 from edgedec.memory.grant import with_spare
 from edgedec.planning.choose import Run, decide
-from edgedec.planning.contenders import Ran
+from edgedec.planning.contenders import Trials
 from edgedec.planning.estimate import Forecast
 from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
@@ -261,7 +261,7 @@ class TestWhatRan:
         def run(plans, together):
             found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together).found
             early = replace(found[plans[-1]], speedup=9.0, tokens_per_second=900, turns=6)
-            return Ran(found | {plans[-1]: early})
+            return Trials(found | {plans[-1]: early})
 
         decision = decide(PAIR, WORK, run=run)
         assert decision.chosen.tokens_per_second == 120.0
@@ -269,7 +269,7 @@ class TestWhatRan:
     def test_a_plan_that_failed_is_refused_with_the_reason(self):
         def run(plans, together):
             found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together).found
-            return Ran(found | {plans[1]: "the device went away"})
+            return Trials(found | {plans[1]: "the device went away"})
 
         decision = decide(PAIR, WORK, run=run)
         (refused,) = [one for one in decision.candidates if one.refused]
@@ -278,7 +278,7 @@ class TestWhatRan:
 
     def test_if_nothing_was_measured_plain_decoding_is_chosen_and_that_is_said(self):
         def run(plans, together):
-            return Ran({plans[1]: "it crashed"}, "it crashed")
+            return Trials({plans[1]: "it crashed"}, "it crashed")
 
         decision = decide(PAIR, WORK, run=run)
         assert not decide(PAIR, WORK).chosen.plan.plain
@@ -291,7 +291,7 @@ class TestWhatRan:
 
     def test_plain_decoding_that_failed_is_replaced_by_another_or_stays(self):
         def run(plans, together):
-            return Ran(dict.fromkeys(plans, "it crashed"), "it crashed")
+            return Trials(dict.fromkeys(plans, "it crashed"), "it crashed")
 
         slow = profile(target(), target(SECOND, 80e-3))
         assert decide(slow, WORK, run=run).chosen.plan == Plan(SECOND)
@@ -302,7 +302,7 @@ class TestWhatRan:
     def test_drafts_are_compared_with_plain_decoding_that_stopped_early(self):
         def run(plans, together):
             found = ran(lambda plan: 100.0 if plan.plain else 120.0)(plans, together).found
-            return Ran(found | {plans[0]: replace(found[plans[0]], turns=6)})
+            return Trials(found | {plans[0]: replace(found[plans[0]], turns=6)})
 
         assert not decide(PAIR, WORK, run=run).chosen.plan.plain
 
@@ -321,7 +321,7 @@ class TestWhatRan:
 
         def run(plans, together):
             asked.append(together)
-            return Ran()
+            return Trials()
 
         large = {"rss_bytes": 400_000_000, "weight_bytes": 400_000_000}
         two = profile(target(**large), target(SECOND, **large), draft(), draft(SECOND))

@@ -14,7 +14,7 @@ from edgedec.loading.sources import Source
 from edgedec.planning import streaming
 from edgedec.planning.choose import decide
 from edgedec.planning.memory_fit import MemoryFit, footprint
-from edgedec.profiling.places import Wanted, sites
+from edgedec.profiling.places import PlaceFilter, sites
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import Plan, Trial
 from edgedec.records.profile import Measured, Profile
@@ -160,14 +160,14 @@ class TestWhatIsMeasuredFirst:
     ) -> None:
         held = streaming.to_begin_with(files, 250 * MB)
         assert held == 64 * MB
-        found, _ = sites(files, Wanted(weight_memory=held))
-        of_target = [site.place for site in found if site.source.role == "target"]
+        found, _ = sites(files, PlaceFilter(weight_memory=held))
+        of_target = [placed.place for placed in found if placed.source.role == "target"]
         assert of_target
         assert all(place.weight_memory == held for place in of_target)
-        whole, _ = sites(files, Wanted())
-        drafts = [site for site in whole if site.source.role == "draft"]
-        assert [site for site in found if site.source.role == "draft"] == drafts
-        assert all(site.place.weight_memory is None for site in whole)
+        whole, _ = sites(files, PlaceFilter())
+        drafts = [placed for placed in whole if placed.source.role == "draft"]
+        assert [placed for placed in found if placed.source.role == "draft"] == drafts
+        assert all(placed.place.weight_memory is None for placed in whole)
         assert streaming.to_begin_with(files, 60 * MB) == 4 * MB  # the planner says what is needed
 
     def test_a_target_that_cannot_be_streamed_is_left_to_the_check_of_sizes(

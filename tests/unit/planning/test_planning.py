@@ -19,7 +19,7 @@ from edgedec.errors import InputError, MemoryBudgetError, PlanError, ProfileErro
 from edgedec.loading.sources import Models
 from edgedec.planning import decisions, plan_files
 from edgedec.planning.choose import decide
-from edgedec.planning.contenders import Ran
+from edgedec.planning.contenders import Trials
 from edgedec.profiling import run as profiling
 from edgedec.profiling.store import Identity
 from edgedec.records.plan import OVERLAPPED, Decision, Plan
@@ -206,7 +206,7 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
 
     monkeypatch.setattr(profiling, "profile", measured)
     monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
-    monkeypatch.setattr(decisions.Runner, "__call__", lambda *args: Ran())
+    monkeypatch.setattr(decisions.Runner, "__call__", lambda *args: Trials())
     decision = decisions.plan(demo, dataclasses.replace(WORK, temperature=0.5))
     assert asked == [(demo, 0.5, None)]
     assert decision.memory is None
@@ -241,7 +241,7 @@ _DECIDE = """
 import json, sys
 from dataclasses import replace
 from edgedec.planning.choose import decide
-from edgedec.planning.contenders import Ran
+from edgedec.planning.contenders import Trials
 from edgedec._support.fields import to_json
 from profiles import FIRST, SECOND, WORK, draft, profile, target
 models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]

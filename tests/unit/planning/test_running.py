@@ -11,7 +11,7 @@ from edgedec.errors import ProfileError
 from edgedec.hardware.contention import Usage
 from edgedec.loading.sources import Models
 from edgedec.planning import decisions
-from edgedec.planning.contenders import Ran
+from edgedec.planning.contenders import Trials
 from edgedec.planning.decisions import Runner
 from edgedec.profiling.trial import Outcome, TrialJob, Turn
 from edgedec.records.plan import Plan
@@ -135,7 +135,7 @@ def test_a_trial_that_fails_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(decisions.trial, "run", fails)
     runner = Runner(Models("x", None, {}), PAIR, Workload(), TEXTS, lambda *step: None)
-    assert runner(PLANS, True) == Ran(note="plans could not be run: it crashed")
+    assert runner(PLANS, True) == Trials(note="plans could not be run: it crashed")
     failed = {"0": "no device", "1": "no memory"}
     monkeypatch.setattr(decisions.trial, "run", lambda job: Outcome((), (None,) * 3, 0.0, failed))
     ran = runner(PLANS, True)

@@ -13,7 +13,7 @@ from edgedec.hardware.clock import WallClock
 from edgedec.loading.sources import Models
 from edgedec.profiling import _child, _trial_child
 from edgedec.profiling.children import MeasurementJob
-from edgedec.profiling.places import Wanted, sites
+from edgedec.profiling.places import PlaceFilter, sites
 from edgedec.profiling.store import identity
 from edgedec.profiling.trial import Outcome, TrialJob
 from edgedec.records.place import Place
@@ -30,8 +30,8 @@ def models() -> Models:
 
 def test_it_is_found_and_has_places_on_the_processor(models: Models) -> None:
     assert list(models.sources) == ["target", "head"]
-    found, _ = sites(models.sources, Wanted())
-    heads = [site.place for site in found if site.source.role == "head"]
+    found, _ = sites(models.sources, PlaceFilter())
+    heads = [placed.place for placed in found if placed.source.role == "head"]
     assert heads
     assert all(place.cores is None and place.provider is None for place in heads)
     # Who names a draft wants that one, and other files are another pair.

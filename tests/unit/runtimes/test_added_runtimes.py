@@ -18,7 +18,7 @@ from edgedec.loading.sources import Models
 from edgedec.planning.decisions import plan
 from edgedec.planning.plan_files import save
 from edgedec.profiling import measuring
-from edgedec.profiling.places import Wanted
+from edgedec.profiling.places import PlaceFilter
 from edgedec.profiling.run import ProfileOptions
 from edgedec.records.workload import Workload
 from edgedec.runtimes import _added, registry
@@ -123,7 +123,7 @@ def test_it_is_profiled_planned_run_and_decodes(
     monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
     monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
     workload = Workload(prompt_tokens=16, new_tokens=16)
-    wanted = Wanted(threads=(1,))
+    wanted = PlaceFilter(threads=(1,))
     decision = plan(Models.find(bundle), workload, options=ProfileOptions(wanted=wanted))
     ran = [one for one in decision.candidates if one.measured]
     assert {one.plan.target.format for one in ran} == {"tiny"}

@@ -162,6 +162,8 @@ def test_a_head_that_reads_its_targets_cache_is_refused(
         {"key_length": ["a"]},
         {"key_length_swa": np.uint64((1 << 64) - 1)},
         {"head_count_kv": np.full(3, np.nan, np.float32)},
+        {"shared_kv_layers": 1 << 20},
+        {"key_length_swa": np.int32(-64)},
     ],
 )
 def test_sizes_that_are_damaged_are_left_out(tmp_path: Path, damage: dict[str, Any]) -> None:
@@ -178,6 +180,7 @@ def test_sizes_that_are_damaged_are_left_out(tmp_path: Path, damage: dict[str, A
 
     assert found(whole) == {"kv_layers": 2, "kv_channels": 48}
     assert found(whole | damage) != found(whole)
+    assert all(size > 0 for size in found(whole | damage).values())
 
 
 def test_a_crash_is_an_error_of_one_line(tmp_path: Path, cache: Path) -> None:
@@ -244,6 +247,17 @@ def test_a_split_file(tmp_path: Path, children: list[Path]) -> None:
     names[1].write_bytes(data[:-4] + bytes(4))
     first_open(names[0])
     assert len(children) == 2
+
+
+def test_a_split_file_of_links(tmp_path: Path) -> None:
+    """As in the Hub's cache, where files have other names than the links to them."""
+    for no, tensors in enumerate((TENSORS[:4], TENSORS[4:])):
+        numbers = {"split.no": np.uint16(no), "split.count": np.uint16(2),
+                   "split.tensors.count": np.int32(len(TENSORS))}  # fmt: skip
+        blob = gguf_files.write(tmp_path / f"blob{no}", {**GOOD, **numbers}, tensors)
+        (tmp_path / f"m-0000{no + 1}-of-00002.gguf").symlink_to(blob)
+    first_open(tmp_path / "m-00001-of-00002.gguf")
+    assert "expected a name ending in" in refusal(tmp_path / "blob0")
 
 
 def as_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from edgedec.runtimes import registry
 from edgedec.runtimes.llamacpp import adapter as llamacpp
 from edgedec.runtimes.llamacpp import model, opening
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends
+from edgedec.runtimes.llamacpp.facts import least_cells
 from edgedec.runtimes.llamacpp.library import api
 from edgedec.runtimes.llamacpp.model import LlamaModel, default_threads
 
@@ -106,6 +108,16 @@ def test_longrope_takes_no_more_than_its_first_training_at_once(tmp_path: Path) 
     session = LlamaModel.load(file, LoadOptions(threads=1)).open(1 << 30)
     assert session._context is not None
     assert session._context.cells == 1024
+
+
+def test_only_longrope_needs_many_cells_at_once() -> None:
+    key = "llama.rope.scaling."
+    said = {"general.architecture": "llama", f"{key}original_context_length": "1024"}
+    weights: Any = SimpleNamespace(text=lambda name: said.get(name))
+    assert [least_cells(weights, capacity) for capacity in (1000, 2000)] == [1, 1024]
+    for kind, cells in (("longrope", 1024), ("yarn", 1), ("linear", 1)):
+        said[f"{key}type"] = kind
+        assert least_cells(weights, 2000) == cells
 
 
 def test_columns_that_are_no_token(tmp_path: Path) -> None:
@@ -263,6 +275,21 @@ def test_a_folder_of_one_file(file: Path, tmp_path: Path) -> None:
     assert LlamaModel.load(tmp_path, LoadOptions(threads=1)).info.name == "tiny-llama"
     shutil.copy(file, tmp_path / "two.gguf")
     assert "one.gguf, two.gguf" in refused(tmp_path)
+
+
+def test_a_folder_of_a_split_file(file: Path, tmp_path: Path) -> None:
+    parts = [tmp_path / f"m-0000{no}-of-00002.gguf" for no in (1, 2)]
+    for part in parts:
+        shutil.copy(file, part)
+    assert opening.find_file(tmp_path) == parts[0]
+    shutil.copy(file, tmp_path / "other.gguf")
+    assert "found m-00001-of-00002.gguf, other.gguf" in refused(tmp_path)
+
+
+def test_a_name_is_one_line(tmp_path: Path) -> None:
+    named = write_tiny_gguf(tmp_path / "a.gguf")
+    named.write_bytes(named.read_bytes().replace(b"tiny-llama", b"tiny\n\x1b[31m"))
+    assert LlamaModel.load(named, LoadOptions(threads=1)).info.name == "tiny??[31m"
 
 
 def test_files_that_are_no_model(file: Path, tmp_path: Path) -> None:

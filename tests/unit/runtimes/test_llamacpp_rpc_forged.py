@@ -57,6 +57,7 @@ def test_one_that_lies_in_a_pass_or_never_answers(
     forger.forge = FORGED.get(kind, lambda answer: b"")
     late = kind == "nothing"
     with monkeypatch.context() as patch:
+        patch.setattr(link, "_DOUBT_S", 0.5)
         if late:
             patch.setattr(link, "_PASS_S", 0.5)
         words = f"{forger.name} has brought no answer for too long" if late else forger.name
@@ -79,8 +80,10 @@ import sys
 from pathlib import Path
 from edgedec.errors import EdgedecError
 from edgedec.records.load import LoadOptions
+from edgedec.runtimes.llamacpp import link
 from edgedec.runtimes.llamacpp.model import LlamaModel
 
+link._DOUBT_S = 0.5
 try:
     session = LlamaModel.load(Path(sys.argv[1]), LoadOptions(threads=1, rpc=sys.argv[2])).open(64)
     session.prefill([5, 6, 7])

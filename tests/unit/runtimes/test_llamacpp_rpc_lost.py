@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from killing import child
 from rpc_servers import PROMPT, SAME, RpcServer, names, rpc_servers, texts
-from waiting import LIMIT_S
+from waiting import LIMIT_S, until
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
@@ -88,6 +91,31 @@ def test_a_late_message_of_a_lost_model_does_not_concern_another(
     assert [one.name for one in gone] == [servers[1].name]
 
 
+def test_a_late_message_of_a_freed_model_does_not_concern_one_being_loaded(
+    file: Path, servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Freeing asks the server, whose end is noticed then, while the other waits for an answer."""
+    told = threading.Event()
+    asleep = link._sleep_for_good
+    monkeypatch.setattr(link, "_sleep_for_good", lambda: (told.set(), asleep()))
+    freed = LlamaModel.load(file, LoadOptions(**SAME, rpc=servers[0].name))
+    servers[0].kill()
+    loading = link.Link(remote.endpoints(servers[1].name))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(loading, told.wait, LIMIT_S)
+        until(lambda: loading.waiting)
+        del freed
+        gc.collect()
+        assert answer.result()
+    monkeypatch.setattr(link, "_DOUBT_S", 0.1)  # the control: one that has no answer
+    with ThreadPoolExecutor(1) as pool:
+        never = pool.submit(loading, threading.Event().wait, LIMIT_S)
+        until(lambda: loading.waiting)
+        loading.doubt()
+        with pytest.raises(PassFailed, match=servers[1].name):
+            never.result()
+
+
 def test_a_connection_that_never_comes_about_is_one_line_for_the_next_model(
     file: Path, servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,3 +166,29 @@ def test_the_process_ends_cleanly(file: Path, caught: bool) -> None:
     else:
         assert process.returncode == -signal.SIGABRT
         assert b"was lost in a pass" not in told
+
+
+_FREES = """
+import os
+import sys
+import time
+
+from edgedec.runtimes.llamacpp import link
+
+link._FREEING_S = float(sys.argv[1])
+one = link.Link(())
+lost = link.Link(())
+lost.post(time.sleep, 3600)
+link._left_behind.add(lost._worker)
+one.post(time.sleep, 0.5)
+one.post(os.write, 1, b"freed")
+"""
+
+
+@pytest.mark.parametrize("limit_s", [60, 0])
+def test_the_process_ends_when_all_is_freed(limit_s: int) -> None:
+    """What logs while Python ends would abort it. The control waits for nothing."""
+    process = child(_FREES, limit_s)
+    told, _ = process.communicate(timeout=LIMIT_S)
+    assert told == (b"freed" if limit_s else b"")
+    assert process.returncode == 0

@@ -23,7 +23,7 @@ from edgedec.cli import _library, _served
 from edgedec.cli.serve import command
 from edgedec.errors import InputError
 from edgedec.library import Form, Library, making
-from edgedec.library.locate import Wish
+from edgedec.library.locate import Query
 from edgedec.library.making import Listener
 from edgedec.pipeline import Pipeline
 
@@ -166,7 +166,7 @@ def library(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 class TestTheLibrary:
     def test_all_of_it(self, library: Library) -> None:
-        taken = _library.located("draft", Wish(format=None)).model
+        taken = _library.located("draft", Query(format=None)).model
         assert taken is not None
         (other,) = (one for one in library.models() if one.name == "draft" and one.id != taken.id)
         found = _served.offers(["", "target"], {**CHOSEN}, tells=True)
