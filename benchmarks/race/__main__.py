@@ -57,6 +57,10 @@ def _listed(context: Any, option: Any, value: str) -> tuple[str, ...]:
 
 @click.command()
 @click.option("--peers", callback=_listed, default="", help="Names, with commas; default: all.")
+@click.option(
+    "--installed", callback=_listed, default="",
+    help="Peers to run as this interpreter has them, in place of making their environments.",
+)  # fmt: skip
 @click.option("--weights", callback=_listed, default="", help="As int4,q4_0; default: all.")
 @click.option(
     "--ways", "pattern", callback=_pattern, default="",
@@ -106,7 +110,7 @@ def _listed(context: Any, option: Any, value: str) -> tuple[str, ...]:
     help=(f"What the target is grown to; default: {_GROWN}, or {_AS_IT_IS} with --target."),
 )
 @click.option("--target", type=_FOLDER, help="A Hugging Face folder; default: the shipped pair.")
-@click.option("--draft", type=_FOLDER, help="Another with the same vocabulary.")
+@click.option("--draft", type=_FOLDER, help="Another, with the target's vocabulary.")
 @click.option("--checkpoints", type=_FOLDER, default="models/demo", show_default=True)
 @click.option("--out", type=_FOLDER, default="bench-out", show_default=True)
 @click.option(
@@ -132,7 +136,8 @@ def main(**chosen: Any) -> None:
 
 def _run(chosen: dict[str, Any]) -> None:
     maker = _maker(chosen)
-    for option, found in (("peers", maker.peers), ("kinds", texts.KINDS)):
+    named = (("peers", maker.peers), ("installed", maker.peers), ("kinds", texts.KINDS))
+    for option, found in named:
         for name in chosen[option]:
             if name not in found:
                 raise InputError(f"{name!r}: expected one of {', '.join(found)}")
@@ -140,7 +145,8 @@ def _run(chosen: dict[str, Any]) -> None:
     prompts = _texts(chosen, tokenizer)
     threads, sampling = chosen["threads"] or available_cores(), _sampling(chosen)
     settings = {
-        "target": digest(maker.checkpoint("target")), "draft": digest(maker.checkpoint("draft")),
+        "target": digest(maker.checkpoint("target")),
+        "draft": digest(maker.checkpoint("draft")) if maker.drafts else None,
         "tokens": chosen["tokens"], "threads": threads, "context": _CONTEXT,
     }  # fmt: skip
     work = chosen["work"].absolute()
@@ -150,12 +156,12 @@ def _run(chosen: dict[str, Any]) -> None:
         alone(work, f"{busy} --work"),
         resuming_alone(chosen["out"], "peers", settings) as (recorder, earlier),
     ):
-        gathering = Gathering(maker, chosen["work"], recorder, earlier, _say)
+        gathering = Gathering(maker, chosen["work"], recorder, earlier, _say, chosen["installed"])
         maker.environments = gathering.environments
         ids = heldout_tokens(tokenizer, _PERPLEXITY_TOKENS)
         choice = Choice(
             chosen["peers"] or list(maker.peers), chosen["weights"], chosen["pattern"],
-            sampling.temperature > 0,
+            sampling.temperature > 0, drafts=maker.drafts,
         )  # fmt: skip
         entrants = list(gathering.entrants(choice, threads, ids))
         if not entrants:
@@ -178,8 +184,8 @@ def _run(chosen: dict[str, Any]) -> None:
 
 def _maker(chosen: dict[str, Any]) -> ModelMaker:
     folders = {role: chosen[role] for role in ("target", "draft") if chosen[role] is not None}
-    if len(folders) == 1:
-        raise InputError("expected both --target and --draft, or neither")
+    if folders.keys() == {"draft"}:
+        raise InputError("expected --target with --draft: it is that target's")
     preset = chosen["preset"] or (_AS_IT_IS if folders else _GROWN)
     bundles = Bundles(chosen["checkpoints"], chosen["work"], folders)
     return ModelMaker(bundles, None if preset == _AS_IT_IS else preset, chosen["work"], known())

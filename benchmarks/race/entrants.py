@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.race.children import Failed, ask
 from benchmarks.race.choice import Choice
-from benchmarks.race.environment import Environment, ModelMaker, make, size
+from benchmarks.race.environment import Environment, ModelMaker, here, make, size
 from benchmarks.race.protocol import Models, Peer, Way, file_of, label
 from edgedec.compare.records import Recorder
 from edgedec.errors import EdgedecError
@@ -72,12 +72,20 @@ class Gathering:
     """Finds entrants, and records each model and what is skipped.
 
     ``maker.environments`` is filled here; ``known`` are the records of earlier sessions.
+    Peers named in ``installed`` run as this interpreter has them.
     """
 
     def __init__(
-        self, maker: ModelMaker, work: Path, recorder: Recorder, known: Sequence[Record], say: Say
+        self,
+        maker: ModelMaker,
+        work: Path,
+        recorder: Recorder,
+        known: Sequence[Record],
+        say: Say,
+        installed: Sequence[str] = (),
     ) -> None:
         self._maker, self._work, self._recorder, self._say = maker, work, recorder, say
+        self._installed = installed
         self.environments: dict[str, Environment] = {}
         self.models = {
             (found["peer"], found["weights"]): found
@@ -103,14 +111,15 @@ class Gathering:
                     yield from self._with_models(peer, environment, found, threads, ids)
 
     def _environment(self, peer: Peer) -> Environment | None:
-        home = self._maker.peers[peer.ENVIRONMENT]
+        own = peer.NAME in self._installed
+        home = peer if own else self._maker.peers[peer.ENVIRONMENT]
         if home.NAME in self.skipped:
             self._skip(peer.NAME, self.skipped[home.NAME])
             return None
         if home.NAME not in self.environments:
             self._say(f"{peer.NAME}: environment")
             try:
-                self.environments[home.NAME] = make(home, self._work)
+                self.environments[home.NAME] = here(home) if own else make(home, self._work)
             except Failed as error:
                 self._skip(home.NAME, f"its environment cannot be made: {error}")
                 return self._environment(peer) if peer is not home else None

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,15 @@ def make(peer: Peer, work: Path) -> Environment:
         ready = {"recipe": recipe, "versions": versions}
         write_json(folder / READY, ready, indent=1)
     return Environment(str(folder), _python(folder), tuple(ready["versions"]))
+
+
+def here(peer: Peer) -> Environment:
+    """Return this interpreter's environment for a peer that it has; Failed if it has not."""
+    try:
+        found = version(peer.NAME)
+    except PackageNotFoundError:
+        raise Failed("crash", f"{sys.executable} has no {peer.NAME}: install it there") from None
+    return Environment("", Path(sys.executable), (f"{peer.NAME}=={found}",), tuple(sys.path))
 
 
 def _install(peer: Peer, requirements: tuple[str, ...], folder: Path, logs: Path) -> list[str]:

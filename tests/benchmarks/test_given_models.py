@@ -8,6 +8,7 @@ from pathlib import Path
 
 import demo_head
 import pytest
+import qwen_mtp_case
 import tiny_bundles
 from click.testing import CliRunner
 from tiny_checkpoints import noisy_checkpoint
@@ -18,6 +19,8 @@ from benchmarks.bundles import Bundles, Suite, Unusable
 from benchmarks.models import published
 from benchmarks.race import children, environment
 from benchmarks.sections import same_texts
+from benchmarks.sections.identity import identity_fp32
+from edgedec.compare.records import Recorder
 from edgedec.export import ExportOptions
 from edgedec.models import demo
 
@@ -188,3 +191,16 @@ def test_a_bundle_with_a_head_drafts_with_it_too(bundle: Path, tmp_path: Path) -
         for one in (bundle, demo_head.bundle())
     )
     assert headed == [*without, "head"]
+
+
+def test_texts_of_a_hybrid_are_the_same_with_its_own_head_too(tmp_path: Path) -> None:
+    target, _ = qwen_mtp_case.agreeing(tmp_path / "model", max_position_embeddings=1024)
+    bundles = Bundles(DEMO, tmp_path, {"target": target}, grows=False)
+    rows = identity_fp32(Suite(bundles, tmp_path, 1, threads=1), Recorder([].append, "identity"))
+    names = ("lookup", "recycle", "head", "headed")
+    assert [(row["batch_invariant"], row["drafter"]) for row in rows] == [
+        (invariant, name) for invariant in (False, True) for name in names
+    ]
+    exact = rows[len(names) :]
+    assert all(row["identical"] == row["texts"] == 2 for row in exact)  # greedy and with a seed
+    assert all(row["drafted_tokens"] for row in exact if row["drafter"] != "lookup")

@@ -204,13 +204,58 @@ def test_the_command_prints_a_table_and_reruns_nothing(
     assert counted() == 8
 
 
+@pytest.mark.parametrize("drafted", [False, True])
+def test_a_target_alone_races_without_what_needs_a_draft(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, drafted: bool
+) -> None:
+    monkeypatch.setattr(command, "known", lambda: {"fake": peer(tmp_path, ways=(PLAIN, FAST))})
+    models = repository / "models" / "demo"
+    draft = ["--draft", str(models / "draft")] if drafted else []
+    found = CliRunner().invoke(
+        command.main,
+        [
+            "--target", str(models / "target"), *draft, "--prompts", "1", "--tokens", "8",
+            "--texts", "code", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"),
+        ],
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    kinds = [line.split()[1] for line in ran(tmp_path) if line.startswith("fake ")]
+    assert kinds == ["plain", *["draft"] * drafted]
+
+
+def test_a_peer_runs_as_this_interpreter_has_it(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its environment, which cannot be made here, is not asked for."""
+    known = {
+        name: peer(tmp_path, name, ways=(PLAIN,), requirements=(), build="raise OSError('no gcc')")
+        for name in ("numpy", "absent")
+    }
+    monkeypatch.setattr(command, "known", lambda: known)
+    arguments = [
+        "--checkpoints", str(repository / "models" / "demo"), "--preset", "none", "--prompts", "1",
+        "--tokens", "8", "--texts", "code", "--work", str(tmp_path / "work"),
+    ]  # fmt: skip
+    made = CliRunner().invoke(command.main, [*arguments, "--out", str(tmp_path / "made")])
+    assert "no peer takes part" in made.output
+    found = CliRunner().invoke(
+        command.main, [*arguments, "--installed", "numpy,absent", "--out", str(tmp_path / "out")]
+    )
+    assert found.exit_code == 0, found.output
+    assert [line.split()[0] for line in ran(tmp_path) if " plain " in line] == ["numpy"]
+    assert "has no absent: install it there" in found.output
+    records = (tmp_path / "out" / "peers.jsonl").read_text("utf-8")
+    assert f'"versions": ["numpy=={np.__version__}"]' in records
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--peers", "lama.cpp"), "'lama.cpp': expected one of"),
         (("--texts", "poetry"), "'poetry': expected one of code, chat, unpredictable"),
         (("--ways", "draft["), "'draft[' is not a regular expression"),
-        (("--target", "."), "expected both --target and --draft"),
+        (("--draft", "."), "expected --target with --draft"),
+        (("--target", "."), "has no checkpoint"),
         (("--target", ".", "--draft", "."), "has no checkpoint"),
     ],
 )

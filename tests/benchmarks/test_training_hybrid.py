@@ -46,3 +46,22 @@ def test_it_computes_what_is_exported(tmp_path: Path) -> None:
     target = Checkpoint.open(tmp_path)
     assert not target.notes
     assert HeadCheckpoint.inside(target) is not None
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", [(24, 48), (48, 24)])
+def test_updates_of_hidden_matrices_are_nearly_orthogonal(shape: tuple[int, int]) -> None:
+    """In float32, where the processor has no bfloat16."""
+    torch = pytest.importorskip("torch", reason="torch trains it")
+    from benchmarks.training.demo.train import orthogonal
+
+    gradient = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+    def sizes(steps: int) -> list[float]:
+        made = orthogonal(gradient, (3.4445, -4.775, 2.0315), steps, 1e-7)
+        assert made.dtype == torch.float32
+        found: list[float] = torch.linalg.svdvals(made).tolist()
+        return found
+
+    assert 0.5 < min(sizes(5)) < max(sizes(5)) < 1.5
+    assert min(sizes(1)) < 0.3  # the control
