@@ -99,7 +99,7 @@ FILES: dict[str, tuple[dict[str, Any], int, int]] = {
     "linear": ({"type": "linear", "factor": 4.0}, 4096, 16384),
     "linear, the longer stated": ({"type": "linear", "factor": 8.0}, 131072, 131072),
     "none": ({"type": "none", "factor": 8.0}, 4096, 4096),
-    "a factor of no scaling": ({"factor": 8.0}, 4096, 4096),
+    "a factor alone is that of linear": ({"factor": 8.0}, 4096, 32768),
     "a factor that is none": ({"type": "yarn", "factor": -4.0}, 4096, 4096),
     "a factor without end": ({"type": "yarn", "factor": math.inf}, 4096, 4096),
     "beyond every number": ({"type": "yarn", "factor": 3e38}, 4096, 2**31 - 1),
