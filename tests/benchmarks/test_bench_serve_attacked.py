@@ -65,7 +65,9 @@ def test_a_server_that_blocks_is_flagged(name: str) -> None:
         "bodies that are refused, --memory": row.get("peak_bytes", 0) > 3 * 10 * scale.body_bytes,
         "unfinished bodies": row.get("request_meanwhile_s", 0) is None,
         "silent connections": row.get("request_s", 0) is None,
-        "a mix": row.get("failed", 0) > 0 or row.get("health_s", 0) > scale.promised_s,
+        "a mix": row.get("failed", 0) > 0
+        or row.get("health_s", 0) > scale.promised_s
+        or row.get("every_kind_came", True) is False,
         "SIGTERM with streams": row.get("traceback") and not row.get("ended_with_error_and_done"),
     }
     assert found[name], row
