@@ -301,6 +301,12 @@ def test_what_few_files_say():
         for more in ({"llama_4_scaling_beta": 0.1}, {})
     )
     assert limited < whole
+    assert (
+        made(**GRANITE4).rope is None is not made(**GRANITE4, position_embedding_type="rope").rope
+    )
+    neox = tiny_config(model_type="gpt_neox", num_key_value_heads=None)
+    neox.pop("hidden_act", None)
+    assert spec_for(neox).activation == "gelu"
 
 
 def test_longrope_is_chosen_by_the_context():
