@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -122,23 +121,23 @@ if not _NATIVE_BF16:  # where bfloat16 is emulated, Muon's own took 35 times as 
 
 
 class Optimisers:
-    """Muon for hidden matrices, AdamW for embeddings, LM heads and norms.
-
-    AdamW for all on a processor without bfloat16: Muon computes in it, there in seconds a matrix.
-    """
+    """Muon for hidden matrices, AdamW for embeddings, LM heads and norms."""
 
     def __init__(self, model: nn.Module, schedule: Schedule) -> None:
         hidden, other = [], []
         for name, weight in model.named_parameters():
             is_hidden = weight.ndim == 2 and not name.endswith(_VOCABULARIES)
             (hidden if is_hidden else other).append(weight)
-        adam = partial(torch.optim.AdamW, betas=(0.9, 0.95), eps=1e-8)
-        muon = partial(torch.optim.Muon, adjust_lr_fn="match_rms_adamw")
-        fast = _NATIVE_BF16 or device_of(model).type != "cpu"
-        of_hidden = muon if fast else adam
         self._parts = (
-            of_hidden(hidden, lr=schedule.muon_rate, weight_decay=schedule.weight_decay),
-            adam(other, lr=schedule.adam_rate, weight_decay=0.0),
+            torch.optim.Muon(
+                hidden,
+                lr=schedule.muon_rate,
+                weight_decay=schedule.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            torch.optim.AdamW(
+                other, lr=schedule.adam_rate, betas=(0.9, 0.95), weight_decay=0.0, eps=1e-8
+            ),
         )
         self._rates = (schedule.muon_rate, schedule.adam_rate)
 
