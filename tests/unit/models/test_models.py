@@ -275,6 +275,40 @@ def test_states_are_as_large_as_the_page_says(repository, name, model):
     assert f"| {name} | {size(read)} | {size(states.bytes)} |" in page
 
 
+def test_what_few_files_say():
+    def made(**fields):
+        return spec_for(tiny_config(**fields))
+
+    yarn = {"type": "yarn", "original_max_position_embeddings": 32}
+    cooler, warmer = (
+        made(rope_scaling={**yarn, "factor": factor}).rope.scaling["attention_factor"]
+        for factor in (0.5, 4.0)
+    )
+    assert cooler == 1.0 < warmer
+    conv = {"model_type": "lfm2", **FURTHER["lfm2"], "intermediate_size": 99}
+    assert (made(**conv).ffn, made(**conv, block_ffn_dim_multiplier=None).ffn) == (256, 66)
+    own = {"model_type": "gemma4_text", **GEMMA4, "num_kv_shared_layers": 0}
+    own["num_global_key_value_heads"] = 1
+    heads = [
+        [one.kv_heads for one in made(**own, attention_k_eq_v=alike).sizes]
+        for alike in (False, True)
+    ]
+    assert heads == [[2, 2, 2, 2], [2, 1, 2, 1]]
+    long = {name: [1.0] * 8 for name in ("short_factor", "long_factor")}
+    assert made(model_type="phi3", rope_scaling={"type": "yarn", **long}).rope.kind == "longrope"
+    limited, whole = (
+        made(model_type="ministral3", rope_parameters={**yarn, "factor": 4.0, **more}).max_context
+        for more in ({"llama_4_scaling_beta": 0.1}, {})
+    )
+    assert limited < whole
+    assert (
+        made(**GRANITE4).rope is None is not made(**GRANITE4, position_embedding_type="rope").rope
+    )
+    neox = tiny_config(model_type="gpt_neox", num_key_value_heads=None)
+    neox.pop("hidden_act", None)
+    assert spec_for(neox).activation == "gelu"
+
+
 def test_longrope_is_chosen_by_the_context():
     config, _ = PUBLISHED["Phi-3-mini-128k"]
     spec = spec_for(config)
