@@ -31,21 +31,20 @@ def suites_of(report: Path) -> list[ElementTree.Element]:
     return list(ElementTree.parse(report).getroot().iter("testsuite"))
 
 
-def outcomes_of(suites: list[ElementTree.Element]) -> dict[str, bool]:
-    """Return the tests of a report that ran, and whether they held."""
-    outcomes = dict[str, bool]()
+def outcomes_of(suites: list[ElementTree.Element]) -> Counter[str]:
+    """Return the tests of a report that ran, each with its failures and errors."""
+    outcomes = Counter[str]()
     for case in (case for suite in suites for case in suite.iter("testcase")):
         if case.find("skipped") is None:
-            name = f"{file_of(case)}::{case.get('name')}"
-            held = case.find("failure") is None and case.find("error") is None
-            outcomes[name] = outcomes.get(name, True) and held
+            wrong = len(case.findall("failure")) + len(case.findall("error"))
+            outcomes[f"{file_of(case)}::{case.get('name')}"] += wrong
     return outcomes
 
 
 def main(failed_steps: int, reports: list[Path]) -> int:
     """Print it all; return the exit code."""
     seconds, count = Counter[str](), Counter[str]()
-    failed, doubtful = set[str](), set[str]()
+    doubtful = Counter[str]()
     for report in filter(Path.exists, reports):
         suites = suites_of(report)
         for suite in suites:
@@ -55,19 +54,20 @@ def main(failed_steps: int, reports: list[Path]) -> int:
                 seconds[file_of(case)] += float(case.get("time", 0))
         again = report.with_name(f"{report.stem}-again.xml")
         second = outcomes_of(suites_of(again)) if again.exists() else {}
-        for test, held in outcomes_of(suites).items():
-            if not held:
-                (doubtful if second.get(test) else failed).add(test)
+        for test, wrong in outcomes_of(suites).items():
+            if wrong and second.get(test) == 0:
+                doubtful[test] += wrong
     print(f"The slowest {SLOWEST} files of {len(seconds)}, {sum(seconds.values()):.0f} s in all:")
     for file, taken in seconds.most_common(SLOWEST):
         print(f"{taken:7.1f} s  {file}")
     fell = count["failures"] + count["errors"]
     passed = count["tests"] - fell - count["skipped"] + len(doubtful)
+    failed = fell - doubtful.total()
     for test in sorted(doubtful):
         print(f"failed, and passed when it ran again alone: {test}")
     if failed_steps:
         print(f"{failed_steps} step(s) failed, see above")
-    print(f"{passed} passed, {len(failed) or failed_steps} failed, {count['skipped']} skipped")
+    print(f"{passed} passed, {failed or failed_steps} failed, {count['skipped']} skipped")
     return int(bool(failed_steps or failed or not passed))
 
 

@@ -67,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_fails_is_counted(folder: Path) -> None:
     code, lines = summary(folder)
     assert code == 1
-    assert lines[-1] == "1 passed, 3 failed, 1 skipped"
+    assert lines[-1] == "1 passed, 4 failed, 1 skipped"
     assert not any("alone" in line for line in lines)
 
 
@@ -77,7 +77,7 @@ def test_what_passes_alone_is_named_and_what_fails_twice_fails(folder: Path) -> 
     assert code == 1
     assert lines[-2:] == [
         "failed, and passed when it ran again alone: test_it.py::test_by_chance[a b[]]",
-        "2 passed, 2 failed, 1 skipped",
+        "2 passed, 3 failed, 1 skipped",
     ]
 
 
