@@ -191,7 +191,7 @@ def meet_widths(context: Context) -> None:
     Its client asks the server for the size of tensors of each new shape. Without this, a policy
     that measures a width once would take it for that much slower than it is.
     """
-    for width in range(1, _WIDTHS + 1):
+    for width in range(1, min(_WIDTHS, context.rows) + 1):
         context.run([0] * width, 0, head=True)
         context.logits(width)
         context.clear()

@@ -32,6 +32,7 @@ from edgedec.runtimes.llamacpp import (
     link,
     model,
     remote,
+    rows,
     rpc_server,
 )
 from edgedec.runtimes.llamacpp.connections import connections as every_connection
@@ -238,6 +239,17 @@ def test_no_width_costs_more_the_first_time(
             assert (turns[0] == turns[1]) is met or width == 1, (width, turns)
         session.close()
         loaded.close()
+
+
+def test_rows_that_are_independent_in_few_widths_only(
+    file: Path, servers: list[RpcServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp ends the process where a pass has more rows of logits than its context."""
+    way = rows.Way(repack=False, paired=True, most_rows=3)
+    monkeypatch.setattr(rows, "find", lambda *_: way)
+    options = LoadOptions(**SAME, rpc=names(servers), batch_invariant=True)
+    opened = LlamaModel.load(file, options)
+    assert len(texts(opened, 2)[0]) == 2
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "8.8.8.8"])
