@@ -85,6 +85,17 @@ class ModelFile:
             raise self.wrong(f"{key} is {one_line(str(value))}, expected a size")
         return value
 
+    def counts_by_layer(self, key: str) -> list[int]:
+        """Return a size for each layer; the file may state one for all."""
+        layers = self.count("block_count")
+        found: Any = self.header.metadata.get(f"{self.header.architecture}.{key}")
+        if not isinstance(found, np.ndarray):
+            return [self.count(key)] * min(layers, len(self.tensors))
+        counts: list[int] = found.tolist()
+        if len(counts) != layers or any(type(count) is not int or count < 0 for count in counts):
+            raise self.wrong(f"{key} is {one_line(str(counts[:_SHOWN]))}, expected {layers} sizes")
+        return counts
+
     def above_zero(self, key: str, default: float | None = None) -> float:
         """Return a number above 0; see ``number``."""
         value = self.number(key, default)

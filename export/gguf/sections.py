@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from edgedec._support.fields import one_line
 from edgedec.export.gguf.file import ModelFile
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.mixers import MOST_TAPS, DeltaNet, Mamba2, Mixer, ShortConv, mixers
@@ -85,7 +82,7 @@ def _sizes(file: ModelFile, read: Traits) -> Traits:
 def _first(file: ModelFile, key: str) -> int:
     """Return a size; where layers have their own, that of the first."""
     sized = file.value(_NEAR_KEYS) is not None
-    return _by_layer_counts(file, key)[0] if sized else file.count(key)
+    return file.counts_by_layer(key)[0] if sized else file.count(key)
 
 
 def _layers(file: ModelFile) -> int:
@@ -100,21 +97,10 @@ def _kv_heads(file: ModelFile, heads: int) -> int:
     known = any(file.value(key) is not None for key in (_TAPS, _SSM + "conv_kernel"))
     if not known or not isinstance(file.value(_KV_HEADS), list):
         return file.count(_KV_HEADS, heads)
-    counts = {count for count in _by_layer_counts(file, _KV_HEADS) if count}
+    counts = {count for count in file.counts_by_layer(_KV_HEADS) if count}
     if len(counts) != 1:
         raise file.unknown(f"its layers have {sorted(counts)} key heads")
     return counts.pop()
-
-
-def _by_layer_counts(file: ModelFile, key: str) -> list[int]:
-    layers = file.count("block_count")
-    found: Any = file.header.metadata.get(f"{file.header.architecture}.{key}")
-    if not isinstance(found, np.ndarray):
-        return [file.count(key)] * min(layers, len(file.tensors))
-    counts: list[int] = found.tolist()
-    if len(counts) != layers or any(type(count) is not int or count < 0 for count in counts):
-        raise file.wrong(f"{key} is {one_line(str(counts[:16]))}, expected {layers} sizes")
-    return counts
 
 
 _KV_HEADS = "attention.head_count_kv"
@@ -139,7 +125,7 @@ def _convs(file: ModelFile, read: Traits) -> Traits:
     if 0 < file.count(_WINDOW, 0) < read["max_context"]:
         raise file.unknown("windows beside short convolutions are unknown here")
     kind = ShortConv(_taps(file, _TAPS))
-    return _mixed(read, kind, _by_layer_counts(file, _KV_HEADS))
+    return _mixed(read, kind, file.counts_by_layer(_KV_HEADS))
 
 
 def _taps(file: ModelFile, key: str) -> int:
@@ -181,7 +167,7 @@ def _mambas(file: ModelFile, read: Traits) -> Traits:
         raise file.wrong(f"{inner} channels cannot be shared by {heads} heads in {groups} groups")
     taps = _taps(file, _SSM + "conv_kernel")
     kind = Mamba2(heads, inner // heads, groups, state, taps)
-    return _mixed(read, kind, _by_layer_counts(file, _KV_HEADS))
+    return _mixed(read, kind, file.counts_by_layer(_KV_HEADS))
 
 
 _SSM = "ssm."
@@ -402,7 +388,7 @@ def _sized(file: ModelFile, read: Traits) -> Traits:
     shared, size = file.count("attention.shared_kv_layers", 0), file.count(_WINDOW)
     if shared > layers - 2 and shared:
         raise file.wrong(f"{shared} of {layers} layers without keys leave none to read")
-    ffn, kv_heads = (_by_layer_counts(file, one) for one in ("feed_forward_length", _KV_HEADS))
+    ffn, kv_heads = (file.counts_by_layer(one) for one in ("feed_forward_length", _KV_HEADS))
     dims = [
         (file.count(f"attention.key_length{kind}"), file.count(f"rope.dimension_count{kind}"))
         for kind in ("", "_swa")
