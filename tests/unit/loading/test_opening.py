@@ -243,6 +243,7 @@ class Refusing:
 def test_weights_stay_in_the_files_order_where_memory_holds_no_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafts: dict[str, Any]
 ) -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
     file = write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q4_0")
     if drafts:
         drafts["draft"] = write_tiny_gguf(tmp_path / "draft.gguf", weights="Q4_0", layers=1)
@@ -260,6 +261,7 @@ def test_weights_stay_in_the_files_order_where_memory_holds_no_copy(
 def test_weights_stay_as_the_user_wants_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
     file, limit = write_tiny_gguf(tmp_path / "tiny.gguf", weights="Q4_0"), Refusing(monkeypatch)
     with pytest.raises(MemoryBudgetError, match="too little memory for tiny-llama"):
         Pipeline.open(file, **{"memory": "4GB", "plan": "none", "threads": 1, **given})

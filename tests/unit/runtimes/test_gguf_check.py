@@ -17,10 +17,11 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
-from edgedec.runtimes.llamacpp import adapter, check
-from edgedec.runtimes.llamacpp.check import first_open
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+
+from edgedec.runtimes.llamacpp import adapter, check
+from edgedec.runtimes.llamacpp.check import first_open
 
 
 @pytest.fixture(autouse=True)
