@@ -44,7 +44,7 @@ def outcomes_of(suites: list[ElementTree.Element]) -> Counter[str]:
 def main(failed_steps: int, reports: list[Path]) -> int:
     """Print it all; return the exit code."""
     seconds, count = Counter[str](), Counter[str]()
-    doubtful = Counter[str]()
+    doubtful, late = Counter[str](), Counter[str]()
     for report in filter(Path.exists, reports):
         suites = suites_of(report)
         for suite in suites:
@@ -52,6 +52,9 @@ def main(failed_steps: int, reports: list[Path]) -> int:
                 count[key] += int(suite.get(key, 0))
             for case in suite.iter("testcase"):
                 seconds[file_of(case)] += float(case.get("time", 0))
+                skip = case.find("skipped")
+                if skip is not None and skip.get("message", "").startswith("not run"):
+                    late[report.stem] += 1
         again = report.with_name(f"{report.stem}-again.xml")
         second = outcomes_of(suites_of(again)) if again.exists() else {}
         for test, wrong in outcomes_of(suites).items():
@@ -65,6 +68,8 @@ def main(failed_steps: int, reports: list[Path]) -> int:
     failed = fell - doubtful.total()
     for test in sorted(doubtful):
         print(f"failed, and passed when it ran again alone: {test}")
+    for suite_name, left in late.items():
+        print(f"not run, for no time was left: {left} tests of the suite {suite_name}")
     if failed_steps:
         print(f"{failed_steps} step(s) failed, see above")
     print(f"{passed} passed, {failed or failed_steps} failed, {count['skipped']} skipped")

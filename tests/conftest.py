@@ -22,6 +22,7 @@ import kinds
 import pytest
 import suites
 from hypothesis import settings
+from time_left import pytest_addoption, pytest_runtest_setup  # noqa: F401
 from waiting import LIMIT_S
 
 Measurements = dict[tuple[ModuleType, str], Any]
