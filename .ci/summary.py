@@ -41,6 +41,11 @@ def outcomes_of(suites: list[ElementTree.Element]) -> Counter[str]:
     return outcomes
 
 
+def came_late(case: ElementTree.Element) -> bool:
+    """Whether a test was skipped because no time was left for it."""
+    return any(one.get("message", "").startswith("not run") for one in case.findall("skipped"))
+
+
 def main(failed_steps: int, reports: list[Path]) -> int:
     """Print it all; return the exit code."""
     seconds, count = Counter[str](), Counter[str]()
@@ -52,9 +57,7 @@ def main(failed_steps: int, reports: list[Path]) -> int:
                 count[key] += int(suite.get(key, 0))
             for case in suite.iter("testcase"):
                 seconds[file_of(case)] += float(case.get("time", 0))
-                skip = case.find("skipped")
-                if skip is not None and skip.get("message", "").startswith("not run"):
-                    late[report.stem] += 1
+                late[report.stem] += came_late(case)
         again = report.with_name(f"{report.stem}-again.xml")
         second = outcomes_of(suites_of(again)) if again.exists() else {}
         for test, wrong in outcomes_of(suites).items():
@@ -68,7 +71,7 @@ def main(failed_steps: int, reports: list[Path]) -> int:
     failed = fell - doubtful.total()
     for test in sorted(doubtful):
         print(f"failed, and passed when it ran again alone: {test}")
-    for suite_name, left in late.items():
+    for suite_name, left in (+late).items():
         print(f"not run, for no time was left: {left} tests of the suite {suite_name}")
     if failed_steps:
         print(f"{failed_steps} step(s) failed, see above")
