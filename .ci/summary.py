@@ -46,6 +46,19 @@ def came_late(case: ElementTree.Element) -> bool:
     return any(one.get("message", "").startswith("not run") for one in case.findall("skipped"))
 
 
+def doubtful_of(report: Path, suites: list[ElementTree.Element]) -> Counter[str]:
+    """Return the failures of tests that passed when they ran again alone."""
+    again = report.with_name(f"{report.stem}-again.xml")
+    second = outcomes_of(suites_of(again)) if again.exists() else {}
+    return Counter(
+        {
+            test: wrong
+            for test, wrong in outcomes_of(suites).items()
+            if wrong and second.get(test) == 0
+        }
+    )
+
+
 def main(failed_steps: int, reports: list[Path]) -> int:
     """Print it all; return the exit code."""
     seconds, count = Counter[str](), Counter[str]()
@@ -58,11 +71,7 @@ def main(failed_steps: int, reports: list[Path]) -> int:
             for case in suite.iter("testcase"):
                 seconds[file_of(case)] += float(case.get("time", 0))
                 late[report.stem] += came_late(case)
-        again = report.with_name(f"{report.stem}-again.xml")
-        second = outcomes_of(suites_of(again)) if again.exists() else {}
-        for test, wrong in outcomes_of(suites).items():
-            if wrong and second.get(test) == 0:
-                doubtful[test] += wrong
+        doubtful += doubtful_of(report, suites)
     print(f"The slowest {SLOWEST} files of {len(seconds)}, {sum(seconds.values()):.0f} s in all:")
     for file, taken in seconds.most_common(SLOWEST):
         print(f"{taken:7.1f} s  {file}")
