@@ -3,9 +3,9 @@
     python -m benchmarks.models.grow_hybrid build/hybrid /tmp/big
 
 As ``benchmarks.models.grow`` does, for the tensors that its checkpoint stores: what is new in a
-layer, and each new layer, is computed in full and adds nothing. Heads keep their size; the delta
-rule gets more of them. Epsilon does not grow, since the norms of heads use it too, so small states
-are normed slightly differently.
+layer, and each new layer, is computed in full and adds nothing. Kinds of layers follow each other
+as before. Heads keep their size; the delta rule gets more of them. Epsilon does not grow, since the
+norms of heads use it too, so small states are normed slightly differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.models import exit_code
 from benchmarks.models.grow import copy_companions
 from benchmarks.models.tensors import Floats, TensorFolder, write_tensors
-from benchmarks.models.widening import Grown, Plan, layer_places, query_places
+from benchmarks.models.widening import Grown, Plan, query_places
 from edgedec.errors import InputError
 from edgedec.export.checkpoint import read_json
 from edgedec.models.config import Config
@@ -69,12 +69,8 @@ def grow_hybrid(source: Path, out: Path, shape: HybridShape, seed: int = 0) -> N
     ):
         raise InputError("linear_num_value_heads: expected the source's number for each key head")
     kinds = config["layer_types"]
-    places = layer_places(len(kinds), shape.num_hidden_layers)
-    others = iter(kinds * shape.num_hidden_layers)
-    types = [
-        kinds[places.index(layer)] if layer in places else next(others)
-        for layer in range(shape.num_hidden_layers)
-    ]
+    types = kinds * (shape.num_hidden_layers // len(kinds))
+    places = _places(kinds, types)
     out.mkdir(parents=True, exist_ok=True)
     copy_companions(source, out)
     grown = {**config, **sizes, "layer_types": types}
@@ -91,6 +87,15 @@ def grow_hybrid(source: Path, out: Path, shape: HybridShape, seed: int = 0) -> N
         for layer, kind in enumerate(types)
     ]
     write_tensors(out / "model.safetensors", made.headers(places, like), made.chunks)
+
+
+def _places(kinds: Sequence[str], types: Sequence[str]) -> list[int]:
+    """Return where each layer goes: evenly, to the next place of its kind."""
+    found = [-1]
+    for layer, kind in enumerate(kinds):
+        even = layer * len(types) // len(kinds)
+        found.append(types.index(kind, max(even, found[-1] + 1)))
+    return found[1:]
 
 
 def _vector(

@@ -48,7 +48,11 @@ def test_the_same_function(source: Path, tmp_path: Path) -> None:
     grow_hybrid(source, tmp_path / "large", SHAPE)
     assert max(off(source, tmp_path / "large")) < 2e-3
     grown = spec_for(json.loads((tmp_path / "large" / "config.json").read_text("utf-8")))
-    assert [grown.mixer(layer) is None for layer in range(8)].count(True) == 2
+    before = spec_for(json.loads((source / "config.json").read_text("utf-8")))
+    attends, small = (
+        [one.mixer(at) is None for at in range(one.layers)] for one in (grown, before)
+    )
+    assert attends == small * 2
     # The controls: a channel of the stream that is written to, of the target and of the head.
     tensors = load_file(tmp_path / "large" / "model.safetensors")
     for name, which in (("model.layers.0.mlp.down_proj.weight", 0), ("mtp.fc.weight", 1)):
