@@ -131,7 +131,7 @@ def _chosen(folder: Path, graphs: Mapping[str, str], which: str | None) -> str:
     for label, name in graphs.items():
         if which in (label, name, PurePosixPath(name).name):
             return label
-        if label == GENAI_LABEL and which == folder.name:
+        if label == GENAI_LABEL and which and which.rpartition("/")[2] == folder.name:
             return label
     if which is not None:
         there = ", ".join(graphs)

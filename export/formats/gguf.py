@@ -49,15 +49,20 @@ _KV = "f16"
 
 def check(options: ExportOptions) -> None:
     """See ``Exporter``."""
-    if options.kv != "fp32" and options.formats == ("gguf",):
-        raise InputError(
-            f"--kv {options.kv}: a GGUF file does not set the type of its cache:"
-            " choose it with --kv when you run the bundle"
-        )
     if options.imatrix_text is not None:
         read_text(options.imatrix_text)
     if importlib.util.find_spec("llama_cpp") is None:
         raise ExtraMissing(installation.needs("exporting to gguf", "gguf", "llama-cpp-python"))
+
+
+def check_job(job: ExportJob) -> None:
+    """See ``formats.check_job``."""
+    architecture_for(job.spec)
+
+
+def weighs(job: ExportJob) -> bool:
+    """Return whether a job's weights are quantised, by an importance matrix if there is one."""
+    return job.weights in CALIBRATED
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:

@@ -110,6 +110,7 @@ def test_a_window_that_is_left_out_is_seen(tmp_path: Path, monkeypatch: pytest.M
         ({"draft": Path("x")}, "leave --draft out"),
         ({"head": Path("x")}, "leave --head out"),
         ({"kv": "int8"}, "leave --kv int8 out"),
+        ({"batch_invariant": True}, "leave --batch-invariant out"),
     ],
 )
 def test_what_it_cannot_hold_is_refused(

@@ -22,9 +22,10 @@ from ready_models import Layout
 from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.errors import BundleError, CheckpointError, EdgedecError, InputError
-from edgedec.library import Form, Library, Model
+from edgedec.library import Form, Library, Model, choosing
 from edgedec.library.locate import Query, locate
 from edgedec.library.making import Listener
+from edgedec.library.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("exports_once")
 
@@ -286,6 +287,33 @@ class TestGguf:
     def test_one_that_is_not_there(self, pull: Pull) -> None:
         assert refused(pull, f"{REPO}:Q2_K") == f"{REPO} has no Q2_K: it has Q4_K_M, Q8_0"
 
+    def test_two_of_one_quantisation_are_told_apart_by_their_files(
+        self, pull: Pull, hub: Hub
+    ) -> None:
+        """Neither stands for the other, and neither is taken unasked."""
+        first, second = (hub.files[name] for name in self.NAMES)
+        names = ("base/a-Q4_0.gguf", "chat/a-Q4_0.gguf", "b-Q4_0.gguf", "c-Q8_0.gguf")
+        hub.files = dict(zip(names, (first, second, first, second), strict=True))
+        for name, data in zip(names[:2], (first, second), strict=True):
+            assert pull(f"{REPO}:{name}", None).path.read_bytes() == data
+        assert pull(f"{REPO}:b-Q4_0.gguf", None).path.read_bytes() == first
+        assert pull(REPO, None).name == f"{REPO}:Q8_0", "the only one of its quantisation"
+        assert "has no a-Q4_0.gguf: it has b-Q4_0.gguf" in refused(pull, f"{REPO}:a-Q4_0.gguf")
+        del hub.files["c-Q8_0.gguf"]
+        assert "name one" in refused(pull, REPO)
+
+    def test_a_part_that_is_missing_is_said_before_the_others_are_fetched(
+        self, pull: Pull, hub: Hub
+    ) -> None:
+        data = hub.files[self.NAMES[0]]
+        hub.files = {f"a-Q8_0-{part:05}-of-00003.gguf": data for part in (1, 3)}
+        line = refused(pull, REPO)
+        assert f"{REPO} has 2 of the 3 parts of a-Q8_0-00001-of-00003.gguf" in line
+        assert not hub.fetched("a-Q8_0-00001-of-00003.gguf")
+        assert (
+            choosing._check_whole(Reference(REPO), [f"a-{n:05}-of-00002." for n in (1, 2)]) is None
+        )
+
 
 # -- decoders in ONNX ---------------------------------------------------------------------------
 
@@ -341,3 +369,27 @@ def test_one_of_several_for_onnxruntime_genai(pull: Pull, hub: Hub, tmp_path: Pa
     hub.files = {f"x{name}": data for name, data in hub.files.items() if "cpu" not in name}
     hub.files |= {name.replace("cuda", "npu"): data for name, data in hub.files.items()}
     assert "has xcuda-fp16, xnpu-fp16: name one" in refused(pull)
+
+
+def test_two_models_in_folders_of_one_name_for_onnxruntime_genai(
+    pull: Pull, hub: Hub, tmp_path: Path
+) -> None:
+    """As one repository of several sizes has them: none stands for another."""
+    for seed, name in enumerate(("one/cpu", "two/cpu")):
+        source = noisy_checkpoint(tmp_path / f"{seed}", seed=seed, entries={})
+        ready_models.genai(source, tmp_path / "repo" / name, Layout())
+    hub.files = contents(tmp_path / "repo")
+    assert "has one/cpu, two/cpu: name one" in refused(pull)
+    for name in ("one/cpu", "two/cpu"):
+        model = pull(f"{REPO}:{name}", form=None)
+        assert model.name == f"{REPO}:{name}"
+        weights = (model.path / "target" / "model.onnx.data").read_bytes()
+        assert weights == hub.files[f"{name}/model.onnx.data"]
+
+
+def test_a_shard_that_is_missing_is_said_before_the_others_are_fetched(
+    pull: Pull, hub: Hub
+) -> None:
+    hub.files["model-00001-of-00002.safetensors"] = hub.files.pop("model.safetensors")
+    assert "has 1 of the 2 parts of model-00001-of-00002.safetensors" in refused(pull)
+    assert not hub.fetched("model-00001-of-00002.safetensors")
