@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -348,10 +349,21 @@ def test_a_decoder_in_onnx(pull: Pull, ready: Hub, said: list[str]) -> None:
     assert pull(f"{REPO}:fp32", form=None).name == f"{REPO}:fp32"
 
 
-def test_weights_under_another_name(pull: Pull, ready: Hub) -> None:
+def test_weights_under_another_name(
+    pull: Pull, ready: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Names stand in the graph, which is read before they are fetched; others are left."""
-    model = pull(f"{REPO}:int8", form=None)
-    assert "onnx/shared.bin" in model.record.origin.files
+    free, weights = 1 << 40, ready.files["onnx/shared.bin"]
+    usage = lambda folder: SimpleNamespace(free=free)  # noqa: E731
+    monkeypatch.setattr("edgedec.library.hub.shutil.disk_usage", usage)
+    free = len(weights) - 1
+    line = refused(pull, f"{REPO}:int8")
+    assert "do not fit" in line
+    assert not ready.fetched("onnx/shared.bin")
+    free = 1 << 40
+    origin = pull(f"{REPO}:int8", form=None).record.origin
+    assert "onnx/shared.bin" in origin.files
+    assert origin.bytes == sum(len(ready.files[name]) for name in origin.files)
     del ready.files["onnx/shared.bin"]
     ready.commit = "c" * 40
     with pytest.raises(CheckpointError, match="weights are missing"):
