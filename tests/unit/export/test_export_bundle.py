@@ -294,6 +294,21 @@ def test_the_manifest_names_no_machine(target, out, tmp_path):
     Bundle.open(moved, verify=True)
 
 
+def test_a_manifest_is_json_whatever_the_checkpoint_states(target, out, caplog):
+    """Python reads NaN and 1e999 as numbers; other readers of a manifest do not."""
+    stated = '{"temperature": NaN, "top_p": 1e999, "top_k": 20, "do_sample": true}'
+    (target / "generation_config.json").write_text(stated)
+    export_bundle(ExportOptions(target, out, weights="fp32", parity=False))
+
+    def refuse(name):
+        raise ValueError(name)
+
+    made = json.loads((out / MANIFEST).read_text(), parse_constant=refuse)
+    assert made["generation"] == {"top_k": 20, "do_sample": True}
+    assert "the model's own temperature is nan: left out" in caplog.text
+    assert "the model's own top_p is inf: left out" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("stated", "asked", "context"),
     [
