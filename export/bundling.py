@@ -166,7 +166,7 @@ def _check_read(options: ExportOptions, jobs: Sequence[ExportJob]) -> None:
         (
             "--imatrix-text",
             options.imatrix_text is not None and not any(map(formats.is_weighed, jobs)),
-            "quantised weights of gguf",
+            "weights of 6 bits or fewer in gguf",
         ),
         (
             "--parity-text",
@@ -330,7 +330,7 @@ def _check_texts(options: ExportOptions, texts: TargetTexts) -> ExportOptions:
         return options
     if options.calibration_text is not None:
         raise InputError(
-            "--calibration-text is for int4 in onnx and coreml, quantised weights in gguf,"
+            "--calibration-text is for int4 in onnx and coreml, 6 bits or fewer in gguf,"
             " --static-activations and --draft-vocab: leave it out"
         )
     return dataclasses.replace(options, calibration="none")

@@ -72,7 +72,9 @@ def generation_of(stated: Mapping[str, Any]) -> dict[str, Any]:
 
     NaN and infinities are left out, with a warning: JSON has none.
     """
-    found = {name: stated[name] for name in _GENERATION if isinstance(stated.get(name), int | float)}
+    found = {
+        name: stated[name] for name in _GENERATION if isinstance(stated.get(name), int | float)
+    }
     for name in [name for name, value in found.items() if value - value != 0]:
         _log.warning("the model's own %s is %s: left out", name, found.pop(name))
     return found

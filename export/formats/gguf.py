@@ -36,7 +36,9 @@ _LADDER = ("q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0")
 # but over 4 and 8 rows, as in verification, q4_0 takes 0.7 of its time; and q4_0's blocks always
 # fit.
 DEFAULT_WEIGHTS = "q4_0"
-CALIBRATED = (AUTO, *FTYPES)
+# llama.cpp's blocks of q8_0 are the same with an importance matrix as without.
+_WEIGHED = tuple(name for name in FTYPES if name != "q8_0")
+CALIBRATED = (AUTO, *_WEIGHED)
 MEASURED = (AUTO,)
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 _FILE = "model.gguf"
@@ -61,7 +63,7 @@ def check_job(job: ExportJob) -> None:
 
 
 def weighs(job: ExportJob) -> bool:
-    """Return whether a job's weights are quantised, by an importance matrix if there is one."""
+    """Return whether an importance matrix changes a job's weights."""
     return job.weights in CALIBRATED
 
 
@@ -148,7 +150,7 @@ def _weighing_tokens(job: ExportJob) -> list[int]:
 
 def _weighing(job: ExportJob, folder: Path, layout: Layout, progress: Progress) -> Path | None:
     """Return a scratch file with the importance of each matrix's columns, if there is a text."""
-    tokens = _weighing_tokens(job)
+    tokens = _weighing_tokens(job) if job.weights in _WEIGHED else []
     if not tokens:
         return None
     stage = f"{job.stage} importance"

@@ -95,6 +95,20 @@ def test_the_same_export_twice_is_the_same(target: Path, tmp_path: Path) -> None
         assert (first.path / file).read_bytes() == (second.path / file).read_bytes()
 
 
+def test_a_gguf_in_q8_0_writes_none_either(
+    target: Path, tmp_path: Path, written: list[calibration.Texts]
+) -> None:
+    """An importance matrix would not change its blocks."""
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+    text = tmp_path / "mine.txt"
+    text.write_text("some text\n" * 100)
+    more: dict[str, Any] = {"formats": ("gguf",), "weights": "q8_0"}
+    exported(target, tmp_path / "out", **more)
+    assert written == []
+    with pytest.raises(InputError, match="--imatrix-text is for weights of 6 bits"):
+        exported(target, tmp_path / "weighed", **more, imatrix_text=text)
+
+
 @pytest.mark.parametrize("weights", ["int8", "fp16"])
 def test_what_needs_no_texts_writes_none(
     target: Path, tmp_path: Path, weights: str, written: list[calibration.Texts]
@@ -340,7 +354,7 @@ def test_a_gguf_that_is_weighed_by_a_text_of_ones_own_needs_no_other(
     assert made["calibration"] == "none"
     with pytest.raises(InputError, match="--calibration-text is for int4"):
         exported(target, tmp_path / "both", **more, calibration_text=text)
-    with pytest.raises(InputError, match="--imatrix-text is for quantised weights"):
+    with pytest.raises(InputError, match="--imatrix-text is for weights of 6 bits"):
         exported(target, tmp_path / "plain", **more, weights="f16")
 
 
