@@ -13,6 +13,7 @@ import numpy as np
 from edgedec._support import installation
 from edgedec.decoding.session import Model
 from edgedec.errors import ExtraMissing, InputError, ParityError
+from edgedec.export.gguf.architectures import Architecture
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import general_keys, model_keys, sampling_keys
@@ -59,7 +60,8 @@ def check(options: ExportOptions) -> None:
 
 def check_job(job: ExportJob) -> None:
     """See ``formats.check_job``."""
-    architecture_for(job.spec)
+    _metadata(job, architecture_for(job.spec))
+    _weighing_tokens(job)
 
 
 def weighs(job: ExportJob) -> bool:
@@ -97,12 +99,7 @@ def _lost(job: ExportJob, folder: Path) -> float:
 def _written(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     spec, file = job.spec, folder / _FILE
     architecture = architecture_for(spec)
-    metadata: dict[str, Any] = {
-        **general_keys(job.checkpoint.name, job.options.licence or job.checkpoint.licence),
-        **sampling_keys(job.checkpoint.generation),
-        **model_keys(spec, architecture),
-        **tokenizer_keys(job.checkpoint, job.content, spec.vocab_size),
-    }
+    metadata = _metadata(job, architecture)
     direct = job.weights in PLAIN
     plain = job.weights if direct else _lossless(job)
     first = file if direct else folder / "model.plain"
@@ -120,6 +117,15 @@ def _written(job: ExportJob, folder: Path, progress: Progress) -> Exported:
             scratch.unlink()
     progress(job.stage, total, total)
     return Exported((_FILE,), _KV, spec.vocab_size, errors, notes)
+
+
+def _metadata(job: ExportJob, architecture: Architecture) -> dict[str, Any]:
+    return {
+        **general_keys(job.checkpoint.name, job.options.licence or job.checkpoint.licence),
+        **sampling_keys(job.checkpoint.generation),
+        **model_keys(job.spec, architecture),
+        **tokenizer_keys(job.checkpoint, job.content, job.spec.vocab_size),
+    }
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:

@@ -16,7 +16,7 @@ from tiny_models import leftovers, tiny_checkpoint
 
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import InputError, UnsupportedArchitecture
+from edgedec.errors import ExportError, InputError, UnsupportedArchitecture
 from edgedec.export import ExportOptions, ExportReport, calibration, export_bundle
 from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.checkpoint import read_json
@@ -290,6 +290,41 @@ def test_a_model_that_onnx_cannot_hold_needs_a_text(tmp_path: Path) -> None:
     target = tiny_checkpoint(tmp_path / "target", head_dim=12)
     with pytest.raises(UnsupportedArchitecture, match="give one with --calibration-text"):
         exported(target, tmp_path / "out", formats=("gguf",))
+
+
+def test_what_onnx_cannot_hold_is_not_said_to_need_a_text(
+    tmp_path: Path, written: list[calibration.Texts]
+) -> None:
+    target = tiny_checkpoint(tmp_path / "target", head_dim=12)
+    with pytest.raises(UnsupportedArchitecture, match=r"^target has heads of 12 channels.* gguf$"):
+        exported(target, tmp_path / "out")
+    assert written == []
+
+
+def test_what_a_gguf_cannot_hold_is_refused_before_texts_are_written(
+    target: Path, tmp_path: Path, written: list[calibration.Texts]
+) -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+    text, stages = tmp_path / "mine.txt", set[str]()
+    text.write_text("short")
+    more: dict[str, Any] = {"formats": ("gguf",), "weights": "gguf=q4_0"}
+    options = ExportOptions(target, tmp_path / "out", **more, imatrix_text=text)
+    with pytest.raises(InputError, match="expected 128 or more"):
+        export_bundle(options, lambda stage, done, total: stages.add(stage))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (target / name).unlink(missing_ok=True)
+    of_words().save(str(target / "tokenizer.json"))
+    with pytest.raises(ExportError, match="WordLevel"):
+        exported(target, tmp_path / "out", **more)
+    assert (written, stages) == ([], set())
+
+
+def test_a_model_of_a_short_context_writes_texts_that_fit(
+    tmp_path: Path, written: list[calibration.Texts]
+) -> None:
+    target = tiny_checkpoint(tmp_path / "target", max_position_embeddings=64)
+    exported(target, tmp_path / "out", weights="int4")
+    assert {len(text) for text in written[0]} == {64}
 
 
 def test_what_is_never_used_is_not_recorded_and_a_text_for_it_refused(
