@@ -327,6 +327,17 @@ def test_a_model_of_a_short_context_writes_texts_that_fit(
     assert {len(text) for text in written[0]} == {64}
 
 
+@pytest.mark.parametrize(("words", "begins"), [(2, True), (40, False)])
+def test_a_template_that_fills_the_context_is_not_used(
+    tmp_path: Path, written: list[calibration.Texts], words: int, begins: bool
+) -> None:
+    target = tiny_checkpoint(tmp_path / "target", max_position_embeddings=64)
+    templated(target, "a b " * words + TEMPLATE)
+    exported(target, tmp_path / "out", weights="int4")
+    assert {text[0] != 0 for text in written[0]} == {begins}
+    assert {len(text) for text in written[0]} == {64}
+
+
 def test_what_is_never_used_is_not_recorded_and_a_text_for_it_refused(
     target: Path, tmp_path: Path
 ) -> None:
