@@ -319,6 +319,23 @@ def test_what_a_gguf_cannot_hold_is_refused_before_texts_are_written(
     assert (written, stages) == ([], set())
 
 
+@pytest.mark.parametrize(("large", "weights"), [(1 << 30, "int8"), (1, "int4")])
+def test_small_models_write_in_eight_bits(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, weights: str
+) -> None:
+    asked: list[str] = []
+
+    def write(spec: Any, tensors: Any, folder: Path, options: Any) -> None:
+        asked.append(options.weights)
+        raise UnsupportedArchitecture("only asked")
+
+    monkeypatch.setattr(calibration, "_LARGE", large)
+    monkeypatch.setattr(calibration, "write_model", write)
+    with pytest.raises(UnsupportedArchitecture, match="no texts to calibrate on, since only asked"):
+        exported(target, tmp_path / "out", weights="int4")
+    assert asked == [weights]
+
+
 def test_a_model_of_a_short_context_writes_texts_that_fit(
     tmp_path: Path, written: list[calibration.Texts]
 ) -> None:
