@@ -95,15 +95,14 @@ def find(folder: Path, which: str | None = None) -> Ready | None:
 
     Args:
         folder: as a user names it.
-        which: one of its graphs, by label or file name; None prefers what is quick here, and a
-            checkpoint in the same folder to all of them.
+        which: one of its graphs, by label or file name; None prefers what is quick here.
 
     Raises:
         CheckpointError: there is none of this name, or the folder is damaged.
 
     """
     graphs = ready_graphs(folder)
-    if not graphs or (which is None and any(folder.glob("*.safetensors"))):
+    if not graphs:
         return None
     links.check(folder)
     label = _chosen(folder, graphs, which)

@@ -140,6 +140,18 @@ def test_a_tokenizer_that_reads_nothing_of_the_texts(tmp_path: Path) -> None:
     assert len(calibration.retokenized((text, mute), paths[0], paths[0])) == 1, "the control"
 
 
+@pytest.mark.parametrize(("texts", "measured"), [(2, 1), (16, 1), (31, 1), (32, 2), (80, 5)])
+def test_one_text_in_sixteen_is_measured_on(texts: int, measured: int) -> None:
+    written = tuple((number, number) for number in range(texts))
+    read, heldout = calibration.held_out(written)
+    assert (*read, *heldout) == written
+    assert len(heldout) == measured
+
+
+def test_of_a_single_text_one_half_is_measured_on() -> None:
+    assert calibration.held_out(((1, 2, 3, 4, 5),)) == (((1, 2),), ((3, 4, 5),))
+
+
 def test_a_text_of_ones_own(target: Path, tmp_path: Path, written: list[calibration.Texts]) -> None:
     text = tmp_path / "mine.txt"
     text.write_text("def add(left, right):\n    return left + right\n" * 100)
