@@ -52,6 +52,19 @@ def test_a_grid_has_zero_and_reaches_both_ends(low: float, high: float, bits: in
     assert last >= max(high, 0) - grid.scale
 
 
+def test_what_outliers_exceed_the_grid_by_is_no_part_of_an_outputs_range() -> None:
+    """It is added in floating point, and would leave the rest few of the output's steps."""
+    x = RNG.uniform(-1, 1, (40, 32)).astype(np.float32)
+    x[3, 5] = 200
+    matrix = RNG.standard_normal((32, 8)).astype(np.float32)
+    grid, outliers = ranges._grid([x[:20], x[20:]], 8)
+    assert outliers == (5,)
+    held = np.abs(np.clip(x, *grid.ends) @ matrix).max(axis=0)
+    peaks = ranges._peaks([x[:20], x[20:]], matrix, grid)
+    np.testing.assert_allclose(peaks, held * ranges._MARGIN, rtol=1e-5)
+    assert (np.abs(x @ matrix).max(axis=0) > 1.5 * held).any(), "the control"
+
+
 def test_outliers_are_found_where_they_are() -> None:
     spec = spec_for(tiny_config())
     arrays = random_tensors(spec, 5)

@@ -207,6 +207,18 @@ def test_no_way_to_the_hub(pull: Pull, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "cannot be fetched: no connection to the hub, or it broke" in refused(pull)
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [("_MAX_BESIDE_BYTES", "MiB at most"), ("_MAX_FILES", "files, expected 2 at most")],
+)
+def test_sizes_that_a_hub_states_are_bounded(
+    pull: Pull, hub: Hub, monkeypatch: pytest.MonkeyPatch, limit: str, words: str
+) -> None:
+    monkeypatch.setattr(choosing, limit, 2)
+    assert words in refused(pull)
+    assert not hub.fetched("tokenizer.json")
+
+
 def test_more_than_fits_is_refused_before_it_is_fetched(
     pull: Pull, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
