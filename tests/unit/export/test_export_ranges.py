@@ -81,6 +81,21 @@ def measured_of(spec: Any, arrays: Any) -> Ranges:
     return measured(spec, MemoryTensors(arrays), TEXTS, 8)
 
 
+def test_a_head_reads_what_the_final_norm_is_multiplied_by() -> None:
+    """Graphs scale a head's input, and so its range as well as that of the logits."""
+    spec = spec_for(tiny_config())
+    arrays = random_tensors(spec, 5)
+    found = {
+        factor: measured_of(
+            dataclasses.replace(spec, scales=dataclasses.replace(spec.scales, logits=factor)),
+            arrays,
+        ).products[spec.name("head")]
+        for factor in (1.0, 4.0)
+    }
+    np.testing.assert_allclose(found[4.0].grid.scale, 4 * found[1.0].grid.scale, rtol=1e-5)
+    np.testing.assert_allclose(found[4.0].peaks, 4 * found[1.0].peaks, rtol=1e-5)
+
+
 def test_a_text_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "TOKENS", 100)
     assert ranges._some(TEXTS) == TEXTS[:2]
