@@ -96,6 +96,17 @@ def test_a_head_reads_what_the_final_norm_is_multiplied_by() -> None:
     np.testing.assert_allclose(found[4.0].peaks, 4 * found[1.0].peaks, rtol=1e-5)
 
 
+def test_a_heads_range_has_room_for_what_other_texts_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_for(tiny_config())
+    arrays, heads = random_tensors(spec, 5), []
+    for margin in (1.0, ranges._HEAD_MARGIN):
+        monkeypatch.setattr(ranges, "_HEAD_MARGIN", margin)
+        heads.append(measured_of(spec, arrays).products[spec.name("head")])
+    tight, wide = heads
+    np.testing.assert_allclose(wide.grid.scale, 2 * tight.grid.scale, rtol=1e-4)
+    np.testing.assert_allclose(wide.peaks, 2 * tight.peaks, rtol=1e-5)
+
+
 def test_a_text_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "TOKENS", 100)
     assert ranges._some(TEXTS) == TEXTS[:2]
