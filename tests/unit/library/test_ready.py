@@ -300,6 +300,14 @@ def test_logits_that_are_no_numbers(tiny: Path, tmp_path: Path, add: Open) -> No
     refused(add, folder, "NaN or infinity")
 
 
+def test_why_a_graph_is_refused_is_said_whole_in_a_deep_folder(tiny: Path, tmp_path: Path) -> None:
+    folder, said = made(tmp_path / "nan", tiny, Layout()), list[str]()
+    edit(folder / "onnx" / "model.onnx", numbers_that_are_none)
+    library = Library(tmp_path.joinpath(*["a" * 50] * 4))
+    with pytest.raises(BundleError, match=r"something else than a decoder: .* NaN or infinity$"):
+        locate(str(folder), library, Listener(said.append), Query())
+
+
 def renamed(old: str, new: str) -> Callable[[onnx.ModelProto], object]:
     def change(model: onnx.ModelProto) -> None:
         for value in (*model.graph.input, *model.graph.output):
