@@ -223,7 +223,7 @@ def test_int4_is_calibrated(checkpoint: Path, tmp_path: Path) -> None:
     [
         ({"rows": (1, 4), "formats": ("onnx",)}, "--rows is for coreml"),
         ({"form": "slice", "formats": ("onnx",)}, "--form is for coreml"),
-        ({"kv": "int8"}, "keeps its cache in fp16"),
+        ({"kv": "int8"}, "--kv int8 is for onnx"),
         ({"weights": "q4_0"}, "not a weight format of coreml"),
         ({"rows": (1, 200), "max_context": 64}, "--rows up to 200"),
         ({"max_context": 257}, "--max-context 257"),
