@@ -411,6 +411,22 @@ def test_two_models_in_folders_of_one_name_for_onnxruntime_genai(
         assert weights == hub.files[f"{name}/model.onnx.data"]
 
 
+def chosen(*names: str) -> tuple[str, ...]:
+    files = {name: choosing.RemoteFile(1, None, None) for name in names}
+    return choosing.choose(Reference(REPO), files).names
+
+
+def test_a_projector_of_images_is_no_model() -> None:
+    assert chosen("a-Q8_0.gguf", "mmproj-a-Q4_K_M.gguf") == ("a-Q8_0.gguf",)
+    assert chosen("a-Q8_0.gguf", "a-Q4_K_M.gguf") == ("a-Q4_K_M.gguf",), "the control"
+
+
+def test_a_folder_for_onnxruntime_genai_is_fetched_without_code_and_pickles() -> None:
+    graph = ("cpu/genai_config.json", "cpu/model.onnx", "cpu/model.onnx.data")
+    others = ("cpu/README.md", "cpu/run.py", "cpu/pytorch_model.bin", "cuda/model.onnx")
+    assert chosen(*graph, *others) == graph
+
+
 def test_a_shard_that_is_missing_is_said_before_the_others_are_fetched(
     pull: Pull, hub: Hub
 ) -> None:
