@@ -17,7 +17,7 @@ from tiny_models import leftovers, tiny_checkpoint
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ExportError, InputError, UnsupportedArchitecture
-from edgedec.export import ExportOptions, ExportReport, calibration, export_bundle
+from edgedec.export import ExportOptions, ExportReport, calibration, export_bundle, weighed
 from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.checkpoint import read_json
 from edgedec.testing import FakeModel
@@ -346,6 +346,27 @@ def test_small_models_write_in_eight_bits(
     with pytest.raises(UnsupportedArchitecture, match="no texts to calibrate on, since only asked"):
         exported(target, tmp_path / "out", weights="int4")
     assert asked == [weights]
+
+
+@pytest.mark.parametrize(("way", "few", "read"), [("none", True, 0), ("self", False, 2)])
+def test_what_is_not_calibrated_is_measured_on_few_texts_but_all_of_them(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, few: bool, read: int
+) -> None:
+    made, seen = ((1, 2), (3, 4), (5, 6)), list[Any]()
+
+    def texts(job: Any, folder: Path, progress: Any, is_few: bool) -> calibration.Texts:
+        seen.append(is_few)
+        return made
+
+    def write(job: Any, *more: Any) -> None:
+        seen.extend((job.texts, job.heldout))
+        raise InputError("only asked")
+
+    monkeypatch.setattr(calibration, "texts", texts)
+    monkeypatch.setattr(weighed, "write", write)
+    with pytest.raises(InputError, match="only asked"):
+        exported(target, tmp_path / "out", calibration=way, weights="auto")
+    assert seen == [few, made[:read], made[read:]]
 
 
 def test_a_model_of_a_short_context_writes_texts_that_fit(
