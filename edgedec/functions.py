@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgedec._support.amounts import given_bytes
 from edgedec._support.option_names import check_names
-from edgedec._support.options import declared, takes
+from edgedec._support.options import check_values, declared, takes
 from edgedec.errors import InputError
 from edgedec.export import ExportOptions, ExportReport, export_bundle
 from edgedec.export.options import parse_draft_vocab, parse_rows
@@ -117,6 +117,7 @@ def pull(
 
     check_names(options, [*PULL])
     given = PullOptions(**options)
+    check_values(given)
     form = Form.requested(given.weights, given.calibrated or None, given.max_kl)
     query = Query(form, given.name, refresh=True, format=given.format)
     listener = Listener(say, progress, progress)
@@ -160,6 +161,7 @@ def plan(
 
     check_names(options, [*PLAN])
     given = PlanOptions(**options)
+    check_values(given)
     memory = None if given.memory is None else given_bytes("memory", given.memory)
     if given.out is not None:
         plan_files.check_out(Path(given.out))  # before measuring for a minute

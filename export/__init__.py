@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgedec._support.options import check_values
 from edgedec.export.needed import explained_imports
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 
@@ -31,6 +32,7 @@ def export_bundle(options: ExportOptions, progress: Progress | None = None) -> E
         RuntimeUnavailable: the extra ``export`` is not installed.
 
     """
+    check_values(options)
     with explained_imports():
         if options.layout == "genai":
             from edgedec.export.genai import export as write

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -27,11 +28,13 @@ from edgedec.export.heads import HeadCheckpoint
 from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
     FULL,
+    MAX_KL,
     ExportOptions,
     ExportReport,
     ModelReport,
     Progress,
 )
+from edgedec.export.quantize import BLOCK_SIZES
 from edgedec.export.source import open_source
 from edgedec.export.target_texts import TargetTexts, calibrate
 from edgedec.export.tokenizer import TokenizerContent
@@ -59,6 +62,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     head = _head(options, sources[0].checkpoint)
     taps = () if head is None else head.spec.taps
     jobs = {source.role: _jobs(options, source, sources, taps) for source in sources}
+    _check_read(options, [job for own in jobs.values() for job in own])
     with appearing(options.out, overwrite=options.overwrite) as folder:
         texts = TargetTexts(sources[0], jobs["target"][0], folder, progress)
         calibrate(sources, jobs, texts)
@@ -100,11 +104,19 @@ def _check(options: ExportOptions) -> None:
         utf8(options.out)
     except UnicodeDecodeError:  # ONNX Runtime opens no other paths
         raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
+    if options.block_size not in (None, *BLOCK_SIZES):
+        sizes = ", ".join(map(str, BLOCK_SIZES))
+        raise InputError(f"--block-size {options.block_size}: expected one of {sizes}")
     _check_meant(options)
-    if options.calibration not in ("self", "none"):
-        raise InputError(f"--calibration {options.calibration}: expected self or none")
-    if options.imatrix_text is not None and "gguf" not in options.formats:
-        raise InputError("--imatrix-text is for the importance matrix of gguf: add --format gguf")
+    if options.kv != "fp32" and "onnx" not in options.formats:
+        raise InputError(
+            f"--kv {options.kv} is for onnx: leave it out; of gguf choose it with --kv when you run"
+            " the bundle"
+        )
+    if options.draft_weights is not None and options.draft is None:
+        raise InputError(
+            f"--draft-weights {options.draft_weights} is for a draft: add --draft MODEL"
+        )
     for name in options.formats:
         formats.exporter(name).check(options)
 
@@ -133,6 +145,45 @@ def _check_meant(options: ExportOptions) -> None:
     for flag, chosen, formats_of_it in given:
         if chosen and not set(formats_of_it) & set(options.formats):
             raise InputError(f"{flag} is for {' and '.join(formats_of_it)}: leave it out")
+
+
+def _check_read(options: ExportOptions, jobs: Sequence[ExportJob]) -> None:
+    """Refuse options that no model of this export reads, and models that a format cannot hold."""
+    stored = {(job.format, job.weights) for job in jobs}
+    blocks = {(name, weights) for name in ("onnx", "onnx-static", "coreml")
+              for weights in ("auto", "int4")} | {("onnx", "int8")}  # fmt: skip
+    given = (
+        (
+            f"--block-size {options.block_size}",
+            options.block_size is not None and not blocks & stored,
+            "weights in int4, and in onnx int8",
+        ),
+        (
+            f"--max-kl {options.max_kl:g}",
+            options.max_kl != MAX_KL and not any(map(formats.is_measured, jobs)),
+            "--weights auto",
+        ),
+        (
+            "--imatrix-text",
+            options.imatrix_text is not None and not any(map(formats.is_weighed, jobs)),
+            "weights of 6 bits or fewer in gguf",
+        ),
+        (
+            "--parity-text",
+            options.parity_text is not None and not _compared(options),
+            "the comparison that --no-parity leaves out",
+        ),
+    )
+    for flag, dropped, purpose in given:
+        if dropped:
+            raise InputError(f"{flag} is for {purpose}: leave it out")
+    for job in jobs:
+        formats.check_job(job)
+
+
+def _compared(options: ExportOptions) -> bool:
+    """Return whether a sample text is read: to compare on, or for the scales of an int8 cache."""
+    return options.parity or options.kv == "int8"
 
 
 def _sources(options: ExportOptions) -> list[GivenModel]:
@@ -243,7 +294,9 @@ def _jobs(
     columns = max(
         other.checkpoint.spec.vocab_size for other in sources if other.tokenizer == source.tokenizer
     )
-    tokens = tuple(sample_tokens(options, source.checkpoint.texts)[: spec.max_context])
+    tokens: Sequence[int] = ()
+    if _compared(options):
+        tokens = sample_tokens(options, source.checkpoint.texts)[: spec.max_context]
     given = [("--weights", options.weights)]
     if source.role == "draft":
         given.insert(0, ("--draft-weights", options.draft_weights))
@@ -262,7 +315,7 @@ def _jobs(
             content=source.content,
             columns=columns,
             weights=next((weights for weights in chosen if weights), default),
-            tokens=tokens,
+            tokens=tuple(tokens),
             options=options,
             taps=taps if source.role == "target" else (),
             notes=(known,) if rounded and not jobs else (),
@@ -277,7 +330,7 @@ def _check_texts(options: ExportOptions, texts: TargetTexts) -> ExportOptions:
         return options
     if options.calibration_text is not None:
         raise InputError(
-            "--calibration-text is for int4 in onnx and coreml, quantised weights in gguf,"
+            "--calibration-text is for int4 in onnx and coreml, 6 bits or fewer in gguf,"
             " --static-activations and --draft-vocab: leave it out"
         )
     return dataclasses.replace(options, calibration="none")

@@ -9,6 +9,7 @@ them in int8, since small models in plain int4 write worse than they read.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,15 +75,27 @@ def texts(job: ExportJob, folder: Path, progress: Progress, few: bool = False) -
             f"{file} gives {kinds} different tokens, expected {_LEAST_KINDS} or more: give a text"
             f" that the tokenizer of {job.checkpoint.name} knows"
         )
-    length = min(_LENGTH, job.spec.max_context)
-    return tuple(tuple(tokens[i : i + length]) for i in range(0, len(tokens), length))
+    count = -(-len(tokens) // min(_LENGTH, job.spec.max_context))
+    # Of one length: a rest of a token or two would be all that is measured on.
+    ends = [len(tokens) * number // count for number in range(count + 1)]
+    return tuple(tuple(tokens[start:end]) for start, end in itertools.pairwise(ends))
 
 
 def retokenized(written: Texts, source: Path, other: Path) -> Texts:
-    """Return the texts in the tokens of another tokenizer, without special tokens."""
+    """Return the texts in the tokens of another tokenizer, without special tokens.
+
+    Raises:
+        InputError: it has none, or a single one, for each of them.
+
+    """
     decode, encode = Tokenizer.load(source).decode, Tokenizer.load(other).encode
     found = (tuple(encode(decode(list(text)))) for text in written)
-    return tuple(text for text in found if text)
+    if kept := tuple(text for text in found if len(text) > 1):
+        return kept
+    raise InputError(
+        f"{other}: its tokenizer reads nothing of the texts to calibrate on: give one that both"
+        " models know with --calibration-text"
+    )
 
 
 def held_out(written: Texts) -> tuple[Texts, Texts]:

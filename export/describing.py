@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,7 @@ class GivenModel:
     note: str = ""
 
 
+_log = logging.getLogger("edgedec")
 # Generation defaults of a checkpoint that edgedec can apply.
 _GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
 _SIZES = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim")
@@ -66,8 +68,16 @@ def manifest(
 
 
 def generation_of(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults for generating that edgedec can apply, of those that files state."""
-    return {name: stated[name] for name in _GENERATION if isinstance(stated.get(name), int | float)}
+    """Return the defaults for generating that edgedec can apply, of those that files state.
+
+    NaN and infinities are left out, with a warning: JSON has none.
+    """
+    found = {
+        name: stated[name] for name in _GENERATION if isinstance(stated.get(name), int | float)
+    }
+    for name in [name for name, value in found.items() if value - value != 0]:
+        _log.warning("the model's own %s is %s: left out", name, found.pop(name))
+    return found
 
 
 def role(

@@ -61,6 +61,10 @@ def _check(options: ExportOptions) -> None:
             raise InputError(
                 f"--layout genai writes one model: leave --{name} out, and export a draft by itself"
             )
+    if options.batch_invariant:
+        raise InputError(
+            "--layout genai is for a program that pads no passes: leave --batch-invariant out"
+        )
     if options.kv != "fp32":
         raise InputError(
             f"--layout genai keeps keys and values in fp32: leave --kv {options.kv} out"

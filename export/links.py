@@ -72,10 +72,10 @@ def own_file(folder: Path, name: str) -> Path:
 def _own(root: Path) -> list[Path]:
     """Return the folder and, for ``models--a--b/snapshots/<revision>``, its sibling ``blobs``.
 
-    The same holds for a folder right in a revision.
+    The same holds for a folder anywhere in a revision.
     """
-    for above in (root.parent, root.parent.parent):
-        if above.name == "snapshots":
+    for above in root.parents:
+        if above.name == "snapshots" and above.parent.name.startswith("models--"):
             return [root, above.parent / "blobs"]
     return [root]
 

@@ -129,10 +129,11 @@ class ExportOptions:
     )
     calibration: str = option(
         "self", "The same by name: self (default) calibrates the rounding of an int4 ONNX graph,"
-        " and the importance matrix of a quantised GGUF; none rounds each weight to nearest.",
+        " and the importance matrix of a GGUF of 6 bits or fewer; none rounds each weight to"
+        " nearest.",
         text="``self`` calibrates on texts that the target generates: the rounding of an int4 ONNX"
-        " graph, the ranges of integer activations, and the importance matrix of a quantised GGUF;"
-        " ``none`` rounds each weight to nearest.", choices=("self", "none"),
+        " graph, the ranges of integer activations, and the importance matrix of a GGUF of"
+        " 6 bits or fewer; ``none`` rounds each weight to nearest.", choices=("self", "none"),
     )
     calibration_text: Path | None = option(
         None, "Calibrate on this text instead of the target's own.", kind="file", metavar="FILE",

@@ -31,6 +31,7 @@ ByteArray = npt.NDArray[np.uint8]
 _TILE = 4096
 _SMALLEST = 1e-30
 _SMALLEST_BLOCK = 16
+BLOCK_SIZES = (16, 32, 64, 128, 256)
 # Range of factors by which the largest weight may exceed, or stay below, the largest integer.
 _REACH = {4: (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0), 8: (-1.0, 0.0, 1.0)}
 

@@ -95,15 +95,14 @@ def find(folder: Path, which: str | None = None) -> Ready | None:
 
     Args:
         folder: as a user names it.
-        which: one of its graphs, by label or file name; None prefers what is quick here, and a
-            checkpoint in the same folder to all of them.
+        which: one of its graphs, by label or file name; None prefers what is quick here.
 
     Raises:
         CheckpointError: there is none of this name, or the folder is damaged.
 
     """
     graphs = ready_graphs(folder)
-    if not graphs or (which is None and any(folder.glob("*.safetensors"))):
+    if not graphs:
         return None
     links.check(folder)
     label = _chosen(folder, graphs, which)
@@ -117,9 +116,10 @@ def find(folder: Path, which: str | None = None) -> Ready | None:
         layout, generation = "onnxruntime-genai", {**_stated(genai), **generation}
         label = which or label
     file = links.own_file(folder, str(graph))
-    weights = sorted({name for name, _, _ in read_graph(file).stored})
-    for name in weights:
+    stored = sorted({name for name, _, _ in read_graph(file).stored})
+    for name in stored:
         _check_name(folder, graph, name)
+    weights = dict.fromkeys(str(PurePosixPath(name)) for name in stored)
     model = genai.get("model")
     inner = model if isinstance(model, dict) else {}
     return Ready(
@@ -131,7 +131,7 @@ def _chosen(folder: Path, graphs: Mapping[str, str], which: str | None) -> str:
     for label, name in graphs.items():
         if which in (label, name, PurePosixPath(name).name):
             return label
-        if label == GENAI_LABEL and which == folder.name:
+        if label == GENAI_LABEL and which and which.rpartition("/")[2] == folder.name:
             return label
     if which is not None:
         there = ", ".join(graphs)
@@ -158,6 +158,11 @@ def _check_name(folder: Path, graph: PurePosixPath, name: str) -> None:
         raise CheckpointError(
             f"{folder / graph}: its weights lead out of its folder: {one_line(name)!r}: refused"
         )
+    if str(pure) == ready_onnx.READY:
+        raise CheckpointError(
+            f"{folder / graph}: its weights are in {name}, the name of a file that edgedec writes"
+            " beside them: export the model again with another name for these"
+        )
     if not links.own_file(folder, str(graph.parent / name)).is_file():
         shown = one_line(str(place))
         raise CheckpointError(f"{shown}: the model's weights are missing: get them as well")
@@ -183,7 +188,7 @@ def write(ready: Ready, out: Path, name: str, licence: str | None) -> str:
     facts = _facts(ready, name, wires, content.vocab_size)
     place = out / "target"
     place.mkdir(parents=True)
-    files = [PurePosixPath(ready.graph.name), *map(PurePosixPath, ready.weights)]
+    files = dict.fromkeys(map(PurePosixPath, (ready.graph.name, *ready.weights)))
     for file in files:
         (place / file).parent.mkdir(parents=True, exist_ok=True)
         linked(links.own_file(ready.folder, str(ready.graph.parent / file)), place / file)

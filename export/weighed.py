@@ -285,7 +285,8 @@ class _Writing:
     def ways(self, options: GraphOptions, scratch: Path) -> Iterator[_Way]:
         """Yield the ways to round: plainly, and for texts if there are any."""
         job, spec = self._job, self._spec
-        bits = head_bits(spec, options.form)
+        # Blocks that a file holds are copied, its head's as well.
+        bits = options.head_bits if job.held else head_bits(spec, options.form)
         block = job.options.block_size or _PLAIN_BLOCK
         if job.weights == AUTO and job.options.block_size is None:
             options = dataclasses.replace(options, raised_block=_RAISED_BLOCK)

@@ -337,13 +337,11 @@ def make_format(
     form: WeightForm, graph: GraphWriter, tensors: TensorReader, rounding: Rounding | None = None
 ) -> Format:
     """Return the format of this name; raises InputError if there is none."""
-    name, block_size = form.name, form.block_size
+    name = form.name
     if name not in FORMATS:
         raise InputError(f"weights {name!r} is not a format: expected one of {', '.join(FORMATS)}")
     if name in ("fp16", "fp32"):
         return Plain(graph, tensors, half=name == "fp16")
-    if block_size not in (16, 32, 64, 128, 256):
-        raise InputError(f"block size {block_size} is not one of 16, 32, 64, 128, 256")
     return Quantized(graph, tensors, form, rounding or PlainRounding())
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter
+from numbers import Real
 from typing import Any, TypeVar
 
 from edgedec.errors import InputError
@@ -102,6 +103,10 @@ class Declared:
         if self.type in ("int", "int | None"):
             check_whole(f"{self.field} is", value, none="None" in self.type)
             check_limits(self.field, value, self.option.least, self.option.most)
+        elif self.type in ("float", "float | None") and self.option.least is not None:
+            if not isinstance(value, (Real, type(None))):
+                raise InputError(f"{self.field} is {value!r:.60}: expected a number")
+            check_limits(self.field, value, self.option.least, self.option.most)
 
 
 def option(default: Any, help: str = "", **details: Any) -> Any:
@@ -127,6 +132,13 @@ def declared(kind: type) -> dict[str, Declared]:
         name = about.name or field.name
         found[name] = Declared(name, field.name, about.takes or str(field.type), default, about)
     return found
+
+
+def check_values(options: Any) -> None:
+    """Raise InputError for an option of a dataclass that has no allowed value."""
+    kind: Any = type(options)
+    for one in declared(kind).values():
+        one.check(getattr(options, one.field))
 
 
 def check_whole(name: str, value: object, *, none: bool = True) -> None:

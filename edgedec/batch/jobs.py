@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.fields import json_object
+from edgedec._support.options import declared
+from edgedec.decoding.params import SamplingParams
 from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
 MAX_LINE_BYTES = 16 << 20
+# Names of options, and those of them that a line may have for itself.
+_OF_A_RUN = {*declared(GenerateOptions), *declared(SamplingParams), "max_tokens"}
+_OF_A_LINE = {"drafter", "draft_length", "spec"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,10 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _job(path: Path, number: int, line: str) -> Job:
     entry = json_object(line) or {}
-    prompt = entry.get("prompt", entry.get("messages"))
+    texts = [entry[name] for name in ("prompt", "messages") if entry.get(name) is not None]
+    if len(texts) > 1:
+        raise InputError(f'{path}:{number}: "prompt" and "messages": expected one of them')
+    prompt = texts[0] if texts else None
     if "turns" in entry:
         raise InputError(
             f"{path}:{number}: a question with turns: in a clone, python -m benchmarks questions"
@@ -98,6 +106,12 @@ def _job(path: Path, number: int, line: str) -> Job:
         raise InputError(
             f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'
         )
+    for name in entry:
+        if name in _OF_A_RUN and name not in _OF_A_LINE:
+            raise InputError(
+                f'{path}:{number}: "{name}" is one for all prompts of a run: leave it out of the'
+                " lines, and give it to the run"
+            )
     drafter, length = entry.get("drafter", entry.get("draft")), entry.get("draft_length")
     if not isinstance(drafter, (str, type(None))) or type(length) not in (int, type(None)):
         raise InputError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,6 +108,7 @@ class Results:
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self._settings = digest(settings)
+        self._path, self._prompts = path, dict[str, str]()
         self.done: set[str] = set()
         self.failed: set[str] = set()
         # Two runs at once would each add a result of the same id.
@@ -123,7 +124,19 @@ class Results:
             )
         if (name := str(entry["id"])) in self.done:
             raise InputError(f"{where}: a second result of the id {name!r}: remove one of the two")
+        # Files of earlier versions do not say it.
+        if isinstance(prompt := entry.get("prompt_digest"), str):
+            self._prompts[name] = prompt
         self._ends(name, entry)
+
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Raise InputError if a job's id has the result of another prompt."""
+        for job in jobs:
+            if self._prompts.get(job.id, digest(job.prompt)) != digest(job.prompt):
+                raise InputError(
+                    f"{self._path}: the result of the id {job.id!r} is that of another prompt: give"
+                    " another file to --out, or the prompts as they were"
+                )
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
         """Write one result through to the disk, unless its id has one.
@@ -134,7 +147,8 @@ class Results:
         """
         if job.id in self.done:
             return
-        self._lines.add({"id": job.id, **fields, "settings": self._settings})
+        made = {"prompt_digest": digest(job.prompt), "settings": self._settings}
+        self._lines.add({"id": job.id, **fields, **made})
         self._ends(job.id, fields)
 
     def _ends(self, name: str, fields: dict[str, Any]) -> None:
@@ -146,8 +160,8 @@ class Results:
         self._lines.close()
 
 
-def digest(settings: dict[str, Any]) -> str:
-    """Return a short name of these settings."""
+def digest(settings: Any) -> str:
+    """Return a short name of these settings, or of a prompt."""
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -75,7 +75,8 @@ def _run_jobs(
 
 
 def note_earlier(out: Path, results: Results, jobs: Sequence[Job]) -> None:
-    """Say what earlier runs have done."""
+    """Say what earlier runs have done; InputError if that was for other prompts."""
+    results.check(jobs)
     there = sum(job.id in results.done for job in jobs)
     if there:
         failed = sum(job.id in results.failed for job in jobs)

@@ -49,7 +49,8 @@ _GRACE_S = 0.3
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File for the results of --prompts, one per line; ids already there are skipped.",
+    help="File for the results of --prompts, one per line; ids already there are skipped, and"
+    " refused where their prompt is another now.",
 )
 @click.option(
     "--ray",

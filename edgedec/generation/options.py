@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.option_names import present_names
-from edgedec._support.options import DRAFTING, OUTPUT, TEXT, declared, described, option
+from edgedec._support.options import DRAFTING, OUTPUT, TEXT, check_values, described, option
 from edgedec.decoding import drafting
 from edgedec.decoding.params import SamplingParams
 from edgedec.errors import InputError
@@ -162,8 +162,7 @@ class GenerateOptions:
         object.__setattr__(self, "spec", None)
 
     def _check(self) -> None:
-        for one in declared(GenerateOptions).values():
-            one.check(getattr(self, one.field))
+        check_values(self)
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
         if not isinstance(self.owner, (str, type(None))):

@@ -6,7 +6,8 @@ Weights come from safetensors, GGUF or ONNX alone: a pickle is never fetched.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ _MAX_BESIDE_BYTES = 128 << 20
 # The most common quantisations, the most common first.
 _USUAL = ("Q4_K_M", "Q4_0", "Q4_K_S", "Q5_K_M", "Q8_0")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
+_OF = re.compile(r"-\d{5}-of-(\d{5})\.")
 _PLAIN_PATH = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _MAX_FILES = 10_000
 _NAMED = 12
@@ -118,6 +120,7 @@ def choose(reference: Reference, files: Mapping[str, RemoteFile], *, head: bool 
         kinds = "GGUF or ONNX files" if weights else "model.safetensors, GGUF or ONNX files"
         raise InputError(f"{reference.repo} has no {kinds}{asked}: other weights are not read")
     label = _label(reference, models)
+    _check_whole(reference, models[label])
     return Choice(GGUF, models[label], label)
 
 
@@ -133,7 +136,19 @@ def _checkpoint(
     beside = [name for name in _BESIDE if name in files]
     _check_small(reference, files, beside)
     single = ["model.safetensors"] if "model.safetensors" in weights else sorted(weights)
+    _check_whole(reference, single)
     return Choice(BUNDLE, (*beside, *single))
+
+
+def _check_whole(reference: Reference, parts: Sequence[str]) -> None:
+    """Refuse a model in parts of which some are missing, before the others are fetched."""
+    counts = Counter(int(found[1]) for part in parts if (found := _OF.search(part)))
+    if counts and all(count != stated for stated, count in counts.items()):
+        stated, count = counts.most_common(1)[0]
+        raise InputError(
+            f"{reference.repo} has {count} of the {stated} parts of {parts[0]}: give another"
+            " revision, or another of its models"
+        )
 
 
 def _graphs(files: Mapping[str, RemoteFile]) -> dict[str, str]:
@@ -144,8 +159,16 @@ def _graphs(files: Mapping[str, RemoteFile]) -> dict[str, str]:
     """
     genai = [name for name in files if name.rpartition("/")[2] == GENAI]
     if genai:
-        return {name.split("/")[-2] if "/" in name else GENAI_LABEL: name for name in sorted(genai)}
+        folders = {name: name.rpartition("/")[0] or GENAI_LABEL for name in sorted(genai)}
+        short = {name: folder.rpartition("/")[2] for name, folder in folders.items()}
+        return _apart(short, folders)
     return graphs_of(files) if "config.json" in files else {}
+
+
+def _apart(short: Mapping[str, str], long: Mapping[str, str]) -> dict[str, str]:
+    """Return names by their short labels, or by their long ones where several have the short."""
+    counts = Counter(short.values())
+    return {label if counts[label] == 1 else long[name]: name for name, label in short.items()}
 
 
 def _ready(
@@ -184,7 +207,8 @@ def _gguf_models(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     for name in sorted(names):
         if name.lower().endswith(".gguf") and "mmproj" not in name.lower():
             found.setdefault(_PART.sub("", name), []).append(name)
-    return {_tag(name): tuple(parts) for name, parts in found.items()}
+    labels = _apart({name: _tag(name) for name in found}, {name: name for name in found})
+    return {label: tuple(found[name]) for label, name in labels.items()}
 
 
 def _tag(name: str) -> str:
@@ -200,6 +224,10 @@ def _label(reference: Reference, models: Mapping[str, tuple[str, ...]]) -> str:
         for label, parts in models.items():
             if label.lower() == which.lower() or which in parts:
                 return label
+        files = {label for label, parts in models.items() for one in parts
+                 if one.rpartition("/")[2] == which}  # fmt: skip
+        if len(files) == 1:
+            return files.pop()
         raise InputError(f"{reference.repo} has no {which}: it has {_listed(models)}")
     if len(models) == 1:
         return next(iter(models))

@@ -164,7 +164,11 @@ def _fetch(
         listener.report(f"{name}  sha256 {digests[name]}")
         folder = path.parents[name.count("/")]
         if name.endswith(ONNX):
-            names += [one for one in named_by(path, name) if one in found.files.keys() - {*names}]
+            more = [one for one in named_by(path, name) if one in found.files.keys() - {*names}]
+            names += more
+            added = sum(found.files[one].size_bytes for one in more)
+            _check_room(library, added)
+            size += added
         done += found.files[name].size_bytes
     if listener.fetching is not None:
         listener.fetching(f"fetched {reference.repo}", done, size)

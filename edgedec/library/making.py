@@ -350,7 +350,7 @@ def _origin(folder: Path, files: Sequence[Path]) -> Origin:
     """Describe a model's folder; files that were hashed before are not read again."""
     known = OpenedBefore(_VETTED, __version__)
     try:
-        digests = {file.name: known.digest([file]) for file in files}
+        digests = {_named(file, folder): known.digest([file]) for file in files}
         size = sum(file.stat().st_size for file in files)
     except OSError as error:
         raise CheckpointError(
@@ -359,6 +359,11 @@ def _origin(folder: Path, files: Sequence[Path]) -> Origin:
     known.save()
     where = os.path.abspath(folder)  # noqa: PTH100 - a link keeps its own name
     return Origin(where, None, digests, size)
+
+
+def _named(file: Path, folder: Path) -> str:
+    """Return a file's name in its model's folder, as a hub has it."""
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name
 
 
 def of_gguf(library: Library, file: Path, name: str, origin: Origin) -> Model:

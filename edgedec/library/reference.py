@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 _PART = r"[A-Za-z0-9](?:[\w.-]{0,94}\w)?"
 _REFERENCE = re.compile(
-    rf"(?P<repo>{_PART}/{_PART})(?:@(?P<revision>[\w][\w./-]{{0,127}}))?(?::(?P<which>[\w.-]+))?"
+    rf"(?P<repo>{_PART}/{_PART})(?:@(?P<revision>[\w][\w./-]{{0,127}}))?"
+    r"(?::(?P<which>[\w.-]+(?:/[\w.-]+)*))?"
 )
 
 
@@ -18,7 +19,8 @@ class Reference:
     Attributes:
         repo: as ``Qwen/Qwen3-0.6B``.
         revision: a branch, tag or commit; None is the default branch.
-        which: of a repository's GGUF files: a file's name, or its quantisation; None is the usual.
+        which: of a repository's GGUF files: a file's name, or its quantisation; of its models for
+            onnxruntime-genai a folder; None is the usual.
 
     """
 

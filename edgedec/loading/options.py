@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from edgedec._support.amounts import given_bytes
 from edgedec._support.model_path import is_gguf
 from edgedec._support.option_names import check_names, present_names
-from edgedec._support.options import DEVICE, DRAFTING, Declared, declared, described, option, takes
+from edgedec._support.options import (
+    DEVICE,
+    DRAFTING,
+    Declared,
+    check_values,
+    declared,
+    described,
+    option,
+    takes,
+)
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import DRAFT_CONTEXT
 from edgedec.errors import InputError
@@ -293,8 +302,7 @@ class OpenOptions:
                 raise InputError(f"{name} is {load!r:.60}: expected LoadOptions")
         if str(self.draft_context) == AUTO:
             raise InputError(f"draft_context auto was removed: {_OWN_CONTEXT}")
-        for one in declared(OpenOptions).values():
-            one.check(getattr(self, one.field))
+        check_values(self)
         length = self.draft_length
         if length != "auto" and (not isinstance(length, int) or length < 0):
             raise InputError(f"draft_length is {length!r:.60}: expected auto or 0 and more")

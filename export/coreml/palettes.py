@@ -61,13 +61,15 @@ def _colours(values: FloatArray) -> FloatArray:
     """Return sixteen ascending values with a small squared distance to those given."""
     counts, edges = np.histogram(values, _BINS)
     bins = (edges[1:] + edges[:-1]) / 2
+    # Values by their bin, whose middle may be far from them: all may be equal, or one be large.
+    sums, _ = np.histogram(values, edges, weights=values.astype(np.float64))
     below = np.cumsum(counts)
     shares = (np.arange(COLOURS) + 0.5) / COLOURS
     found = bins[np.searchsorted(below, shares * below[-1])]
     for _ in range(_ITERATIONS):
         nearest = np.searchsorted((found[1:] + found[:-1]) / 2, bins)
         weight = np.bincount(nearest, counts, COLOURS)
-        total = np.bincount(nearest, counts * bins, COLOURS)
+        total = np.bincount(nearest, sums, COLOURS)
         # A colour that is nearest to no value is not changed.
         found = np.sort(np.where(weight > 0, total / np.maximum(weight, 1), found))
     colours: FloatArray = found.astype(np.float32)

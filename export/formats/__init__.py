@@ -90,8 +90,27 @@ def reads_texts(job: ExportJob) -> bool:
     """Return whether a job needs calibration texts, for its weights or its activations."""
     module = exporter(job.format)
     measured: Callable[[ExportOptions], bool] | None = getattr(module, "measures", None)
-    in_weights = job.weights in getattr(module, "CALIBRATED", ()) and not job.held
+    own = job.options.imatrix_text is not None and is_weighed(job)
+    in_weights = job.weights in getattr(module, "CALIBRATED", ()) and not (job.held or own)
     return in_weights or (measured is not None and measured(job.options))
+
+
+def is_weighed(job: ExportJob) -> bool:
+    """Return whether a text for the importance matrix matters to a job's weights."""
+    weighs: Callable[[ExportJob], bool] | None = getattr(exporter(job.format), "weighs", None)
+    return weighs is not None and weighs(job)
+
+
+def check_job(job: ExportJob) -> None:
+    """Refuse a model that its format cannot hold, before texts are written for it.
+
+    Raises:
+        UnsupportedArchitecture, InputError: as the format's ``write`` would after minutes.
+
+    """
+    check: Callable[[ExportJob], None] | None = getattr(exporter(job.format), "check_job", None)
+    if check is not None:
+        check(job)
 
 
 def is_measured(job: ExportJob) -> bool:
@@ -126,13 +145,15 @@ def weights_of(name: str, given: str | None, option: str, formats: tuple[str, ..
             example = ",".join(f"{name}={exporter(name).DEFAULT_WEIGHTS}" for name in formats)
             raise InputError(f"{option} {given}: say for which format, as in {option} {example}")
         return _known(name, given, option)
-    chosen = {}
+    chosen: dict[str, str] = {}
     for part in given.split(","):
         format, _, weights = (word.strip() for word in part.partition("="))
         if format not in formats:
             raise InputError(
                 f"{option} {given}: {format!r} is not exported here, only {', '.join(formats)}"
             )
+        if format in chosen:
+            raise InputError(f"{option} {given}: {format} occurs twice: expected it once")
         chosen[format] = _known(format, weights, option)
     return chosen.get(name)
 

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 from edgedec.coreml.package import package_files
-from edgedec.errors import InputError
 from edgedec.export.calibrated import of_job
 from edgedec.export.coreml import FOLDER, ProgramOptions, rounded, write_program
+from edgedec.export.coreml.options import check_decoder
 from edgedec.export.coreml.parity import compare
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.options import ROWS, ExportOptions, Progress
@@ -26,16 +26,17 @@ _MOST_FOR_HEAD = 0.2
 
 
 def check(options: ExportOptions) -> None:
-    """See ``Exporter``."""
-    if options.kv != "fp32" and options.formats == ("coreml",):
-        raise InputError(
-            f"--kv {options.kv}: a CoreML program keeps its cache in fp16: leave it out"
-        )
+    """See ``Exporter``: what there is to refuse depends on the model."""
+
+
+def check_job(job: ExportJob) -> None:
+    """See ``formats.check_job``."""
+    job.spec.check_attends("coreml")
+    check_decoder(job.spec, program_options(job))
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
-    job.spec.check_attends("coreml")
     spec, tensors = job.padded()
     options, total = program_options(job), spec.parameters
     rounding = of_job(job, spec, tensors, 4, progress)

@@ -13,6 +13,7 @@ import numpy as np
 from edgedec._support import installation
 from edgedec.decoding.session import Model
 from edgedec.errors import ExtraMissing, InputError, ParityError
+from edgedec.export.gguf.architectures import Architecture
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import general_keys, model_keys, sampling_keys
@@ -36,7 +37,9 @@ _LADDER = ("q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0")
 # but over 4 and 8 rows, as in verification, q4_0 takes 0.7 of its time; and q4_0's blocks always
 # fit.
 DEFAULT_WEIGHTS = "q4_0"
-CALIBRATED = (AUTO, *FTYPES)
+# llama.cpp's blocks of q8_0 are the same with an importance matrix as without.
+_WEIGHED = tuple(name for name in FTYPES if name != "q8_0")
+CALIBRATED = (AUTO, *_WEIGHED)
 MEASURED = (AUTO,)
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 _FILE = "model.gguf"
@@ -49,15 +52,21 @@ _KV = "f16"
 
 def check(options: ExportOptions) -> None:
     """See ``Exporter``."""
-    if options.kv != "fp32" and options.formats == ("gguf",):
-        raise InputError(
-            f"--kv {options.kv}: a GGUF file does not set the type of its cache:"
-            " choose it with --kv when you run the bundle"
-        )
     if options.imatrix_text is not None:
         read_text(options.imatrix_text)
     if importlib.util.find_spec("llama_cpp") is None:
         raise ExtraMissing(installation.needs("exporting to gguf", "gguf", "llama-cpp-python"))
+
+
+def check_job(job: ExportJob) -> None:
+    """See ``formats.check_job``."""
+    _metadata(job, architecture_for(job.spec))
+    _weighing_tokens(job)
+
+
+def weighs(job: ExportJob) -> bool:
+    """Return whether an importance matrix changes a job's weights."""
+    return job.weights in CALIBRATED
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
@@ -90,12 +99,7 @@ def _lost(job: ExportJob, folder: Path) -> float:
 def _written(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     spec, file = job.spec, folder / _FILE
     architecture = architecture_for(spec)
-    metadata: dict[str, Any] = {
-        **general_keys(job.checkpoint.name, job.options.licence or job.checkpoint.licence),
-        **sampling_keys(job.checkpoint.generation),
-        **model_keys(spec, architecture),
-        **tokenizer_keys(job.checkpoint, job.content, spec.vocab_size),
-    }
+    metadata = _metadata(job, architecture)
     direct = job.weights in PLAIN
     plain = job.weights if direct else _lossless(job)
     first = file if direct else folder / "model.plain"
@@ -113,6 +117,15 @@ def _written(job: ExportJob, folder: Path, progress: Progress) -> Exported:
             scratch.unlink()
     progress(job.stage, total, total)
     return Exported((_FILE,), _KV, spec.vocab_size, errors, notes)
+
+
+def _metadata(job: ExportJob, architecture: Architecture) -> dict[str, Any]:
+    return {
+        **general_keys(job.checkpoint.name, job.options.licence or job.checkpoint.licence),
+        **sampling_keys(job.checkpoint.generation),
+        **model_keys(job.spec, architecture),
+        **tokenizer_keys(job.checkpoint, job.content, job.spec.vocab_size),
+    }
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
@@ -143,7 +156,7 @@ def _weighing_tokens(job: ExportJob) -> list[int]:
 
 def _weighing(job: ExportJob, folder: Path, layout: Layout, progress: Progress) -> Path | None:
     """Return a scratch file with the importance of each matrix's columns, if there is a text."""
-    tokens = _weighing_tokens(job)
+    tokens = _weighing_tokens(job) if job.weights in _WEIGHED else []
     if not tokens:
         return None
     stage = f"{job.stage} importance"

@@ -9,7 +9,7 @@ from edgedec.errors import InputError
 from edgedec.export import weighed
 from edgedec.export.calibration import kv_scales
 from edgedec.export.job import Exported, ExportJob, Figures
-from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
+from edgedec.export.onnx import KV_TYPES, GraphOptions, check_decoder, write_model
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.parity import ParityRun
 from edgedec.export.quantize import AUTO, FORMATS
@@ -38,6 +38,11 @@ def check(options: ExportOptions) -> None:
         raise InputError(f"--kv {options.kv}: expected one of {', '.join(KV_TYPES)}")
     if options.kv == "int8":
         check_runtime("--kv int8 needs", _INT8_CACHE_SINCE, "--kv fp32")
+
+
+def check_job(job: ExportJob) -> None:
+    """See ``formats.check_job``."""
+    check_decoder(job.spec, onnx_options(job))
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:

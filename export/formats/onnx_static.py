@@ -10,7 +10,7 @@ from edgedec.export import formats
 from edgedec.export.balancing import balanced
 from edgedec.export.calibrated import of_job
 from edgedec.export.job import Exported, ExportJob, Figures
-from edgedec.export.onnx_static import StaticOptions, files, write_graphs
+from edgedec.export.onnx_static import StaticOptions, check_decoder, files, write_graphs
 from edgedec.export.onnx_static.parity import compare
 from edgedec.export.onnx_static.weights import FORMAT
 from edgedec.export.options import ROWS, ExportOptions, Progress
@@ -33,10 +33,6 @@ _CONTEXT = 4096
 
 def check(options: ExportOptions) -> None:
     """See ``Exporter``."""
-    if options.kv != _KV:
-        raise InputError(
-            f"--kv {options.kv}: graphs of static shape keep it in {_KV}: leave it out"
-        )
     if options.static_activations is not None:
         _check_activations(options, options.static_activations)
 
@@ -61,6 +57,13 @@ def _check_activations(options: ExportOptions, activations: str) -> None:
         )
 
 
+def check_job(job: ExportJob) -> None:
+    """See ``formats.check_job``."""
+    job.spec.check_attends(FORMAT)
+    spec, _ = _cut(job)
+    check_decoder(spec, static_options(job, spec))
+
+
 def measures(options: ExportOptions) -> bool:
     """Return whether ranges are measured on texts."""
     return options.static_activations is not None
@@ -68,7 +71,6 @@ def measures(options: ExportOptions) -> bool:
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
-    job.spec.check_attends(FORMAT)
     spec, tensors = _cut(job)
     graph, notes = static_options(job, spec), []
     ranges = _ranges(job, spec, tensors, progress)

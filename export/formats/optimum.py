@@ -37,8 +37,6 @@ def check(options: ExportOptions) -> None:
                 f"{source} is a GGUF file, and the format optimum is made of Hugging Face folders"
                 " only: leave --exporter optimum out"
             )
-    if options.kv != "fp32" and options.formats == ("optimum",):
-        raise InputError(f"--kv {options.kv}: the format optimum keeps keys and values in fp32")
     optimum.check_installed()
 
 

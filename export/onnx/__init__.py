@@ -14,13 +14,20 @@ logits by id; ``present_key_i``, ``present_value_i``, to be bound to the same me
 ``present_inputs_i`` float32 [1, n, hidden], the inputs of the pass's rows.
 """
 
-from edgedec.export.onnx.emitter import Emitter, layer_feeds, stream_names, write_model
+from edgedec.export.onnx.emitter import (
+    Emitter,
+    check_decoder,
+    layer_feeds,
+    stream_names,
+    write_model,
+)
 from edgedec.export.onnx.options import KV_TYPES, GraphOptions, context, metadata
 
 __all__ = [
     "KV_TYPES",
     "Emitter",
     "GraphOptions",
+    "check_decoder",
     "context",
     "layer_feeds",
     "metadata",

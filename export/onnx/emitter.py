@@ -55,14 +55,7 @@ def write_model(
         RuntimeUnavailable: the installed ONNX Runtime has no kernels for its recurrences.
 
     """
-    if spec.recurs:
-        check_runtime("layers with a recurrence need", SINCE[1], "--format gguf")
-    for dim in (spec.at(layer).head_dim for layer in range(spec.layers)):
-        if dim % 8:
-            raise UnsupportedArchitecture(
-                f"{options.name} has heads of {dim} channels, and ONNX Runtime needs"
-                " multiples of 8: try --format gguf"
-            )
+    check_decoder(spec, options)
     spec, tensors = with_rows(spec.within(options.max_context), tensors, options.drafted)
     with GraphWriter(folder) as graph:
         store = make_format(options.form, graph, tensors, rounding)
@@ -72,6 +65,18 @@ def write_model(
             facts["looked_up"] = graph.data.size(spec.name("per_layer_table"))
         graph.save({"edgedec": json.dumps(facts)})
     return store.errors
+
+
+def check_decoder(spec: DecoderSpec, options: GraphOptions) -> None:
+    """Refuse a decoder that the installed ONNX Runtime does not compute; see ``write_model``."""
+    if spec.recurs:
+        check_runtime("layers with a recurrence need", SINCE[1], "--format gguf")
+    for dim in (spec.at(layer).head_dim for layer in range(spec.layers)):
+        if dim % 8:
+            raise UnsupportedArchitecture(
+                f"{options.name} has heads of {dim} channels, and ONNX Runtime needs"
+                " multiples of 8: try --format gguf"
+            )
 
 
 def stream_names(spec: DecoderSpec, layer: int) -> list[str]:

@@ -16,8 +16,9 @@ from edgedec.export.onnx_static.emitter import (
     GRAPH,
     READER,
     StaticOptions,
+    check_decoder,
     files,
     write_graphs,
 )
 
-__all__ = ["DATA", "GRAPH", "READER", "StaticOptions", "files", "write_graphs"]
+__all__ = ["DATA", "GRAPH", "READER", "StaticOptions", "check_decoder", "files", "write_graphs"]

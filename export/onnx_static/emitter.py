@@ -68,7 +68,7 @@ def write_graphs(
         InputError: a width is beyond the context.
 
     """
-    _check(spec, options)
+    check_decoder(spec, options)
     errors: dict[str, float] = {}
     metadata = {"edgedec": json.dumps(facts(spec, options))}
     read = min(static_shapes.READ_ROWS, spec.max_context)
@@ -87,7 +87,7 @@ def write_graphs(
     return errors
 
 
-def _check(spec: DecoderSpec, options: StaticOptions) -> None:
+def check_decoder(spec: DecoderSpec, options: StaticOptions) -> None:
     """Refuse a decoder that no such graph computes, and a width beyond its context."""
     if spec.experts is not None:
         raise UnsupportedArchitecture(

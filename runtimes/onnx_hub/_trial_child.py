@@ -47,7 +47,10 @@ def main(task: Mapping[str, Any]) -> dict[str, Any]:
             whys.append(str(error))
         else:
             return {"mode": number, "why": "".join(whys[:1])}
-    raise BundleError(f"{file}: refused: it computes something else than a decoder: {whys[-1]}")
+    # Without its folder, since an error from a child is cut at its end.
+    raise BundleError(
+        f"{file.name}: refused: it computes something else than a decoder: {whys[-1]}"
+    )
 
 
 def check(model: HubModel) -> None:

@@ -199,6 +199,9 @@ def test_a_file_that_begins_with_a_byte_order_mark(batch, prompts: Path, tmp_pat
         (b'{"prompt": "a"}\n[1]\n', "in.jsonl:2: expected"),
         (b'{"prompt": "a"}\n\n{"prompt": 3}\n', "in.jsonl:3: expected"),
         (b'{"prompt": "a"}\n\xff\n', "in.jsonl:2: not UTF-8"),
+        (b'{"prompt": "a", "messages": []}', 'in.jsonl:1: "prompt" and "messages": expected one'),
+        (b'{"prompt": "a", "max_new_tokens": 5}', '"max_new_tokens" is one for all prompts'),
+        (b'{"prompt": "a", "temperature": 1}', '"temperature" is one for all prompts'),
         (b'{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}\n', "'1' occurs twice"),
     ],
 )

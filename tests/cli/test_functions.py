@@ -119,6 +119,10 @@ class TestPull:
             edgedec.pull("demo", library=Library(tmp_path))
         with pytest.raises(InputError, match="calibrated is for int4"):
             edgedec.pull("x", weights="int8", calibrated=True)
+        with pytest.raises(InputError, match="weights is 'int3': expected one of auto, int4"):
+            edgedec.pull("x", weights="int3")
+        with pytest.raises(InputError, match="max_kl is nan: expected"):
+            edgedec.pull("x", max_kl=float("nan"))
 
     def test_models_of_a_hub_report_their_bytes(
         self, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch

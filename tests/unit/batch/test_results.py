@@ -29,6 +29,26 @@ def test_one_run_at_a_time_writes_a_file(tmp_path: Path) -> None:
     assert out.read_bytes().endswith(b"}\n")
 
 
+def test_an_id_whose_prompt_has_changed_is_no_result_of_it(tmp_path: Path) -> None:
+    """Ids are line numbers where none are given, and a line may be put before others."""
+    out = tmp_path / "out.jsonl"
+    results = Results(out, SETTINGS)
+    results.add(JOB, {"text": "first"})
+    results.close()
+    later = Results(out, SETTINGS)
+    later.check([JOB, Job("b", "y")])  # the control
+    for prompt in ("y", [{"role": "user", "content": "x"}]):
+        with pytest.raises(InputError, match="of the id 'a' is that of another prompt"):
+            later.check([Job("b", "x"), Job("a", prompt)])
+    later.close()
+    lines = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    out.write_text("".join(json.dumps({k: v for k, v in one.items() if k != "prompt_digest"}) + "\n"
+                           for one in lines), "utf-8")  # fmt: skip
+    earlier = Results(out, SETTINGS)  # a file of an earlier version
+    earlier.check([Job("a", "y")])
+    earlier.close()
+
+
 def written(kind: type[Results], out: Path) -> list[str]:
     """Add two results of one id; return the texts in the file."""
     results = kind(out, SETTINGS)

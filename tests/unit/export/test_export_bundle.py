@@ -164,16 +164,59 @@ def test_more_ids_than_rows(tmp_path, out):
     ("changes", "words"),
     [
         ({"weights": "int3"}, "not a weight format of onnx"),
-        ({"block_size": 31}, "block size"),
+        ({"block_size": 31}, "--block-size 31: expected one of 16, 32, 64"),
+        ({"block_size": "32"}, "expected a whole number"),
         ({"max_context": 0}, "expected 1 to"),
         ({"max_context": 1 << 40}, "expected 1 to"),
-        ({"kv": "int4"}, "--kv int4: expected one of fp32, int8"),
+        ({"kv": "int4"}, "kv is 'int4': expected one of fp32, int8"),
+        ({"layout": "gnai"}, "layout is 'gnai': expected one of bundle, genai"),
+        ({"formats": ("coreml",), "form": "slcie"}, "expected one of slice, blend"),
+        ({"max_kl": 0}, "max_kl is 0: expected 0.001 or more"),
+        ({"max_kl": float("nan")}, "max_kl is nan"),
+        ({"max_kl": "0.1"}, "max_kl is '0.1': expected a number"),
+        ({"weights": "onnx=int4,onnx=fp32"}, "onnx occurs twice"),
     ],
 )
 def test_options_that_make_no_sense(target, out, changes, words):
     with pytest.raises(InputError, match=words):
         export_bundle(ExportOptions(target, out, parity=False, **changes))
     assert not leftovers(out)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"formats": ("gguf", "coreml"), "kv": "int8"}, "--kv int8 is for onnx"),
+        ({"formats": ("coreml",), "kv": "int8", "weights": "fp16"}, "--kv int8 is for onnx"),
+        ({"draft_weights": "int8"}, "--draft-weights int8 is for a draft: add --draft"),
+        ({"weights": "fp16", "block_size": 64}, "--block-size 64 is for weights in int4"),
+        ({"formats": ("coreml",), "weights": "int8", "block_size": 64}, "--block-size 64 is for"),
+        ({"weights": "int8", "max_kl": 0.1}, "--max-kl 0.1 is for --weights auto"),
+        ({"weights": "int8", "parity_text": "sample"}, "--parity-text is for the comparison"),
+    ],
+)
+def test_options_that_nothing_reads_are_refused(target, out, tmp_path, changes, words):
+    if "parity_text" in changes:
+        changes = {"parity_text": tmp_path / "sample.txt"}
+        changes["parity_text"].write_text("some text\n" * 30)
+    with pytest.raises(InputError, match=words):
+        export_bundle(ExportOptions(target, out, parity=False, **changes))
+    assert not leftovers(out)
+
+
+def test_options_that_one_of_several_models_reads_hold(target, draft, out):
+    """The control: a draft in int4 has blocks, and its divergence is chosen."""
+    more = {"weights": "fp16", "draft_weights": "auto", "block_size": 64, "max_kl": 9.0}
+    made = ExportOptions(target, out, draft, parity=False, calibration="none", **more)
+    export_bundle(made)
+    assert Bundle.open(out).draft.variant("onnx").weights.startswith("int4")
+
+
+def test_a_sample_that_is_too_short_matters_only_where_it_is_read(target, out):
+    with pytest.raises(InputError, match="gives 16 tokens to compare on"):
+        export_bundle(ExportOptions(target, out, weights="fp32", max_context=16))
+    export_bundle(ExportOptions(target, out, weights="fp32", max_context=16, parity=False))
+    assert Bundle.open(out).target.dims["max_context"] == 16
 
 
 def test_nan_weights_leave_nothing(target, out):
@@ -249,6 +292,21 @@ def test_the_manifest_names_no_machine(target, out, tmp_path):
     moved = tmp_path / "moved"
     shutil.move(out, moved)
     Bundle.open(moved, verify=True)
+
+
+def test_a_manifest_is_json_whatever_the_checkpoint_states(target, out, caplog):
+    """Python reads NaN and 1e999 as numbers; other readers of a manifest do not."""
+    stated = '{"temperature": NaN, "top_p": 1e999, "top_k": 20, "do_sample": true}'
+    (target / "generation_config.json").write_text(stated)
+    export_bundle(ExportOptions(target, out, weights="fp32", parity=False))
+
+    def refuse(name):
+        raise ValueError(name)
+
+    made = json.loads((out / MANIFEST).read_text(), parse_constant=refuse)
+    assert made["generation"] == {"top_k": 20, "do_sample": True}
+    assert "the model's own temperature is nan: left out" in caplog.text
+    assert "the model's own top_p is inf: left out" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,22 @@ def test_no_position_exceeds_the_scale(keys_and_scales):
     assert (np.abs(keys) <= scales * 127 / np.float32(_MARGIN) * (1 + 1e-5)).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_scales_of_values_are_their_own(kind):
+    """No position turns them: a channel's largest is what its scale holds, with the margin."""
+    spec = spec_for(tiny_config(num_hidden_layers=2, **KINDS[kind]))
+    tensors, shown = MemoryTensors(random_tensors(spec)), []
+    reference = Reference(spec, tensors, lambda layer, keys, values: shown.append(values))
+    x = reference.embed(SEEN)
+    for layer in range(2):
+        x = reference.layer(layer, x)
+    found = kv_scales(spec, tensors, SEEN)
+    for values, (keys, scales) in zip(shown, found, strict=True):
+        largest = np.abs(values).max(axis=0)
+        np.testing.assert_allclose(scales * 127 / _MARGIN, largest, rtol=1e-5)
+        assert np.abs(keys / scales - 1).max() > 0.1, "the control"
+
+
 def test_a_channel_on_its_own_would_be_exceeded(keys_and_scales):
     """The control: where channels turn, the largest that the text showed is not enough."""
     kind, keys, _ = keys_and_scales

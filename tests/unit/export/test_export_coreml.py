@@ -133,6 +133,22 @@ def test_sixteen_values_need_no_more_than_a_palette() -> None:
     assert palettes(normal, 8).squared_error < 0.011 * float(np.vdot(normal, normal))
 
 
+@pytest.mark.parametrize("value", [0.0, 1e-3, -0.25])
+def test_a_palette_of_equal_values_has_that_value(value: float) -> None:
+    """The middle of a bin around it would be up to 0.0002 away."""
+    rows = np.full((8, 64), value, np.float32)
+    found = palettes(rows, 8)
+    assert found.squared_error <= 1e-6 * float(np.vdot(rows, rows))
+
+
+def test_a_palette_with_an_outlier_loses_no_more_than_zeros_would() -> None:
+    """All other values are in one bin, whose middle is far from them."""
+    rows = np.random.default_rng(4).standard_normal((8, 64), dtype=np.float32)
+    others = float(np.vdot(rows, rows))
+    rows[0, 0] = 2e4
+    assert palettes(rows, 8).squared_error < 1.1 * others
+
+
 def test_weights_stand_in_the_file_once(tmp_path: Path) -> None:
     spec, _ = write_tiny_program(tmp_path, "slice", "fp16")
     package = Package.open(tmp_path / "model.mlpackage")
@@ -207,7 +223,7 @@ def test_int4_is_calibrated(checkpoint: Path, tmp_path: Path) -> None:
     [
         ({"rows": (1, 4), "formats": ("onnx",)}, "--rows is for coreml"),
         ({"form": "slice", "formats": ("onnx",)}, "--form is for coreml"),
-        ({"kv": "int8"}, "keeps its cache in fp16"),
+        ({"kv": "int8"}, "--kv int8 is for onnx"),
         ({"weights": "q4_0"}, "not a weight format of coreml"),
         ({"rows": (1, 200), "max_context": 64}, "--rows up to 200"),
         ({"max_context": 257}, "--max-context 257"),

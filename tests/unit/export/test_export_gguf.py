@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_qwen3_5
+from tiny_gguf import write_tiny_gguf
 from tiny_models import (
     CHECKPOINT_VOCAB,
     leftovers,
@@ -26,8 +27,10 @@ from edgedec.bundle import Bundle
 from edgedec.errors import ExportError, InputError, ParityError, RuntimeUnavailable
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import read_json
+from edgedec.export.formats import gguf as gguf_format
 from edgedec.export.gguf import child
 from edgedec.export.gguf.metadata import sampling_keys
+from edgedec.export.gguf.quantize import FTYPES
 from edgedec.generation.own_sampling import sampling_of
 from edgedec.gguf.sampling import KEYS, stated_sampling
 from edgedec.loading.sources import Models
@@ -370,11 +373,13 @@ def test_a_sparse_mixture(tmp_path, out):
     target = tiny_checkpoint(tmp_path / "m", model_type="qwen3_moe", **mixture, **sizes)
     text = tmp_path / "text.txt"
     text.write_text("def add(left, right):\n    return left + right\n" * 40)
-    report = export(target, out, "q8_0", imatrix_text=text)
+    report = export(target, out, "q8_0")
     assert report.models[0].parity["kl_nats"] < 0.02
-    experts = tensors(out)["blk.1.ffn_down_exps.weight"]
-    assert experts.shape.tolist() == [64, 256, 4]
-    assert experts.tensor_type.name == "Q8_0"
+    export(target, out.with_name("weighed"), "q5_0", imatrix_text=text, parity=False)
+    for made, kind in ((out, "Q8_0"), (out.with_name("weighed"), "Q5_0")):
+        experts = tensors(made)["blk.1.ffn_down_exps.weight"]
+        assert experts.shape.tolist() == [64, 256, 4]
+        assert experts.tensor_type.name == kind
     assert tensors(out)["blk.1.ffn_gate_inp.weight"].tensor_type.name == "F32"
 
 
@@ -394,12 +399,12 @@ def test_a_delta_rule_with_several_values_of_a_key(tmp_path, out, monkeypatch):
     np.testing.assert_array_equal(heads["moved"], heads["unmoved"][[0, 2, 1, 3]])
     assert heads["moved"].std() > 0
     kinds = {name: each.tensor_type.name for name, each in tensors(out.with_name("moved")).items()}
-    assert kinds["blk.0.attn_qkv.weight"] == "Q8_0"
+    assert kinds["blk.0.attn_qkv.weight"] == "Q4_0"
     assert kinds["blk.0.ssm_conv1d.weight"] == kinds["blk.0.ssm_a"] == "F32"
 
 
 def importances(target, made, text, monkeypatch):
-    """What an export in q8_0 weighs columns by."""
+    """What an export in q4_0 weighs columns by."""
     found, ask = {}, child.ask
 
     def look(request, on_wait=lambda: None):
@@ -410,8 +415,29 @@ def importances(target, made, text, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(child, "ask", look)
-        export(target, made, "q8_0", imatrix_text=text, parity=False)
+        export(target, made, "q4_0", imatrix_text=text, parity=False)
     return found
+
+
+def test_an_importance_matrix_is_made_where_it_changes_something(tmp_path):
+    """Of llama.cpp's types one alone has the same blocks with it, and so needs no text."""
+    source = write_tiny_gguf(tmp_path / "plain.gguf", hidden=256, ffn=512)
+    rng, weighing = np.random.default_rng(0), tmp_path / "importance.npz"
+    matrices = [one for one in gguf.GGUFReader(source).tensors if len(one.shape) > 1]
+    np.savez(weighing, **{one.name: rng.random(int(one.shape[0])) ** 8 + 1e-3 for one in matrices})
+    unchanged = set()
+    for weights, (ftype, _) in FTYPES.items():
+        made = []
+        for importance in (None, str(weighing)):
+            out = tmp_path / f"{weights}-{len(made)}.gguf"
+            child.ask(
+                {"task": "quantiser", "source": str(source), "out": str(out), "ftype": ftype,
+                 "threads": 1, "buffer_bytes": 1 << 20, "importance": importance}
+            )  # fmt: skip
+            made.append([bytes(one.data) for one in gguf.GGUFReader(out).tensors])
+        if made[0] == made[1]:
+            unchanged.add(weights)
+    assert unchanged == FTYPES.keys() - {*gguf_format.CALIBRATED} == {"q8_0"}
 
 
 def weighted_error(target, made, weights):

@@ -7,6 +7,7 @@ import math
 import gguf
 import gguf_files
 import numpy as np
+import onnx
 import pytest
 from gguf_files import Raw
 from tiny_gguf import VOCAB, write_tiny_gguf
@@ -143,6 +144,18 @@ def test_weights_in_the_blocks_of_int4_are_not_calibrated(tmp_path):
 
 
 # -- tokenizer ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "head"), [("Q4_0", 4), ("F16", 8)])
+def test_a_head_in_the_blocks_of_int4_is_copied_too(tmp_path, kind, head):
+    """The control: a head that costs little is otherwise in int8 from the start."""
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", weights=kind)
+    out = tmp_path / "out"
+    more = {"max_kl": 9.0, "calibration": "none", "parity": False}
+    export_bundle(ExportOptions(file, out, **more))
+    graph = onnx.load(out / "target" / "model.onnx", load_external_data=False).graph
+    (node,) = (node for node in graph.node if node.name == "logits")
+    assert [one.i for one in node.attribute if one.name == "bits"] == [head]
 
 
 def test_the_tokenizer_is_the_files_own(tmp_path):

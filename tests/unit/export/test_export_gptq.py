@@ -54,6 +54,27 @@ def test_the_factor_is_choleskys(columns: int) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("lengths", [[1] * 20, [7] * 9, [30, 1, 1, 30]])
+def test_inputs_are_added_a_bounded_number_at_a_time(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptq, "_ROWS", 8)
+    added: list[int] = []
+    honest = Gram._add
+
+    def add(self: Gram, x: FloatArray) -> None:
+        added.append(len(x))
+        honest(self, x)
+
+    monkeypatch.setattr(Gram, "_add", add)
+    x = inputs(16, sum(lengths))
+    parts = np.split(x, np.cumsum(lengths)[:-1])
+    np.testing.assert_allclose(np.tril(gram_of(*parts)._sum), np.tril(x.T @ x), rtol=1e-3)
+    assert sum(added) == len(x)
+    assert max(added) < 8 + max(lengths)
+    assert len(added) < len(lengths) or min(lengths) >= 8, "few inputs are added together"
+
+
 def test_every_integer_is_the_nearest_to_what_the_later_columns_leave() -> None:
     """The definition, column by column in float64, with the scales that were found."""
     x, weights = inputs(96), RNG.standard_normal((5, 96), dtype=np.float32)

@@ -60,11 +60,14 @@ def test_a_snapshot_of_the_hubs_cache_is_exported(tmp_path: Path) -> None:
         assert copied.read_bytes() == (snapshot / "tokenizer.json").read_bytes()
 
 
-@pytest.mark.parametrize("to", ["out", "blobs are a link", "not a snapshot", "loop"])
+@pytest.mark.parametrize(
+    "to", ["out", "blobs are a link", "not a snapshot", "not the hub's", "loop"]
+)
 def test_what_only_looks_like_the_hubs_cache_is_refused(
     tmp_path: Path, secret: Path, to: str
 ) -> None:
     cache = tmp_path / "models--a--b"
+    cache = tmp_path / "mine" if to == "not the hub's" else cache
     above = "other" if to == "not a snapshot" else "snapshots"
     snapshot = tiny_checkpoint(cache / above / "0123abc")
     blobs = cache / "blobs"

@@ -164,7 +164,7 @@ def run(*words: str) -> tuple[int, str]:
         (["--static-context", "999"], "--static-context 999: expected 1 to 256"),
         (
             ["--static-rows", "1", "--kv", "int8"],
-            "--kv int8: graphs of static shape",
+            "--kv int8 is for onnx: leave it out",
         ),
         (["--static-rows", "1", "--format", "gguf"], "--static-rows is for onnx-static"),
         (

@@ -52,6 +52,19 @@ def test_a_grid_has_zero_and_reaches_both_ends(low: float, high: float, bits: in
     assert last >= max(high, 0) - grid.scale
 
 
+def test_what_outliers_exceed_the_grid_by_is_no_part_of_an_outputs_range() -> None:
+    """It is added in floating point, and would leave the rest few of the output's steps."""
+    x = RNG.uniform(-1, 1, (40, 32)).astype(np.float32)
+    x[3, 5] = 200
+    matrix = RNG.standard_normal((32, 8)).astype(np.float32)
+    grid, outliers = ranges._grid([x[:20], x[20:]], 8)
+    assert outliers == (5,)
+    held = np.abs(np.clip(x, *grid.ends) @ matrix).max(axis=0)
+    peaks = ranges._peaks([x[:20], x[20:]], matrix, grid)
+    np.testing.assert_allclose(peaks, held * ranges._MARGIN, rtol=1e-5)
+    assert (np.abs(x @ matrix).max(axis=0) > 1.5 * held).any(), "the control"
+
+
 def test_outliers_are_found_where_they_are() -> None:
     spec = spec_for(tiny_config())
     arrays = random_tensors(spec, 5)
@@ -66,6 +79,32 @@ def test_outliers_are_found_where_they_are() -> None:
 
 def measured_of(spec: Any, arrays: Any) -> Ranges:
     return measured(spec, MemoryTensors(arrays), TEXTS, 8)
+
+
+def test_a_head_reads_what_the_final_norm_is_multiplied_by() -> None:
+    """Graphs scale a head's input, and so its range as well as that of the logits."""
+    spec = spec_for(tiny_config())
+    arrays = random_tensors(spec, 5)
+    found = {
+        factor: measured_of(
+            dataclasses.replace(spec, scales=dataclasses.replace(spec.scales, logits=factor)),
+            arrays,
+        ).products[spec.name("head")]
+        for factor in (1.0, 4.0)
+    }
+    np.testing.assert_allclose(found[4.0].grid.scale, 4 * found[1.0].grid.scale, rtol=1e-5)
+    np.testing.assert_allclose(found[4.0].peaks, 4 * found[1.0].peaks, rtol=1e-5)
+
+
+def test_a_heads_range_has_room_for_what_other_texts_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_for(tiny_config())
+    arrays, heads = random_tensors(spec, 5), []
+    for margin in (1.0, ranges._HEAD_MARGIN):
+        monkeypatch.setattr(ranges, "_HEAD_MARGIN", margin)
+        heads.append(measured_of(spec, arrays).products[spec.name("head")])
+    tight, wide = heads
+    np.testing.assert_allclose(wide.grid.scale, 2 * tight.grid.scale, rtol=1e-4)
+    np.testing.assert_allclose(wide.peaks, 2 * tight.peaks, rtol=1e-5)
 
 
 def test_a_text_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,24 @@ def went_through(spec: DecoderSpec, arrays: dict[str, FloatArray], rounding: Rec
         np.testing.assert_allclose(stream, x, rtol=1e-3, atol=1e-3 * np.abs(x).max())
 
 
+def test_the_head_is_rounded_for_what_the_final_norm_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[FloatArray]] = {}
+    honest = CalibratedRounding._factor
+
+    def factor(self: Any, names: Sequence[str], inputs: Sequence[FloatArray]) -> Any:
+        seen.update((name, [x.copy() for x in inputs]) for name in names)
+        return honest(self, names, inputs)
+
+    monkeypatch.setattr(CalibratedRounding, "_factor", factor)
+    spec, arrays, rounding = made({}, tmp_path, head_bits=4)
+    weight = arrays[spec.name("final_norm")]
+    for x, stream in zip(seen[spec.name("head")], rounding._streams, strict=True):
+        np.testing.assert_allclose(np.square(x / weight).mean(axis=1), 1, rtol=1e-3)
+        assert np.abs(np.square(stream / weight).mean(axis=1) - 1).min() > 0.05, "the control"
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> None:
     spec, arrays, rounding = made(CASES[name], tmp_path)

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,9 +23,10 @@ from ready_models import Layout
 from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.errors import BundleError, CheckpointError, EdgedecError, InputError
-from edgedec.library import Form, Library, Model
+from edgedec.library import Form, Library, Model, choosing
 from edgedec.library.locate import Query, locate
 from edgedec.library.making import Listener
+from edgedec.library.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("exports_once")
 
@@ -205,6 +207,18 @@ def test_no_way_to_the_hub(pull: Pull, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "cannot be fetched: no connection to the hub, or it broke" in refused(pull)
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [("_MAX_BESIDE_BYTES", "MiB at most"), ("_MAX_FILES", "files, expected 2 at most")],
+)
+def test_sizes_that_a_hub_states_are_bounded(
+    pull: Pull, hub: Hub, monkeypatch: pytest.MonkeyPatch, limit: str, words: str
+) -> None:
+    monkeypatch.setattr(choosing, limit, 2)
+    assert words in refused(pull)
+    assert not hub.fetched("tokenizer.json")
+
+
 def test_more_than_fits_is_refused_before_it_is_fetched(
     pull: Pull, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +300,33 @@ class TestGguf:
     def test_one_that_is_not_there(self, pull: Pull) -> None:
         assert refused(pull, f"{REPO}:Q2_K") == f"{REPO} has no Q2_K: it has Q4_K_M, Q8_0"
 
+    def test_two_of_one_quantisation_are_told_apart_by_their_files(
+        self, pull: Pull, hub: Hub
+    ) -> None:
+        """Neither stands for the other, and neither is taken unasked."""
+        first, second = (hub.files[name] for name in self.NAMES)
+        names = ("base/a-Q4_0.gguf", "chat/a-Q4_0.gguf", "b-Q4_0.gguf", "c-Q8_0.gguf")
+        hub.files = dict(zip(names, (first, second, first, second), strict=True))
+        for name, data in zip(names[:2], (first, second), strict=True):
+            assert pull(f"{REPO}:{name}", None).path.read_bytes() == data
+        assert pull(f"{REPO}:b-Q4_0.gguf", None).path.read_bytes() == first
+        assert pull(REPO, None).name == f"{REPO}:Q8_0", "the only one of its quantisation"
+        assert "has no a-Q4_0.gguf: it has b-Q4_0.gguf" in refused(pull, f"{REPO}:a-Q4_0.gguf")
+        del hub.files["c-Q8_0.gguf"]
+        assert "name one" in refused(pull, REPO)
+
+    def test_a_part_that_is_missing_is_said_before_the_others_are_fetched(
+        self, pull: Pull, hub: Hub
+    ) -> None:
+        data = hub.files[self.NAMES[0]]
+        hub.files = {f"a-Q8_0-{part:05}-of-00003.gguf": data for part in (1, 3)}
+        line = refused(pull, REPO)
+        assert f"{REPO} has 2 of the 3 parts of a-Q8_0-00001-of-00003.gguf" in line
+        assert not hub.fetched("a-Q8_0-00001-of-00003.gguf")
+        assert (
+            choosing._check_whole(Reference(REPO), [f"a-{n:05}-of-00002." for n in (1, 2)]) is None
+        )
+
 
 # -- decoders in ONNX ---------------------------------------------------------------------------
 
@@ -320,10 +361,21 @@ def test_a_decoder_in_onnx(pull: Pull, ready: Hub, said: list[str]) -> None:
     assert pull(f"{REPO}:fp32", form=None).name == f"{REPO}:fp32"
 
 
-def test_weights_under_another_name(pull: Pull, ready: Hub) -> None:
+def test_weights_under_another_name(
+    pull: Pull, ready: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Names stand in the graph, which is read before they are fetched; others are left."""
-    model = pull(f"{REPO}:int8", form=None)
-    assert "onnx/shared.bin" in model.record.origin.files
+    free, weights = 1 << 40, ready.files["onnx/shared.bin"]
+    usage = lambda folder: SimpleNamespace(free=free)  # noqa: E731
+    monkeypatch.setattr("edgedec.library.hub.shutil.disk_usage", usage)
+    free = len(weights) - 1
+    line = refused(pull, f"{REPO}:int8")
+    assert "do not fit" in line
+    assert not ready.fetched("onnx/shared.bin")
+    free = 1 << 40
+    origin = pull(f"{REPO}:int8", form=None).record.origin
+    assert "onnx/shared.bin" in origin.files
+    assert origin.bytes == sum(len(ready.files[name]) for name in origin.files)
     del ready.files["onnx/shared.bin"]
     ready.commit = "c" * 40
     with pytest.raises(CheckpointError, match="weights are missing"):
@@ -341,3 +393,43 @@ def test_one_of_several_for_onnxruntime_genai(pull: Pull, hub: Hub, tmp_path: Pa
     hub.files = {f"x{name}": data for name, data in hub.files.items() if "cpu" not in name}
     hub.files |= {name.replace("cuda", "npu"): data for name, data in hub.files.items()}
     assert "has xcuda-fp16, xnpu-fp16: name one" in refused(pull)
+
+
+def test_two_models_in_folders_of_one_name_for_onnxruntime_genai(
+    pull: Pull, hub: Hub, tmp_path: Path
+) -> None:
+    """As one repository of several sizes has them: none stands for another."""
+    for seed, name in enumerate(("one/cpu", "two/cpu")):
+        source = noisy_checkpoint(tmp_path / f"{seed}", seed=seed, entries={})
+        ready_models.genai(source, tmp_path / "repo" / name, Layout())
+    hub.files = contents(tmp_path / "repo")
+    assert "has one/cpu, two/cpu: name one" in refused(pull)
+    for name in ("one/cpu", "two/cpu"):
+        model = pull(f"{REPO}:{name}", form=None)
+        assert model.name == f"{REPO}:{name}"
+        weights = (model.path / "target" / "model.onnx.data").read_bytes()
+        assert weights == hub.files[f"{name}/model.onnx.data"]
+
+
+def chosen(*names: str) -> tuple[str, ...]:
+    files = {name: choosing.RemoteFile(1, None, None) for name in names}
+    return choosing.choose(Reference(REPO), files).names
+
+
+def test_a_projector_of_images_is_no_model() -> None:
+    assert chosen("a-Q8_0.gguf", "mmproj-a-Q4_K_M.gguf") == ("a-Q8_0.gguf",)
+    assert chosen("a-Q8_0.gguf", "a-Q4_K_M.gguf") == ("a-Q4_K_M.gguf",), "the control"
+
+
+def test_a_folder_for_onnxruntime_genai_is_fetched_without_code_and_pickles() -> None:
+    graph = ("cpu/genai_config.json", "cpu/model.onnx", "cpu/model.onnx.data")
+    others = ("cpu/README.md", "cpu/run.py", "cpu/pytorch_model.bin", "cuda/model.onnx")
+    assert chosen(*graph, *others) == graph
+
+
+def test_a_shard_that_is_missing_is_said_before_the_others_are_fetched(
+    pull: Pull, hub: Hub
+) -> None:
+    hub.files["model-00001-of-00002.safetensors"] = hub.files.pop("model.safetensors")
+    assert "has 1 of the 2 parts of model-00001-of-00002.safetensors" in refused(pull)
+    assert not hub.fetched("model-00001-of-00002.safetensors")

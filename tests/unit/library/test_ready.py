@@ -300,6 +300,14 @@ def test_logits_that_are_no_numbers(tiny: Path, tmp_path: Path, add: Open) -> No
     refused(add, folder, "NaN or infinity")
 
 
+def test_why_a_graph_is_refused_is_said_whole_in_a_deep_folder(tiny: Path, tmp_path: Path) -> None:
+    folder, said = made(tmp_path / "nan", tiny, Layout()), list[str]()
+    edit(folder / "onnx" / "model.onnx", numbers_that_are_none)
+    library = Library(tmp_path.joinpath(*["a" * 50] * 4))
+    with pytest.raises(BundleError, match=r"something else than a decoder: .* NaN or infinity$"):
+        locate(str(folder), library, Listener(said.append), Query())
+
+
 def renamed(old: str, new: str) -> Callable[[onnx.ModelProto], object]:
     def change(model: onnx.ModelProto) -> None:
         for value in (*model.graph.input, *model.graph.output):
@@ -351,6 +359,8 @@ def far(place: str) -> Callable[[onnx.ModelProto], object]:
         (far("../secret"), ["lead out of its folder"]),
         (far("/etc/passwd"), ["lead out of its folder"]),
         (far("nowhere"), ["weights are missing"]),
+        (far("model.onnx"), ["cut short"]),
+        (far("ready.json"), ["name of a file that edgedec writes beside"]),
     ],
 )
 def test_a_hostile_graph(
@@ -362,11 +372,47 @@ def test_a_hostile_graph(
     library: Library,
 ) -> None:
     folder = made(tmp_path / "hostile", tiny, Layout())
-    (tmp_path / "hostile" / "secret").write_bytes(bytes(1 << 20))
+    for name in ("secret", "onnx/ready.json"):
+        (folder / name).write_bytes(bytes(1 << 20))
     edit(folder / "onnx" / "model.onnx", change)
     before = [one.id for one in library.models()]
     refused(add, folder, *words)
     assert [one.id for one in library.models()] == before
+
+
+def in_two_files(model: onnx.ModelProto, second: str) -> None:
+    """Every other tensor is read from a second file."""
+    for number, tensor in enumerate(model.graph.initializer):
+        for entry in tensor.external_data if number % 2 else ():
+            entry.value = second if entry.key == "location" else entry.value
+
+
+def test_one_file_under_two_names(tiny: Path, tmp_path: Path, add: Open) -> None:
+    folder = made(tmp_path / "dotted", tiny, Layout())
+    plain = text(add(made(tmp_path / "plain", tiny, Layout())).path)
+    edit(folder / "onnx" / "model.onnx", lambda model: in_two_files(model, "./model.onnx_data"))
+    assert text(add(folder).path) == plain
+
+
+def test_weights_of_one_name_in_two_folders(tiny: Path, tmp_path: Path, add: Open) -> None:
+    """A change of either is another model."""
+    folder = made(tmp_path / "apart", tiny, Layout())
+    data = folder / "onnx" / "model.onnx_data"
+    other = data.parent / "more" / data.name
+    other.parent.mkdir()
+    shutil.copy(data, other)
+    edit(folder / "onnx" / "model.onnx", lambda model: in_two_files(model, f"more/{data.name}"))
+    first = add(folder)
+    assert {"onnx/model.onnx_data", "onnx/more/model.onnx_data"} <= first.record.origin.files.keys()
+    assert add(folder) == first, "the control"
+    for file in (data, other):
+        numbers = np.fromfile(file, np.float32)
+        file.unlink()  # the library has a link to it
+        (numbers * np.float32(1.01)).tofile(file)
+        second = add(folder)
+        assert second.id != first.id
+        assert text(second.path)
+        first = second
 
 
 def test_links_that_lead_out(tiny: Path, tmp_path: Path, add: Open) -> None:
