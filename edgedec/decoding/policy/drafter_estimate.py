@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -225,7 +224,7 @@ class DrafterEstimate:
 
 
 def _worth(
-    steps: Sequence[float], usual: float, peek: float, share: float
+    steps: Sequence[float], usual: float, peek: float, share: float = 1.0
 ) -> list[tuple[float, float]]:
     """Return what 1, 2, ... further tokens are worth, and cost.
 
@@ -233,11 +232,10 @@ def _worth(
     All but the first are peeked at before and drawn with a chance of ``share``, drawn and accepted
     with one of ``usual``.
     """
-    found, reach, reached, cost, drawn = [], 1.0, 0.0, 0.0, 1.0
-    for n, step in enumerate(steps):
-        if n:
-            cost += drawn * peek
-            drawn *= share
+    found, reach, reached, cost, drawn = [], 1.0, 0.0, -peek, 1.0
+    for step in steps:
+        cost += drawn * peek
+        drawn *= share if found else 1.0
         reached, cost, reach = reached + reach, cost + drawn * step, reach * usual
         found.append((reached, cost))
     return found
@@ -245,14 +243,8 @@ def _worth(
 
 def _prices(steps: Sequence[float], usual: float = 1.0, peek: float = 0.0) -> list[float]:
     """Return for each token the chance from which on it and some after it are worth their cost."""
-    prices = []
-    for k in range(len(steps)):
-        price, reach, reached, cost = math.inf, 1.0, 0.0, -peek
-        for step in steps[k : k + _LOOKAHEAD]:
-            reached, cost, reach = reached + reach, cost + peek + step, reach * usual
-            price = min(price, cost / reached)
-        prices.append(price)
-    return prices
+    spans = (_worth(steps[k : k + _LOOKAHEAD], usual, peek) for k in range(len(steps)))
+    return [min(cost / reached for reached, cost in span) for span in spans]
 
 
 # Halvings of the interval in which the speed lies: to a thousandth of plain decoding's speed.
