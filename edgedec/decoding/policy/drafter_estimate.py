@@ -34,8 +34,8 @@ _RECENT, _CHANGED = 10.0, 4.0
 # Tokens that a draft must be worth beyond its cost: near break-even, noise decides. This is two
 # percent of plain decoding's speed.
 _MARGIN = 0.02
-# Tokens that a new branching drafter is assumed to add to a round, and the learning rate.
-_UNTRIED, _GAIN_RATE = 0.1, 0.1
+# The rate at which a branching drafter's gain is learned.
+_GAIN_RATE = 0.1
 # Rows over which a price is shared: kernels take rows by fours at most.
 _LOOKAHEAD = 4
 # Counts of how often each bin is met fade by this at each plan, so that they follow the text.
@@ -108,7 +108,7 @@ class DrafterEstimate:
         self.peek_tokens = 0.0
         self.prices: list[float] = []
         self._worth: list[tuple[float, float]] = []
-        self.gain = _UNTRIED if branching else 0.0
+        self.gain = 0.0
         self._forget_text()
 
     def begin(self) -> None:
