@@ -24,8 +24,6 @@ _FORGET = 0.99
 _PRIOR_WEIGHT = 4.0
 # Tokens that a prior is trusted for before a text has judged it, of any bin.
 _TRUST = 3.0
-# Of what a tree of copies claims, this share is right.
-_COPIED = 0.8
 # A text changes the knowledge kept for later texts by a third at most, however long it is.
 _TEXT_WEIGHT, _KNOWN_WEIGHT = 16.0, 32.0
 # A second average, over 10 tokens, notices a change of text: when the two are four standard errors
@@ -71,7 +69,7 @@ def _prior(confidence: float, *, branching: bool, copies: bool) -> float:
     and the token that was last ranked first, at 0.5, in 0.36 to 0.57 or fewer.
     """
     if branching:
-        return _COPIED * confidence if copies else confidence
+        return confidence
     return confidence**2 if copies else 0.1 + 0.85 * confidence
 
 
