@@ -122,8 +122,7 @@ class MeasuredCost:
         for drafter in self._drafters.values():
             drafter.begin()
         self._out_of_reach.clear()
-        # A text is taken to be like the last one: after one without drafts, half the patience.
-        self._idle, self._pause = min(self._idle, _PATIENCE // 2), 0
+        self._idle = self._pause = 0
         self._catch_up.begin(remaining)
         self._stake.begin()
         self._plan()
