@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from edgedec.decoding.drafting.base import PREFILL_AT_ONCE
 from edgedec.decoding.pass_times import FURTHER_ROW, Budget, Times, time_passes
 from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.session import Session
@@ -269,7 +268,6 @@ class CatchUp:
             if self._credit < cost:
                 return False
             self._credit -= cost
-        self.tokens = min(behind, PREFILL_AT_ONCE)
         return True
 
 

@@ -246,7 +246,9 @@ class MeasuredCost:
         drafter = self._drafter(step)
         gain = max(0.0, drafter.gain) * (1.0 if drafter.tried else _UNPROVEN)
         pays = self._catch_up.pays(step.behind, gain, 1 / self._costs.plain_s)
-        if not pays:
+        if pays:
+            self._catch_up.tokens = step.reads
+        else:
             self._out_of_reach.add(step.offer.source)
         return pays
 
@@ -315,8 +317,11 @@ class MeasuredCost:
     def _ration(self, record: RoundRecord, plain_s: float) -> None:
         """Pause after rounds without a draft, if queries take noticeable time."""
         drafter = self._round.drafter
-        self._idle = 0 if record.drafted else self._idle + 1
-        if not record.drafted and (drafter is None or drafter.copies):
+        if record.drafted or self._catch_up.tokens:
+            self._idle = 0
+            return
+        self._idle += 1
+        if drafter is None or drafter.copies:
             self._query_s.add(record.draft_s)
         if self._idle >= _PATIENCE:
             rounds = 2 * self._query_s.value / (_ALLOWANCE * plain_s)
