@@ -261,13 +261,13 @@ class CatchUp:
         ``rate``: tokens per second of plain decoding.
         """
         cost = rate * behind * self._token_s.value
-        # A text is expected to go on for as long as it has lasted, but not to end right after it
-        # begins.
-        rounds = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
-        if gain * rounds < cost * (1 + gain):
-            if self._credit < cost:
-                return False
-            self._credit -= cost
+        # A text is expected to go on for as long as it has lasted.
+        rounds = min(self._remaining - self._done, max(self._expected - self._done, self._done))
+        if gain * rounds > cost:
+            return True
+        if self._credit < cost:
+            return False
+        self._credit -= cost
         return True
 
 
