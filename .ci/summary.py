@@ -41,10 +41,28 @@ def outcomes_of(suites: list[ElementTree.Element]) -> Counter[str]:
     return outcomes
 
 
+def came_late(case: ElementTree.Element) -> bool:
+    """Whether a test was skipped because no time was left for it."""
+    return any(one.get("message", "").startswith("not run") for one in case.findall("skipped"))
+
+
+def doubtful_of(report: Path, suites: list[ElementTree.Element]) -> Counter[str]:
+    """Return the failures of tests that passed when they ran again alone."""
+    again = report.with_name(f"{report.stem}-again.xml")
+    second = outcomes_of(suites_of(again)) if again.exists() else {}
+    return Counter(
+        {
+            test: wrong
+            for test, wrong in outcomes_of(suites).items()
+            if wrong and second.get(test) == 0
+        }
+    )
+
+
 def main(failed_steps: int, reports: list[Path]) -> int:
     """Print it all; return the exit code."""
     seconds, count = Counter[str](), Counter[str]()
-    doubtful = Counter[str]()
+    doubtful, late = Counter[str](), Counter[str]()
     for report in filter(Path.exists, reports):
         suites = suites_of(report)
         for suite in suites:
@@ -52,11 +70,8 @@ def main(failed_steps: int, reports: list[Path]) -> int:
                 count[key] += int(suite.get(key, 0))
             for case in suite.iter("testcase"):
                 seconds[file_of(case)] += float(case.get("time", 0))
-        again = report.with_name(f"{report.stem}-again.xml")
-        second = outcomes_of(suites_of(again)) if again.exists() else {}
-        for test, wrong in outcomes_of(suites).items():
-            if wrong and second.get(test) == 0:
-                doubtful[test] += wrong
+                late[report.stem] += came_late(case)
+        doubtful += doubtful_of(report, suites)
     print(f"The slowest {SLOWEST} files of {len(seconds)}, {sum(seconds.values()):.0f} s in all:")
     for file, taken in seconds.most_common(SLOWEST):
         print(f"{taken:7.1f} s  {file}")
@@ -65,6 +80,8 @@ def main(failed_steps: int, reports: list[Path]) -> int:
     failed = fell - doubtful.total()
     for test in sorted(doubtful):
         print(f"failed, and passed when it ran again alone: {test}")
+    for suite_name, left in (+late).items():
+        print(f"not run, for no time was left: {left} tests of the suite {suite_name}")
     if failed_steps:
         print(f"{failed_steps} step(s) failed, see above")
     print(f"{passed} passed, {failed or failed_steps} failed, {count['skipped']} skipped")

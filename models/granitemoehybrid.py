@@ -63,7 +63,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 def _experts(c: Config, shared: int) -> Experts | None:
     """Return the mixture beside the MLP that every token goes through."""
-    count = c.count("num_local_experts", 0)
+    count = c.count("num_local_experts", 8)
     if not count:
         return None
     own = {"num_experts_per_tok": 2, **c.raw, "num_experts": count, "norm_topk_prob": True}

@@ -22,6 +22,7 @@ import kinds
 import pytest
 import suites
 from hypothesis import settings
+from time_left import pytest_addoption, pytest_runtest_setup  # noqa: F401
 from waiting import LIMIT_S
 
 Measurements = dict[tuple[ModuleType, str], Any]
@@ -234,6 +235,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons: dict[str, str | None] = {}
     left_out = functools.cache(lambda path: suites.left_out(path.relative_to(REPOSITORY)))
     for item in items:
+        if left_out(item.path):
+            item.add_marker(pytest.mark.own_files)
         if left_out(item.path) or kinds.only_in_full_runs(item):
             item.add_marker(pytest.mark.full)
         for need, missing in NEEDS.items():

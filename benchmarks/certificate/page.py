@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from benchmarks.certificate.texts import TURN
 from benchmarks.certificate.verdict import BROKEN, OPEN
 from benchmarks.certificate.ways import DRAFT_LENGTH, TREE_LENGTH
 from edgedec._support.fields import printable
+from edgedec.records.plan import OVERLAPPED
 from edgedec.verify.results import COUNTS
 
 Facts = Mapping[str, Any]
@@ -103,10 +105,16 @@ def _what_was_run(certificate: Facts) -> Iterator[str]:
         f" {DRAFT_LENGTH} drafted tokens a round ({TREE_LENGTH} in trees), greedily or sampled in"
         " alternation, and once by `auto` with lengths by measured cost."
     )
+    ways = [row["way"] for one in certificate["runtimes"].values() for row in one["texts"]["rows"]]
+    once = (
+        ", and once overlapped (drafting while the target verifies)"
+        if any(way.startswith(OVERLAPPED) for way in ways)
+        else ", but none overlapped: none of its drafters can be"
+    )
     yield (
-        "- Each prompt was decoded once more with each other lossless rule, and once overlapped"
-        " (drafting while the target verifies), by drafters that take turns. The rule"
-        " `speculative` promises a seed's distribution and not its text, so its texts are greedy."
+        f"- Each prompt was decoded once more with each other lossless rule{once}, by drafters that"
+        " take turns. The rule `speculative` promises a seed's distribution and not its text, so"
+        " its texts are greedy."
     )
     yield (
         f"- The sampling options were gone through with {certificate['matrix_prompts']} prompts,"
@@ -205,15 +213,24 @@ def _files(certificate: Facts) -> Iterator[str]:
     yield ""
     yield from _table(("file", "sha256"), [(_code(n), h) for n, h in certificate["files"].items()])
     yield ""
+    given = "".join(_flag(name, one) for name, one in certificate["options"].items())
     yield "To repeat it, with the model and the same prompts at hand:"
     yield ""
     yield "```"
     yield (
         f"python -m benchmarks certificate MODEL --count {certificate['prompts']}"
         f" --max-new-tokens {certificate['tokens']} --temperature {certificate['temperature']:g}"
-        f" --seed {certificate['seed']}"
+        f" --seed {certificate['seed']}{given}"
     )
     yield "```"
+
+
+def _flag(name: str, value: object) -> str:
+    """Return a load option as the command takes it."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f" --{flag}" if value else f" --no-{flag}"
+    return f" --{flag} {shlex.quote(str(value))}"
 
 
 def _summed(rows: Iterable[Facts], group: Any) -> dict[str, dict[str, int]]:

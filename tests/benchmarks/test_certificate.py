@@ -96,7 +96,8 @@ def test_it_holds_and_says_for_what_and_what_was_run(
     assert found["files"].items() >= hashes.items()
     assert found["runtimes"]["onnx"]["control"]["flagged"]
     assert {"edgedec", "python", "numpy", "onnxruntime"} <= set(found["versions"])
-    for text in ("**Holds.**", *hashes.values(), found["program"], "0 differ by more", "in.jsonl"):
+    said = ("**Holds.**", "0 differ by more", "in.jsonl", "once overlapped")
+    for text in (*said, *hashes.values(), found["program"]):
         assert text in page
     assert str(tmp_path) not in page + json.dumps(found)
     # Every drafter, rule and schedule runs on every prompt.
@@ -320,7 +321,10 @@ def test_a_target_alone_is_compared_with_the_drafters_it_can_run(
     result = run("certificate", plain_bundle, "--prompts", prompts, "--out", out, *size, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found == read(tmp_path)[0]
+    written, page = read(tmp_path)
+    assert found == written
+    assert "but none overlapped" in page
+    assert "--seed 0 --threads 1 --batch-invariant --device cpu\n" in page
     ways = {row["way"].split(TURN)[0] for row in found["runtimes"]["onnx"]["texts"]["rows"]}
     assert {"auto", "lookup", "recycle"} <= ways
     assert not ways & {"model", "tree", "overlapped"}

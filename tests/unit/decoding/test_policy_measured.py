@@ -147,6 +147,20 @@ def test_pairs_of_rows_at_one_price_are_bought_in_pairs() -> None:
     assert sum(n % 2 for n in drafted) > 95
 
 
+def test_drafts_are_longer_where_each_pass_waits() -> None:
+    """As for an answer of other machines. The control waits as much in every row."""
+
+    def drafted(waits: CostCurve) -> float:
+        world = World(same(0.8), curve=waits)
+        world.run(MeasuredCost(waits, world.draft_s), 400)
+        return world.drafted / world.rounds
+
+    behind = CostCurve(CURVE.widths, tuple(seconds + 20e-3 for seconds in CURVE.seconds))
+    slower = CostCurve(CURVE.widths, tuple(3.4 * seconds for seconds in CURVE.seconds))
+    assert drafted(behind) > 1.5 * drafted(CURVE)
+    assert drafted(slower) < 1.5 * drafted(CURVE)
+
+
 def test_a_wrong_calibration_is_mended() -> None:
     # Calibrated while a wide pass seemed free; in truth it is not.
     flat = CostCurve((1, 2, 17), (8.3e-3, 8.4e-3, 8.6e-3))

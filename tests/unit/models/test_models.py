@@ -404,6 +404,13 @@ def test_a_window_that_is_null_is_none_and_one_that_is_missing_is_the_usual_one(
     assert size == tuple(7 if window else 0 for window in missing) or not any(missing)
 
 
+def test_granite_4_that_states_no_number_of_experts_has_the_usual_eight():
+    config = tiny_config(**GRANITE_H)
+    del config["num_local_experts"]
+    assert spec_for(config).experts.count == 8
+    assert spec_for({**config, "num_local_experts": 0}).experts is None
+
+
 @pytest.mark.parametrize("kind", OF_IMAGES)
 def test_what_a_file_says_of_the_whole_model_holds_for_its_text(kind):
     config, spec, _ = checkpoint_of(kind)

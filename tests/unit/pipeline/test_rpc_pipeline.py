@@ -123,22 +123,16 @@ def test_this_machine_does_not_take_over(
     assert len(unplanned_configurations(OpenOptions())) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("full_measurements")
-def test_drafts_are_longer_where_each_pass_waits(files: tuple[Path, Path]) -> None:
-    """A round trip is paid once a pass, and the policy knows; the control has a fixed length."""
-
-    def drafted(delay_ms: float, length: object) -> float:
-        with delayed(delay_ms) as (names, _):
-            there = OpenOptions(
-                **SAME, rpc=",".join(names), draft=files[1], drafter="model", draft_length=length
-            )
-            with Pipeline.open(files[0], there) as pipeline:
-                metrics = pipeline.generate(PROMPT, max_new_tokens=96, ignore_eos=True).metrics
-        return metrics.drafted_tokens / metrics.target_passes
-
-    assert drafted(20.0, "auto") > 1.5 * drafted(0.0, "auto")
-    assert drafted(20.0, 2) == pytest.approx(drafted(0.0, 2), rel=0.1)
+def test_what_a_pass_waits_for_is_the_targets_cost(files: tuple[Path, Path]) -> None:
+    """By it drafts are longer: see the policies' tests. A wait takes at least its time."""
+    delay_s = 0.02
+    with delayed(1e3 * delay_s) as (names, _):
+        options = OpenOptions(
+            **SAME, rpc=",".join(names), draft=files[1], drafter="model", draft_length=2
+        )
+        with Pipeline.open(files[0], options) as pipeline:
+            metrics = pipeline.generate(PROMPT, max_new_tokens=24, ignore_eos=True).metrics
+    assert metrics.target_s >= delay_s * metrics.target_passes > 0
 
 
 @pytest.mark.slow

@@ -93,3 +93,18 @@ def test_all_that_holds_at_last_is_a_pass(folder: Path) -> None:
     assert summary(folder, failed_steps=1)[0] == 1
     run(folder, "--junitxml=tests-again.xml", "-k", "holds")  # the control: it did not run again
     assert summary(folder)[0] == 1
+
+
+def test_what_no_time_was_left_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the hook of every test here; the control has time."""
+    (tmp_path / "test_it.py").write_text("def test_one(): pass\n\ndef test_two(): pass\n")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "tests" / "support"))
+    told = "not run, for no time was left: 2 tests of the suite tests"
+    for until, last in (
+        (0, "0 passed, 0 failed, 2 skipped"),
+        (2**40, "2 passed, 0 failed, 0 skipped"),
+    ):
+        run(tmp_path, "-p", "time_left", f"--until={until}", "--junitxml=tests.xml")
+        lines = summary(tmp_path)[1]
+        assert lines[-1] == last
+        assert (told in lines) == (until == 0)
