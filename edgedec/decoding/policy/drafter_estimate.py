@@ -230,7 +230,8 @@ def _worth(
     All but the first are peeked at before and drawn with a chance of ``share``, drawn and accepted
     with one of ``usual``.
     """
-    found, reach, reached, cost, drawn = [], 1.0, 0.0, -peek, 1.0
+    found: list[tuple[float, float]] = []
+    reach, reached, cost, drawn = 1.0, 0.0, -peek, 1.0
     for step in steps:
         cost += drawn * peek
         drawn *= share if found else 1.0
