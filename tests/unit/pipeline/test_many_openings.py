@@ -76,7 +76,7 @@ def test_of_gguf(tmp_path: Path, count: int) -> None:
 @pytest.mark.slow
 def test_of_openvino() -> None:
     pytest.importorskip("openvino")
-    assert not too_much(grown("demo", 300, device="openvino"))
+    assert not too_much(grown("demo", 100, device="openvino"))
 
 
 @pytest.mark.full
