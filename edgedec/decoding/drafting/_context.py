@@ -48,7 +48,7 @@ class Context(ABC):
 
     def __init__(self, session: Session, prefill_at_once: int) -> None:
         self._session = session
-        self._prefill_at_once = prefill_at_once
+        self.prefill_at_once = prefill_at_once
         self._sampler: Sampler | None = None
         self._held: list[int] = []
         # The round: the caller's tree, the session's own (with the missing tokens above it), how
@@ -81,8 +81,8 @@ class Context(ABC):
         """Prefill the missing tokens, or a chunk if they are many; return whether all are done."""
         self._drop()
         missing = self.missing()
-        self._prefill(missing[: self._prefill_at_once])
-        return len(missing) <= self._prefill_at_once
+        self._prefill(missing[: self.prefill_at_once])
+        return len(missing) <= self.prefill_at_once
 
     def cut(self, length: int) -> None:
         """Forget what the session holds beyond the text's first tokens, and an open round."""

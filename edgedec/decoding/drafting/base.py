@@ -73,6 +73,7 @@ class DraftStep(NamedTuple):
         behind: tokens that the drafter must prefill before it can draft; 0 if they fit in its next
             pass. Otherwise the policy decides whether to prefill, and may not call the offer's
             functions. A long context is prefilled over several rounds, which draft nothing.
+        reads: how many of them this round prefills.
 
     """
 
@@ -81,6 +82,7 @@ class DraftStep(NamedTuple):
     depth: int = 0
     value: float | None = None
     behind: int = 0
+    reads: int = 0
 
 
 GoOn = Callable[[DraftStep], bool]

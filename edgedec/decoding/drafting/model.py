@@ -70,7 +70,8 @@ class ModelDrafter(TokenDrafter):
         """Return whether the model has read the text; prefill it if the policy agrees."""
         behind = self._context.behind()
         offer = Offer(self.name, float, costly=True, rivals=self.rivals, at_once=self.at_once)
-        step = DraftStep(offer, value=value, behind=behind)
+        reads = min(behind, self._context.prefill_at_once)
+        step = DraftStep(offer, value=value, behind=behind, reads=reads)
         return not behind or (go_on(step) and self._context.catch_up())
 
     def _masks(self, length: int) -> Sequence[int]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from edgedec.decoding.drafting.base import PREFILL_AT_ONCE
 from edgedec.decoding.pass_times import FURTHER_ROW, Budget, Times, time_passes
 from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.session import Session
@@ -262,14 +261,13 @@ class CatchUp:
         ``rate``: tokens per second of plain decoding.
         """
         cost = rate * behind * self._token_s.value
-        # A text is expected to go on for as long as it has lasted, but not to end right after it
-        # begins.
-        rounds = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
-        if gain * rounds < cost * (1 + gain):
-            if self._credit < cost:
-                return False
-            self._credit -= cost
-        self.tokens = min(behind, PREFILL_AT_ONCE)
+        # A text is expected to go on for as long as it has lasted.
+        rounds = min(self._remaining - self._done, max(self._expected - self._done, self._done))
+        if gain * rounds > cost:
+            return True
+        if self._credit < cost:
+            return False
+        self._credit -= cost
         return True
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ _FORGET = 0.99
 _PRIOR_WEIGHT = 4.0
 # Tokens that a prior is trusted for before a text has judged it, of any bin.
 _TRUST = 3.0
-# Of what a tree of copies claims, this share is right.
-_COPIED = 0.8
 # A text changes the knowledge kept for later texts by a third at most, however long it is.
 _TEXT_WEIGHT, _KNOWN_WEIGHT = 16.0, 32.0
 # A second average, over 10 tokens, notices a change of text: when the two are four standard errors
@@ -35,8 +32,8 @@ _RECENT, _CHANGED = 10.0, 4.0
 # Tokens that a draft must be worth beyond its cost: near break-even, noise decides. This is two
 # percent of plain decoding's speed.
 _MARGIN = 0.02
-# Tokens that a new branching drafter is assumed to add to a round, and the learning rate.
-_UNTRIED, _GAIN_RATE = 0.1, 0.1
+# The rate at which a branching drafter's gain is learned.
+_GAIN_RATE = 0.1
 # Rows over which a price is shared: kernels take rows by fours at most.
 _LOOKAHEAD = 4
 # Counts of how often each bin is met fade by this at each plan, so that they follow the text.
@@ -72,7 +69,7 @@ def _prior(confidence: float, *, branching: bool, copies: bool) -> float:
     and the token that was last ranked first, at 0.5, in 0.36 to 0.57 or fewer.
     """
     if branching:
-        return _COPIED * confidence if copies else confidence
+        return confidence
     return confidence**2 if copies else 0.1 + 0.85 * confidence
 
 
@@ -109,7 +106,7 @@ class DrafterEstimate:
         self.peek_tokens = 0.0
         self.prices: list[float] = []
         self._worth: list[tuple[float, float]] = []
-        self.gain = _UNTRIED if branching else 0.0
+        self.gain = 0.0
         self._forget_text()
 
     def begin(self) -> None:
@@ -225,7 +222,7 @@ class DrafterEstimate:
 
 
 def _worth(
-    steps: Sequence[float], usual: float, peek: float, share: float
+    steps: Sequence[float], usual: float, peek: float, share: float = 1.0
 ) -> list[tuple[float, float]]:
     """Return what 1, 2, ... further tokens are worth, and cost.
 
@@ -233,11 +230,11 @@ def _worth(
     All but the first are peeked at before and drawn with a chance of ``share``, drawn and accepted
     with one of ``usual``.
     """
-    found, reach, reached, cost, drawn = [], 1.0, 0.0, 0.0, 1.0
-    for n, step in enumerate(steps):
-        if n:
-            cost += drawn * peek
-            drawn *= share
+    found: list[tuple[float, float]] = []
+    reach, reached, cost, drawn = 1.0, 0.0, -peek, 1.0
+    for step in steps:
+        cost += drawn * peek
+        drawn *= share if found else 1.0
         reached, cost, reach = reached + reach, cost + drawn * step, reach * usual
         found.append((reached, cost))
     return found
@@ -245,14 +242,8 @@ def _worth(
 
 def _prices(steps: Sequence[float], usual: float = 1.0, peek: float = 0.0) -> list[float]:
     """Return for each token the chance from which on it and some after it are worth their cost."""
-    prices = []
-    for k in range(len(steps)):
-        price, reach, reached, cost = math.inf, 1.0, 0.0, -peek
-        for step in steps[k : k + _LOOKAHEAD]:
-            reached, cost, reach = reached + reach, cost + peek + step, reach * usual
-            price = min(price, cost / reached)
-        prices.append(price)
-    return prices
+    spans = (_worth(steps[k : k + _LOOKAHEAD], usual, peek) for k in range(len(steps)))
+    return [min(cost / reached for reached, cost in span) for span in spans]
 
 
 # Halvings of the interval in which the speed lies: to a thousandth of plain decoding's speed.

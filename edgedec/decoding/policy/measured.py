@@ -122,8 +122,7 @@ class MeasuredCost:
         for drafter in self._drafters.values():
             drafter.begin()
         self._out_of_reach.clear()
-        # A text is taken to be like the last one: after one without drafts, half the patience.
-        self._idle, self._pause = min(self._idle, _PATIENCE // 2), 0
+        self._idle = self._pause = 0
         self._catch_up.begin(remaining)
         self._stake.begin()
         self._plan()
@@ -247,7 +246,9 @@ class MeasuredCost:
         drafter = self._drafter(step)
         gain = max(0.0, drafter.gain) * (1.0 if drafter.tried else _UNPROVEN)
         pays = self._catch_up.pays(step.behind, gain, 1 / self._costs.plain_s)
-        if not pays:
+        if pays:
+            self._catch_up.tokens = step.reads
+        else:
             self._out_of_reach.add(step.offer.source)
         return pays
 
@@ -316,8 +317,11 @@ class MeasuredCost:
     def _ration(self, record: RoundRecord, plain_s: float) -> None:
         """Pause after rounds without a draft, if queries take noticeable time."""
         drafter = self._round.drafter
-        self._idle = 0 if record.drafted else self._idle + 1
-        if not record.drafted and (drafter is None or drafter.copies):
+        if record.drafted or self._catch_up.tokens:
+            self._idle = 0
+            return
+        self._idle += 1
+        if drafter is None or drafter.copies:
             self._query_s.add(record.draft_s)
         if self._idle >= _PATIENCE:
             rounds = 2 * self._query_s.value / (_ALLOWANCE * plain_s)

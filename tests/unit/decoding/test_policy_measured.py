@@ -326,7 +326,7 @@ def test_what_reading_costs_is_learned_from_the_rounds() -> None:
     for _ in range(3):
         policy.limits()
         offer = Offer("model", lambda: 0.9, costly=True)
-        assert policy.go_on(DraftStep(offer, behind=40))
+        assert policy.go_on(DraftStep(offer, behind=40, reads=40))
         assert policy.go_on(DraftStep(offer))
         policy.observe(_accepted_one("model", 1, 40 * token_s + look_s))
     assert policy._catch_up._token_s.value == pytest.approx(token_s, rel=0.01)

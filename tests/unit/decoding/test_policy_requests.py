@@ -158,6 +158,22 @@ def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
     assert table.session.length == 59
 
 
+def test_a_long_prompt_is_read_in_the_chunks_that_are_told() -> None:
+    table = Table("model", prompt=[(7 * n + n // 5) % 13 for n in range(60)], prefill_at_once=16)
+    told, held = [], [0]
+
+    def read(step: DraftStep) -> bool:
+        if step.behind:
+            told.append((step.behind, step.reads))
+        return bool(step.behind)
+
+    for _ in range(4):
+        table.propose(4, 4, read)
+        held.append(table.session.length)
+    assert told == [(59, 16), (43, 16), (27, 16), (11, 11)]
+    assert held == [0, 16, 32, 48, 59]
+
+
 # -- what reading and asking cost ---------------------------------------------------------------
 
 
@@ -186,8 +202,31 @@ def test_what_reading_took_corrects_the_estimate() -> None:
     assert catch_up.pays(600, 1.0, 100.0)
     for _ in range(9):
         assert catch_up.pays(100, 9.0, 1.0)
+        catch_up.tokens = 100
         catch_up.took(100 * 50e-3)
     assert not catch_up.pays(600, 1.0, 100.0)
+
+
+def queried(behind: int, rounds: int = 12, at_once: int = 512) -> int:
+    """In how many of so many rounds without a draft, each of 10 ms of it, drafters are queried."""
+    policy, found, plain_s = MeasuredCost(CURVE, 0.05e-3), 0, CURVE.at(1)
+    policy.begin(1000)
+    for done in range(rounds):
+        if policy.limits().nodes:
+            found += 1
+            policy.go_on(DraftStep(Offer("lookup", lambda: 0.0, rivals=["model"])))
+            if left := max(0, behind - done * at_once):
+                model = Offer("model", lambda: 0.9, costly=True)
+                assert policy.go_on(DraftStep(model, behind=left, reads=min(left, at_once)))
+        policy.observe(RoundRecord(0, 0, 0, 1, 1, 10e-3, plain_s, plain_s + 10e-3, "none"))
+    return found
+
+
+def test_a_prompt_is_read_to_its_end() -> None:
+    # Reading takes long and drafts nothing, but is not what is rationed.
+    assert queried(behind=6000) == 12
+    # The control: the same time spent on queries that come to nothing.
+    assert queried(behind=0) < 12
 
 
 def asked(policy: MeasuredCost, ask_s: float, rounds: int) -> int:
@@ -211,11 +250,6 @@ def test_asking_is_rationed_where_it_shows() -> None:
     often = asked(policy, 25e-6, 1000)
     assert often * 25e-6 < 0.005 * 1000 * 0.6e-3
     assert often > 25
-    # The next text is taken to be like this one, until it shows otherwise.
-    policy.begin(1000)
-    assert asked(policy, 25e-6, 16) == 5
-    while not policy.limits().nodes:
-        pass
-    policy.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"))
+    # Another text may be another one.
     policy.begin(1000)
     assert asked(policy, 25e-6, 20) == 9
