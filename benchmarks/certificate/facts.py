@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from edgedec._support.model_path import is_gguf
@@ -62,7 +64,9 @@ def _add_devices(found: Subjects, bundle: str, options: OpenOptions, info: Adapt
         try:
             Pipeline.open(bundle, there.changed(drafter=PLAIN)).close()
         except (InputError, RuntimeUnavailable) as error:
-            found.left_out.append(f"{name}: left out, {error}")
+            # Without the folders above the model, since a certificate is published.
+            reason = str(error).replace(f"{Path(bundle)}{os.sep}", "")
+            found.left_out.append(f"{name}: left out, {reason}")
         else:
             found.options[name] = there
 

@@ -106,15 +106,12 @@ def _what_was_run(certificate: Facts) -> Iterator[str]:
         " alternation, and once by `auto` with lengths by measured cost."
     )
     ways = [row["way"] for one in certificate["runtimes"].values() for row in one["texts"]["rows"]]
-    once = (
-        ", and once overlapped (drafting while the target verifies)"
-        if any(way.startswith(OVERLAPPED) for way in ways)
-        else ", but none overlapped: none of its drafters can be"
-    )
+    overlaps = any(way.startswith(OVERLAPPED) for way in ways)
+    once = ", and once overlapped (drafting while the target verifies)" if overlaps else ""
     yield (
         f"- Each prompt was decoded once more with each other lossless rule{once}, by drafters that"
         " take turns. The rule `speculative` promises a seed's distribution and not its text, so"
-        " its texts are greedy."
+        f" its texts are greedy.{'' if overlaps else ' None of the drafters can be overlapped.'}"
     )
     yield (
         f"- The sampling options were gone through with {certificate['matrix_prompts']} prompts,"

@@ -128,19 +128,21 @@ def test_it_goes_through_the_devices_of_a_runtime_as_well(ask, tmp_path: Path) -
 
 @pytest.mark.usefixtures("no_matrix")
 def test_a_device_that_cannot_load_the_target_is_left_out_with_a_note(
-    ask, tmp_path: Path, monkeypatch: Patch
+    ask, tmp_path: Path, bundle, monkeypatch: Patch
 ) -> None:
+    """The note has no folders above the model, since a certificate is published."""
     openvino = pytest.importorskip("edgedec.runtimes.onnx.openvino.model")
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeUnavailable("OpenVINO cannot run it")
+        raise RuntimeUnavailable(f"{bundle}/target/model.onnx: OpenVINO cannot run it")
 
     monkeypatch.setattr(openvino.OpenVinoModel, "compile", refuse)
     result = ask(everywhere=True)
     assert result.exit_code == 0, result.output
     found, page = read(tmp_path)
     assert found["compared"] == ["onnx"]
-    assert found["left_out"] == ["onnx on openvino: left out, OpenVINO cannot run it"]
+    said = "onnx on openvino: left out, target/model.onnx: OpenVINO cannot run it"
+    assert found["left_out"] == [said]
     assert found["left_out"][0] in page
 
 
@@ -323,7 +325,7 @@ def test_a_target_alone_is_compared_with_the_drafters_it_can_run(
     found = json.loads(result.stdout)
     written, page = read(tmp_path)
     assert found == written
-    assert "but none overlapped" in page
+    assert "None of the drafters can be overlapped." in page
     assert "--seed 0 --threads 1 --batch-invariant --device cpu\n" in page
     ways = {row["way"].split(TURN)[0] for row in found["runtimes"]["onnx"]["texts"]["rows"]}
     assert {"auto", "lookup", "recycle"} <= ways

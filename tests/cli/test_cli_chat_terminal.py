@@ -127,7 +127,7 @@ def test_a_conversation_is_saved_and_loaded(chat: Chat, bundle: Path, tmp_path: 
     file = tmp_path / "one.chat"
     with chat() as terminal:
         said(terminal, "Hello")
-        said(terminal, f"/save {file}", "kept 1 turn in ")
+        said(terminal, f"/save {file}", r"kept 1 turn in\s")
     with chat(bundle, "-v") as terminal:
         said(terminal, f"/load {file}", r"continuing after 1 turn; \d+ tokens are cached")
         said(terminal, "More", "prompt tokens kept from before")
@@ -140,7 +140,7 @@ def test_saving_while_a_session_is_open(chat: Chat, bundle: Path, tmp_path: Path
         said(terminal, "Hello")
         said(terminal, "/reset", "new conversation")
         for file, turns in ((own, "0 turns"), (other, "0 turns")):
-            said(terminal, f"/save {file}", f"kept {turns} in ")
+            said(terminal, f"/save {file}", rf"kept {turns} in\s")
     with chat(bundle, "--session", own) as terminal:
         assert "continuing after" not in terminal.expect(PROMPT)
         terminal.type(f"/load {other}" + ENTER)
