@@ -19,9 +19,10 @@ from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
 MAX_LINE_BYTES = 16 << 20
-# Names of options, and those of them that a line may have for itself.
-_OF_A_RUN = {*declared(GenerateOptions), *declared(SamplingParams), "max_tokens"}
-_OF_A_LINE = {"drafter", "draft_length", "spec"}
+# Names of options that a line cannot have for itself.
+_OF_A_RUN = {*declared(GenerateOptions), *declared(SamplingParams), "max_tokens"} - {
+    "drafter", "draft_length", "spec",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _job(path: Path, number: int, line: str) -> Job:
             f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'
         )
     for name in entry:
-        if name in _OF_A_RUN and name not in _OF_A_LINE:
+        if name in _OF_A_RUN:
             raise InputError(
                 f'{path}:{number}: "{name}" is one for all prompts of a run: leave it out of the'
                 " lines, and give it to the run"

@@ -132,7 +132,8 @@ class Results:
     def check(self, jobs: Iterable[Job]) -> None:
         """Raise InputError if a job's id has the result of another prompt."""
         for job in jobs:
-            if self._prompts.get(job.id, digest(job.prompt)) != digest(job.prompt):
+            known = self._prompts.get(job.id)
+            if known is not None and known != digest(job.prompt):
                 raise InputError(
                     f"{self._path}: the result of the id {job.id!r} is that of another prompt: give"
                     " another file to --out, or the prompts as they were"

@@ -69,10 +69,12 @@ class ModelDrafter(TokenDrafter):
     def _caught_up(self, go_on: GoOn, value: float | None = None) -> bool:
         """Return whether the model has read the text; prefill it if the policy agrees."""
         behind = self._context.behind()
+        if not behind:
+            return True
         offer = Offer(self.name, float, costly=True, rivals=self.rivals, at_once=self.at_once)
         reads = min(behind, self._context.prefill_at_once)
         step = DraftStep(offer, value=value, behind=behind, reads=reads)
-        return not behind or (go_on(step) and self._context.catch_up())
+        return go_on(step) and self._context.catch_up()
 
     def _masks(self, length: int) -> Sequence[int]:
         """Return what the first pass of a draft reads below the root."""
