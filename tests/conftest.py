@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import signal
+import ssl
 import sys
 import tempfile
 from collections import Counter
@@ -45,6 +46,9 @@ atexit.register(shutil.rmtree, os.environ["EDGEDEC_CACHE"], ignore_errors=True)
 
 for _name, _file in (("LIBRARY", "library"), ("CONFIG", "config.toml"), ("HISTORY", "history")):
     os.environ[f"EDGEDEC_{_name}"] = str(Path(os.environ["EDGEDEC_CACHE"]) / "user" / _file)
+
+# Every client of a test reads the authorities that this machine trusts, for 40 ms, and trusts none.
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 # A shell that starts a run in the background has it ignore Ctrl-C, and every child inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -249,8 +253,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_collection_finish() -> None:
-    """Thousands of tests live to the end: the collector need not look at them again and again."""
+@pytest.fixture(autouse=True, scope="module")
+def collected_once() -> None:
+    """What is alive lives long, as the tests do: the collector looks at what a file adds alone."""
     gc.collect()
     gc.freeze()
 
