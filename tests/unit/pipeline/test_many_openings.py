@@ -59,10 +59,10 @@ def too_much(found: dict[str, int]) -> set[str]:
     return {name for name, most in LEEWAY.items() if found[name] > most}
 
 
-MANY = pytest.param(300, marks=pytest.mark.slow)
+MANY = pytest.param(300, marks=[pytest.mark.slow, pytest.mark.nightly])
 
 
-@pytest.mark.parametrize("count", [40, MANY])
+@pytest.mark.parametrize("count", [pytest.param(40, marks=pytest.mark.full), MANY])
 def test_of_onnx(count: int) -> None:
     assert not too_much(grown("demo", count))
 
@@ -74,6 +74,7 @@ def test_of_gguf(tmp_path: Path, count: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_of_openvino() -> None:
     pytest.importorskip("openvino")
     assert not too_much(grown("demo", 100, device="openvino"))
