@@ -339,16 +339,14 @@ DRAFT = ModelCosts(5 * MB, 5_000, 4096, 12, rows=17)
 def test_the_drafts_cache_is_allocated_at_once_where_memory_holds_it(
     allocated: int, length: int, room: int, reserved: list[int]
 ) -> None:
-    draft, held = Growing(allocated, length), 20 * MB
+    draft, granted = Growing(allocated, length), 100 * MB
     for levels, found in ((Process(0).levels()[:1], reserved), (Process(0).levels()[2:], [])):
-        draft.reserved.clear()
+        process = Process(20 * MB)
         guard = MemoryGuard(
-            lambda: 100 * MB, COSTS, levels, lambda: FakeModel(12).open(4096),
-            draft=draft, read=lambda: held,  # type: ignore[arg-type]
+            lambda: granted, COSTS, levels, lambda: FakeModel(12).open(4096),
+            draft=draft, read=process.read,  # type: ignore[arg-type]
         )  # fmt: skip
-        held = 100 * MB - room
-        guard._context = CONTEXT
-        guard._granted = 100 * MB
+        guard._context, process.held = CONTEXT, granted - room
+        draft.reserved.clear()
         guard._allocate_draft()
         assert draft.reserved == found
-        held = 20 * MB
