@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import tiny_tokenizers
+from kinds import in_full
 from tiny_models import (
     CHECKPOINT_VOCAB,
     MemoryTensors,
@@ -378,7 +379,7 @@ def garbage(
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("weights", ["int4", "auto"])
+@pytest.mark.parametrize("weights", in_full(["auto", "int4"]))
 def test_a_calibration_that_is_worse_is_not_kept(
     weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
