@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from kinds import each_once, in_full
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
@@ -108,8 +109,7 @@ def settings(sampler: str, logprobs: int | None = 3) -> list[tuple[SamplingParam
     return found
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(("drafter", "sampler"), each_once(DRAFTERS, SAMPLERS))
 def test_the_same_with_and_without_speculation(drafter: str, sampler: str) -> None:
     accepted = drafted = 0
     for logprobs in LOGPROBS:
@@ -121,7 +121,7 @@ def test_the_same_with_and_without_speculation(drafter: str, sampler: str) -> No
     assert 0 < accepted < drafted, "a matrix in which drafts are never or always right"
 
 
-@pytest.mark.parametrize("sampler", ["temperature", "top-k, min-p"])
+@pytest.mark.parametrize("sampler", in_full(["temperature", "top-k, min-p"]))
 @pytest.mark.parametrize("drafter", ["model", "tree"])
 def test_the_same_for_a_draft_with_noise_of_its_own(drafter: str, sampler: str) -> None:
     for params, end, plain in settings(sampler):

@@ -9,6 +9,7 @@ from typing import Any
 import graph_runner
 import numpy as np
 import pytest
+from kinds import each_once, in_full
 from tiny_models import MemoryTensors, needs_quantised_experts, random_tensors, tiny_config
 
 from edgedec.export import calibrated
@@ -135,7 +136,7 @@ def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> Non
     assert rounding.notes == []
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_full(CASES, 2))
 def test_a_twin_that_reads_on_with_the_source_is_noticed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,8 +146,7 @@ def test_a_twin_that_reads_on_with_the_source_is_noticed(
         test_the_texts_went_through_what_is_stored(name, tmp_path)
 
 
-@pytest.mark.parametrize("head_bits", [4, 8])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "head_bits"), each_once(CASES, (8, 4)))
 def test_the_graph_computes_with_it(name: str, head_bits: int, tmp_path: Path) -> None:
     spec, arrays, rounding = made(CASES[name], tmp_path, head_bits)
     stored = what_is_stored(spec, arrays, rounding)

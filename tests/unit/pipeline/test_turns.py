@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,6 +210,7 @@ def test_sessions_in_use_are_not_taken_even_when_there_are_too_few() -> None:
 # -- heads --------------------------------------------------------------------------------------
 
 
+@functools.cache
 def with_heads(parallel: int, drafter: str) -> list[Generation]:
     """Python that a head is often right about, of one beginning; the last two are longer."""
     with Pipeline.open(
@@ -245,4 +247,4 @@ def test_a_head_that_is_shown_the_states_of_another_text_is_noticed(
 
     alone = accepted(with_heads(1, "head"))
     monkeypatch.setattr(HeadDrafter, "read", crossed)
-    assert accepted(with_heads(2, "head")) < 0.8 * alone
+    assert accepted(with_heads.__wrapped__(2, "head")) < 0.8 * alone
