@@ -44,8 +44,9 @@ Text = list[tuple[int, float | None]]
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("exact") / "bundle"
     options = ExportOptions(
-        DEMO / "target", out, DEMO / "draft", weights="int4", batch_invariant=True, parity=False
-    )
+        DEMO / "target", out, DEMO / "draft", weights="int4", batch_invariant=True, parity=False,
+        calibration="none",
+    )  # fmt: skip
     return tiny_bundles.kept(options)
 
 

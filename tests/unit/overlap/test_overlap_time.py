@@ -92,6 +92,7 @@ def test_a_draft_that_is_too_slow_costs_nothing(share: float, lookup: bool) -> N
     assert metrics.tpot_s < 1.01 * CURVE.at(2) if lookup else metrics.tpot_s <= 1.001
 
 
+@pytest.mark.full
 def test_a_quick_draft_is_waited_for() -> None:
     """After a rejection a few draft passes cost less than a target pass for one token."""
     hot = [replace(HOT, seed=seed) for seed in range(8)]  # one text says little
