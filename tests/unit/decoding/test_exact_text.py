@@ -52,7 +52,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def text(bundle: Path, draft: str, sampling: str, **opened: Any) -> tuple[Text, dict[str, object]]:
     with Pipeline.open(bundle, drafter=draft, plan="none", **opened) as pipeline:
-        options = GenerateOptions(64, ignore_eos=True, logprobs=1)
+        options = GenerateOptions(40, ignore_eos=True, logprobs=1)
         stream = pipeline.stream(PROMPT, options, **SAMPLINGS[sampling])
         found = [(event.token, event.logprob) for event in stream]
         assert stream.result is not None

@@ -16,7 +16,7 @@ CURVES = [FLAT, CostCurve((1, 4, 8, 17), (1.0, 1.5, 2.2, 3.5)), CostCurve((1, 17
 LINEAR = CostCurve((1, 2, 17), (1.0, 2.0, 17.0))
 
 
-def simulated(curve: CostCurve, draft_s: float, price: float, rounds: int = 40_000) -> float:
+def simulated(curve: CostCurve, draft_s: float, price: float, rounds: int = 15_000) -> float:
     """Decode with the policy's thresholds at a price, and return tokens per second."""
     rng, drafter = random.Random(0), DrafterEstimate("model", draft_s, branching=False)
     drafter.plan(LiveCost(curve, 16), price)

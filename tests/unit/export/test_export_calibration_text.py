@@ -476,7 +476,8 @@ def test_a_chat_model_writes_question_and_answer(
 
 
 @pytest.mark.parametrize(
-    "template", ["{{ raise_exception('no') }}", "{{ messages[0]['content'].upper() }}", "{% if %}"]
+    "template",
+    in_full(["{{ raise_exception('no') }}", "{{ messages[0]['content'].upper() }}", "{% if %}"]),
 )
 def test_a_template_that_shows_no_beginning_is_not_used(
     target: Path, tmp_path: Path, written: list[calibration.Texts], template: str

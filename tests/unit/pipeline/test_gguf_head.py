@@ -95,8 +95,8 @@ def test_texts(both: Path, plain: Pipeline, drafter: str, options: dict[str, Any
     with opened(both, drafter, **length) as headed:
         given = PROMPT
         for _ in range(2):
-            expected = plain.generate(given, max_new_tokens=32, **options)
-            result = headed.generate(given, max_new_tokens=32, **options)
+            expected = plain.generate(given, max_new_tokens=24, **options)
+            result = headed.generate(given, max_new_tokens=24, **options)
             assert result.token_ids == expected.token_ids
             given += expected.text
         assert headed.engine.drafter.name == ("headed" if drafter == "auto" else "head")
@@ -115,7 +115,7 @@ def drafts(bundle: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> Drafts
 
     with monkeypatch.context() as patch, opened(bundle, "head", format, draft_length=3) as headed:
         patch.setattr(HeadDrafter, "propose", watched)
-        headed.generate(PROMPT, max_new_tokens=48, ignore_eos=True)
+        headed.generate(PROMPT, max_new_tokens=36, ignore_eos=True)
     return seen
 
 

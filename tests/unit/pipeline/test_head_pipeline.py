@@ -50,7 +50,7 @@ SAMPLERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("options", in_full(SAMPLERS, 2))
+@pytest.mark.parametrize("options", in_full(SAMPLERS))
 def test_texts_one_after_the_other(plain: Pipeline, headed: Pipeline, options: Any) -> None:
     """The second goes on where the first ended, the third shares a prefix with it."""
     texts = [PROMPTS[0], None, PROMPTS[0] + "\n    with", PROMPTS[1], PROMPTS[0]]

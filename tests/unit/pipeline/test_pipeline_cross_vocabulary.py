@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import tiny_bundles
 import tiny_tokenizers
+from kinds import each_once, in_full
 from tiny_checkpoints import noisy_checkpoint
 from tokenizers import Tokenizer as Backend
 
@@ -17,7 +18,7 @@ from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.cli._figures import details
 from edgedec.runtimes.onnx.session import OnnxSession
 
-DRAFTERS = ["model", "tree", "hybrid", "strings"]
+DRAFTERS = ["hybrid", "strings", "model", "tree"]
 SAMPLERS = {
     "greedy": SamplingParams(),
     "temperature": SamplingParams(temperature=0.9, seed=3),
@@ -74,7 +75,7 @@ def texts(pipeline: Pipeline, most: int | None = None) -> list[tuple[list[int], 
     return found
 
 
-@pytest.mark.parametrize("draft", DRAFTERS)
+@pytest.mark.parametrize("draft", in_full(DRAFTERS, 2))
 def test_the_same_text(opened: Callable[[str], Pipeline], draft: str) -> None:
     assert texts(opened(draft)) == texts(opened("none"))
 
@@ -90,8 +91,7 @@ def test_what_the_vocabularies_share_stands_in_the_plan(opened: Callable[[str], 
     assert "vocabularies" not in ", ".join(details(own, sampled=False))
 
 
-@pytest.mark.parametrize("draft", ["model", "strings"])
-@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("draft", "late"), each_once(["model", "strings"], [False, True]))
 def test_ctrl_c_inside_a_pass(
     opened: Callable[[str], Pipeline], draft: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
