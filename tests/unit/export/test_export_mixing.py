@@ -155,7 +155,7 @@ def lost(spec: DecoderSpec, arrays: dict[str, FloatArray]) -> list[Unit]:
     return measure(spec, tensors, TEXTS, coarse, lambda done, total: None)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", in_full(CONFIGS))
 def test_a_planted_matrix_is_the_most_sensitive(name: str) -> None:
     spec = spec_for(tiny_config(**CONFIGS[name]))
     arrays = random_tensors(spec, 5)
@@ -180,7 +180,7 @@ def test_layers_that_add_nothing_say_nothing_of_others(monkeypatch: pytest.Monke
     assert all(0 <= loss < 1 for loss in _losses(spec, arrays).values())
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", in_full(reversed(CONFIGS)))
 def test_units_of_each_layer_lose_together_what_it_loses_by_itself(name: str) -> None:
     spec = spec_for(tiny_config(**CONFIGS[name], num_hidden_layers=4))
     arrays = random_tensors(spec, 5)

@@ -123,7 +123,7 @@ def test_the_head_is_rounded_for_what_the_final_norm_gives_it(
         assert np.abs(np.square(stream / weight).mean(axis=1) - 1).min() > 0.05, "the control"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_full(CASES, 5))
 def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> None:
     spec, arrays, rounding = made(CASES[name], tmp_path)
     calibrated = {

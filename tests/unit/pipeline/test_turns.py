@@ -12,6 +12,7 @@ import demo_head
 import numpy as np
 import pytest
 import test_pipeline
+from kinds import in_full
 
 from edgedec import GenerateOptions, Generation, Pipeline, SamplingParams
 from edgedec.decoding import session_pool
@@ -80,7 +81,7 @@ def pipeline(bundle: Path, request: pytest.FixtureRequest) -> Iterator[Pipeline]
         yield opened
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", in_full(range(3)))
 def test_texts_by_turns_are_those_of_texts_alone(
     pipeline: Pipeline, alone: list[list[int]], seed: int
 ) -> None:
@@ -227,7 +228,7 @@ def accepted(found: list[Generation]) -> int:
     return sum(one.metrics.accepted_tokens for one in found)
 
 
-@pytest.mark.parametrize("drafter", ["head", pytest.param("headed", marks=pytest.mark.full)])
+@pytest.mark.parametrize("drafter", in_full(["head", "headed"]))
 def test_each_text_has_a_head_of_its_own(drafter: str) -> None:
     found = with_heads(2, drafter)
     assert [one.token_ids for one in found] == [one.token_ids for one in with_heads(1, "none")]
