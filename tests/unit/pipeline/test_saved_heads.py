@@ -183,7 +183,8 @@ def ids(found: list[Generation]) -> list[list[int]]:
     return [one.token_ids for one in found]
 
 
-@pytest.mark.parametrize(("drafter", "options"), kinds.in_full(FORKED))
+@pytest.mark.full  # test_turns.py has texts by turns with heads
+@pytest.mark.parametrize(("drafter", "options"), FORKED)
 def test_conversations_that_share_a_beginning(
     fresh: Open, drafter: str, options: dict[str, Any]
 ) -> None:
@@ -195,6 +196,7 @@ def test_conversations_that_share_a_beginning(
     assert all(one.metrics.accepted_tokens >= 5 for one in found)
 
 
+@pytest.mark.full
 def test_a_fork_of_another_text_is_noticed(fresh: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin, where the head knows the beginning and nothing is read again."""
     expected = ids(conversations(fresh("none"), {}))
