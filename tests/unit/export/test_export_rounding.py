@@ -174,14 +174,6 @@ def test_layers_are_told_when_their_matrices_are_done(tmp_path: Path) -> None:
     assert told == [(1, 2), (2, 2)]
 
 
-def test_same_texts_same_bytes(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        made(CASES["llama"], tmp_path / folder)
-    for file in ("model.onnx", "model.onnx.data"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-
-
 @needs_quantised_experts
 @pytest.mark.parametrize("renormalised", [False, True])
 def test_an_expert_is_rounded_for_the_tokens_that_reach_it(

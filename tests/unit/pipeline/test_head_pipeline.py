@@ -141,15 +141,6 @@ def check(pipeline: Pipeline) -> None:
     fresh.close()
 
 
-def test_auto_uses_the_head_of_the_target(plain: Pipeline) -> None:
-    with Pipeline.open(demo_head.bundle(), draft_length=3) as pipeline:
-        assert pipeline.plan["drafter"] == "headed"
-        options = {"max_new_tokens": 48, "temperature": 0.7, "seed": 3}
-        result = pipeline.generate(PROMPTS[1], **options)
-    assert result.token_ids == plain.generate(PROMPTS[1], **options).token_ids
-    assert result.metrics.accepted_tokens > 0
-
-
 def test_auto_without_the_head(tmp_path: Path) -> None:
     with Pipeline.open(demo_head.bundle(), draft=Path("demo"), plan="none") as pipeline:
         assert pipeline.plan["drafter"] == "hybrid"
