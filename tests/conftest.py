@@ -160,6 +160,25 @@ def full_measurements(short_measurements: Measurements, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, name, value)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def bundles_hashed_once() -> Iterator[None]:
+    """Bundles that no test changes are compared with their hashes once, not at every opening."""
+    from tiny_bundles import KEPT
+
+    from edgedec.bundle import folder
+
+    honest, shipped, known = folder.check_file, REPOSITORY / "models" / "demo", set[Any]()
+
+    def check(root: Path, name: str, fact: Any, *, hashed: bool) -> None:
+        honest(root, name, fact, hashed=hashed and (root, name, fact) not in known)
+        if hashed and any(root.resolve().is_relative_to(read) for read in (KEPT, shipped)):
+            known.add((root, name, fact))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "check_file", check)
+        yield
+
+
 @pytest.fixture(scope="session")
 def longer_messages() -> Iterator[list[str]]:
     """The messages of errors, wherever they were made, that are not one line."""
