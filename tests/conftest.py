@@ -294,15 +294,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons: dict[str, str | None] = {}
     left_out = functools.cache(lambda path: suites.left_out(path.relative_to(REPOSITORY)))
     for item in items:
-        if left_out(item.path):
+        if own := left_out(item.path):
             item.add_marker(pytest.mark.own_files)
-        if left_out(item.path) or kinds.only_in_full_runs(item):
+        if own or kinds.only_in_full_runs(item):
             item.add_marker(pytest.mark.full)
-        for need, missing in NEEDS.items():
-            if item.get_closest_marker(need) is None:
-                continue
+        for need in NEEDS.keys() & {mark.name for mark in item.iter_markers()}:
             if need not in reasons:
-                reasons[need] = missing()
+                reasons[need] = NEEDS[need]()
             reason = reasons[need]
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -26,6 +26,7 @@ def test_overhead_is_that_of_a_turn() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.ray
 def test_both_sides_and_many_prompts(tmp_path: Path) -> None:
     with cluster(tmp_path, 2) as nodes:

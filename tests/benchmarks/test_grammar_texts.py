@@ -16,7 +16,11 @@ jsonschema = pytest.importorskip("jsonschema")
 
 
 @pytest.mark.parametrize(
-    "count", [20, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    "count",
+    [
+        20,
+        pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]),
+    ],
 )
 def test_texts_of_random_schemas_are_valid(count: int) -> None:
     records: list[dict[str, Any]] = []

@@ -353,7 +353,7 @@ TWINS: list[tuple[Callable[[Patch], None], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("twin", "columns"), kinds.in_full(TWINS, kept=2))
+@pytest.mark.parametrize(("twin", "columns"), kinds.nightly(TWINS, kept=6))
 def test_a_broken_engine_fails_in_its_column(
     bundle, monkeypatch: Patch, twin: Callable[[Patch], None], columns: set[str]
 ) -> None:
@@ -385,7 +385,7 @@ def test_a_broken_rule_fails_in_its_way(
 
 @pytest.mark.parametrize(
     "name",
-    kinds.in_full(sorted(NAMED)),
+    kinds.nightly(sorted(NAMED)),
 )
 def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
     bundle, monkeypatch: Patch, name: str
@@ -411,6 +411,8 @@ def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
     assert {one.way for one in found.divergences} == {name}
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_stop_strings_that_nobody_finds_are_missed(bundle, monkeypatch: Patch) -> None:
     """Both sides agree here; the text itself shows that it should have ended."""
     monkeypatch.setattr(StopRule, "_first_match", lambda self, text: None)
@@ -427,6 +429,8 @@ def test_without_llguidance_they_are_left_out(bundle, monkeypatch: Patch) -> Non
     assert any("left out" in note and "llguidance" in note for note in found.notes)
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_int4_holds_up_to_near_ties(plain_bundle) -> None:
     found = matrix(plain_bundle)
     assert found.holds
@@ -434,6 +438,8 @@ def test_int4_holds_up_to_near_ties(plain_bundle) -> None:
     assert not {row.way for row in found.rows} & {"model", "tree"}
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_batch_invariant_bundle_is_compared_so_in_every_way(
     exact_bundle, monkeypatch: Patch
 ) -> None:
@@ -483,6 +489,8 @@ def test_the_command(run, bundle, monkeypatch: Patch) -> None:
     assert f"holds: all {found['texts']} texts are plain decoding's" in shown.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_fails_with_a_broken_engine(run, bundle, monkeypatch: Patch) -> None:
     ends_late("stop")(monkeypatch)
     result = run("matrix", bundle, "--count", 2, "--max-new-tokens", 32)

@@ -104,6 +104,8 @@ def test_predictable_text_comes_near_the_best_fixed_length(
     assert seconds(setting, drafter, None, texts) < best / kept
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_odd_text_does_not_poison_the_next() -> None:
     # The draft is right six times as often as it claims.
     good, odd = [script(0.9, 0.15, seed) for seed in range(12)], script(0.0, 0.15, 99)
@@ -190,7 +192,10 @@ class Forgets(MeasuredCost):
            test_nothing_is_lost_where_nothing_can_be_predicted("small", one, 0.5))
           for one in ("adaptive", "text", "hybrid", "recycle", "model", "tree", "head")),
         (ReadsAll, lambda: test_a_long_prompt_is_not_read_for_nothing("adaptive")),
-        (Forgets, lambda: test_one_odd_text_does_not_poison_the_next()),
+        pytest.param(
+            Forgets, lambda: test_one_odd_text_does_not_poison_the_next(),
+            marks=[pytest.mark.slow, pytest.mark.nightly],
+        ),
     ],
 )  # fmt: skip
 def test_a_broken_policy_is_slower(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
+from kinds import nightly
 
 from benchmarks.bundles import Bundles
 from benchmarks.race import driver
@@ -100,7 +101,7 @@ def test_another_way_goes_first_each_time(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("stop", [1, 4, 6])
+@pytest.mark.parametrize("stop", nightly([4, 1, 6]))
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, stop: int) -> None:
     found = peer(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -161,7 +162,7 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
         assert len(earlier) == 1
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", nightly(BROKEN, 4))
 def test_a_broken_peer_is_reported_and_the_others_run(tmp_path: Path, name: str) -> None:
     before, outcome, reason = BROKEN[name]
     broken = f"if request['kind'] == 'lookup': {before}"

@@ -116,6 +116,7 @@ def test_a_run_goes_on_here_and_there(nodes: Nodes, ask, tmp_path: Path) -> None
     assert out.read_bytes() == before
 
 
+@pytest.mark.nightly
 def test_a_raylet_that_is_killed(ask, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     more = ("--max-new-tokens", 1500)
@@ -134,6 +135,7 @@ def test_a_raylet_that_is_killed(ask, tmp_path: Path) -> None:
     assert texts(found) == texts(lines(tmp_path / "here.jsonl"))
 
 
+@pytest.mark.nightly
 def test_a_driver_that_is_killed(nodes: Nodes, ask, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     process = ask(nodes)
@@ -148,7 +150,9 @@ def test_a_driver_that_is_killed(nodes: Nodes, ask, tmp_path: Path) -> None:
     assert out.read_bytes().splitlines(keepends=True)[: len(first)] == first
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
+)
 def test_ctrl_c_leaves_a_file_to_go_on_with(nodes: Nodes, ask, tmp_path: Path, sent: int) -> None:
     out = tmp_path / "out.jsonl"
     process = ask(nodes)
@@ -162,6 +166,7 @@ def test_ctrl_c_leaves_a_file_to_go_on_with(nodes: Nodes, ask, tmp_path: Path, s
     assert once_each(lines(out))
 
 
+@pytest.mark.nightly
 def test_nodes_that_cannot_take_part_say_why(ask, tmp_path: Path) -> None:
     other = tmp_path / "other" / "edgedec"
     shutil.copytree(Path(edgedec.__file__).parent, other)
@@ -221,6 +226,7 @@ def kept_by(file: Path, address: str) -> bool:
     return file.exists() and f"({address})" in file.read_text("utf-8")
 
 
+@pytest.mark.nightly
 def test_a_disk_that_is_full(nodes: Nodes, ask, tmp_path: Path) -> None:
     with small_disk.mounted(tmp_path / "disk") as disk:
         filling = small_disk.fill(disk, leave=12_000)
@@ -232,6 +238,7 @@ def test_a_disk_that_is_full(nodes: Nodes, ask, tmp_path: Path) -> None:
         assert once_each(lines(disk / "out.jsonl"))
 
 
+@pytest.mark.nightly
 def test_two_runs_into_one_file(nodes: Nodes, ask, tmp_path: Path) -> None:
     first = ask(nodes)
     until(lambda: first.poll() is not None or kept(tmp_path / "out.jsonl"))

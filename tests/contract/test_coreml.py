@@ -8,6 +8,7 @@ from pathlib import Path
 import fake_coremltools
 import numpy as np
 import pytest
+from kinds import nightly
 from static_sessions import TESTS, check_last_slot, twins
 from tiny_models import write_tiny_program
 from tiny_variants import VARIANTS
@@ -98,7 +99,7 @@ class TestMac(SessionContract):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("variant", sorted(set(VARIANTS) - MIXTURES))
+@pytest.mark.parametrize("variant", nightly(sorted(set(VARIANTS) - MIXTURES), 4))
 def test_every_variant_keeps_its_cache(load: Load, form: str, variant: str) -> None:
     model, contract = load(form, variant), SessionContract()
     contract.test_a_chain_scores_every_token(model)

@@ -59,13 +59,13 @@ class TestHybrid(SessionContract):
 class TestTapped(SessionContract):
     """The streams before the first layer, between two, and after the last."""
 
-    @pytest.fixture(params=[False, True], ids=["", "own rows"])
+    @pytest.fixture(params=first([False, True]), ids=["", "own rows"])
     def model(self, tmp_path: Path, request: pytest.FixtureRequest, family: str) -> OnnxModel:
         write_tiny_model(tmp_path, own_rows=request.param, taps=(0, 2, 4), **FAMILIES[family])
         return OnnxModel.load(tmp_path, threads=1, batch_invariant=request.param)
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], *first(KINDS[1:])])
+@pytest.mark.parametrize("kind", first(KINDS))
 class TestRowInvariant(SessionContract):
     """Rows are the same to the last bit, however a session went back."""
 
@@ -76,7 +76,7 @@ class TestRowInvariant(SessionContract):
         return load(*kind, batch_invariant=True)
 
 
-@both
+@pytest.mark.parametrize("family", first(FAMILIES))
 class TestFewRows(SessionContract):
     """Memory for as few rows as there can be, which moves and grows in the middle of everything."""
 

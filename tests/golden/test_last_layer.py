@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kinds import in_full
 from test_golden import CASES, Case
 
 from edgedec.decoding.tree import FloatArray, TokenTree
@@ -60,7 +61,11 @@ def check_same(case: Case, tmp_path: Path, weights: str, load: type[OnnxModel] =
 
 
 @pytest.mark.parametrize(
-    ("name", "weights"), [*((name, "fp32") for name in CASES), *QUANTISED], ids=str
+    ("name", "weights"),
+    [
+        *((name, "fp32") for name in KINDS),
+        *in_full([*((name, "fp32") for name in CASES if name not in KINDS), *QUANTISED], 1),
+    ],
 )
 def test_decodes_as_a_graph_that_computes_every_row(
     name: str, weights: str, tmp_path: Path
@@ -68,7 +73,7 @@ def test_decodes_as_a_graph_that_computes_every_row(
     check_same(Case(name), tmp_path, weights)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", in_full(KINDS))
 def test_decodes_the_same_on_openvino(name: str, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     from edgedec.runtimes.onnx.openvino.model import OpenVinoModel

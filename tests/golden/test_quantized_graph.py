@@ -4,6 +4,7 @@ import graph_runner
 import numpy as np
 import onnx
 import pytest
+from kinds import in_full
 from rounded_weights import rounded
 from tiny_models import MemoryTensors, needs_quantised_experts, random_tensors, tiny_config
 
@@ -83,7 +84,7 @@ def distance(spec, arrays, folder):
     return np.abs(got[finite] - expected[finite]).max() / expected[finite].std()
 
 
-@pytest.mark.parametrize(("bits", "block_size"), [(4, 16), (4, 32), (8, 32)])
+@pytest.mark.parametrize(("bits", "block_size"), in_full([(4, 32), (8, 32), (4, 16)], 2))
 def test_the_layout(made, bits, block_size, tmp_path):
     spec, arrays = made(bits, block_size)
     exact(tmp_path)
@@ -92,7 +93,7 @@ def test_the_layout(made, bits, block_size, tmp_path):
     assert distance(spec, arrays, tmp_path) < (0.2 if rounds else 1e-3)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", in_full([4, 8]))
 def test_int8_activations(made, bits, tmp_path):
     spec, arrays = made(bits)
     assert distance(spec, arrays, tmp_path) < 0.2

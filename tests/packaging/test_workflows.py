@@ -149,6 +149,7 @@ def test_the_first_of_a_matrix_is_taken() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.network
 def test_the_package_job_passes_here(repository: Path) -> None:
     """Builds twice, checks the metadata, installs the wheel alone, and lets it answer."""

@@ -31,10 +31,18 @@ def first(kinds: Iterable[Any]) -> list[Any]:
 
 def in_full(values: Iterable[Any], kept: int = 1) -> list[Any]:
     """Leave the first values as they are: tests with the others wait for the full run."""
+    return _marked(values, kept, [pytest.mark.full])
+
+
+def nightly(values: Iterable[Any], kept: int = 1) -> list[Any]:
+    """Leave the first values as they are: tests with the others are the last that are run."""
+    return _marked(values, kept, [pytest.mark.slow, pytest.mark.nightly])
+
+
+def _marked(values: Iterable[Any], kept: int, marks: list[Any]) -> list[Any]:
     found = [value if isinstance(value, tuple) else (value,) for value in values]
-    full = pytest.mark.full
     return [
-        pytest.param(*value, marks=full if index >= kept else ())
+        pytest.param(*value, marks=marks if index >= kept else ())
         for index, value in enumerate(found)
     ]
 

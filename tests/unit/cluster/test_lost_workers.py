@@ -10,7 +10,7 @@ import pytest
 from benchmarks.ray_nodes import cluster
 from edgedec.cluster.run import MOST_LOSSES, MOST_TRIES
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.ray]
 # A driver that runs a crew of ``Dying`` workers, each with a core; its arguments: a cluster's
 # address, the file, and the prompts that end a process.
 DRIVER = """

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from coreml_checks import CHECKS
+from kinds import nightly
 from tiny_models import (
     MemoryTensors,
     random_tensors,
@@ -34,7 +35,7 @@ FORMS = ("slice", "blend")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - MIXTURES))
+@pytest.mark.parametrize("kind", nightly(sorted(set(KINDS) - MIXTURES), 4))
 def test_every_kind_of_decoder(tmp_path: Path, kind: str, form: str) -> None:
     spec, tensors = write_tiny_program(tmp_path, form, **KINDS[kind])
     for name in ("files", "types", "layers", "source"):
@@ -75,7 +76,7 @@ def test_a_mixture_is_refused_by_name(tmp_path: Path, kind: str) -> None:
 @pytest.mark.coreml
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - MIXTURES))
+@pytest.mark.parametrize("kind", nightly(sorted(set(KINDS) - MIXTURES), 4))
 def test_coremltools_accepts_every_kind(tmp_path: Path, kind: str, form: str) -> None:
     from coreml_loader import check_with_coremltools
 

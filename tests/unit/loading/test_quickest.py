@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kinds import in_full
 
 from edgedec import GenerateOptions, Pipeline
 from edgedec.errors import BundleError, PassFailed, RuntimeUnavailable
@@ -44,7 +45,7 @@ def on_openvino(pipeline: Pipeline) -> bool:
     return isinstance(pipeline.target, OpenVinoModel)
 
 
-@pytest.mark.parametrize("options", [{}, {"drafter": "none"}, {"draft_length": 3}])
+@pytest.mark.parametrize("options", in_full([{}, {"drafter": "none"}, {"draft_length": 3}]))
 def test_plain_decoding_and_every_drafter_take_the_same_device(options: dict[str, Any]) -> None:
     with opened(**options) as pipeline:
         assert on_openvino(pipeline)
@@ -52,7 +53,8 @@ def test_plain_decoding_and_every_drafter_take_the_same_device(options: dict[str
 
 
 @pytest.mark.parametrize(
-    "options", [{"plan": "none"}, {"device": "cpu"}, {"providers": ("CPUExecutionProvider",)}]
+    "options",
+    in_full([{"plan": "none"}, {"device": "cpu"}, {"providers": ("CPUExecutionProvider",)}]),
 )
 def test_what_the_user_places_stays(options: dict[str, Any]) -> None:
     with opened(**options) as pipeline:
@@ -124,7 +126,7 @@ def test_kernels_are_compared_with_the_draft_model_of_the_pair_whatever_drafts(
     assert compared == [pair.draft.path if beside else None]
 
 
-@pytest.mark.parametrize(("device", "found"), [("openvino", DEVICE), ("cpu", None)])
+@pytest.mark.parametrize(("device", "found"), in_full([("openvino", DEVICE), ("cpu", None)]))
 def test_where_a_plan_is_not_followed_its_kernels_are(
     device: str, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

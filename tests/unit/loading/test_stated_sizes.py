@@ -14,6 +14,7 @@ import tiny_gemma4
 import tiny_granite
 import tiny_lfm2
 import tiny_qwen3_5
+from kinds import in_full
 from tiny_checkpoints import noisy_checkpoint
 from tiny_models import tiny_checkpoint
 
@@ -82,8 +83,8 @@ def test_each_size_is_held_against_the_file(
         state(bundle, role, name, stated[name])
 
 
-@pytest.mark.parametrize("family", [tiny_lfm2, tiny_qwen3_5, tiny_granite])
-@pytest.mark.parametrize("format", ["onnx", "gguf"])
+@pytest.mark.parametrize("family", in_full([tiny_lfm2, tiny_qwen3_5, tiny_granite]))
+@pytest.mark.parametrize("format", in_full(["onnx", "gguf"]))
 def test_layers_without_keys_and_values_are_too(
     tmp_path: Path, format: str, family: ModuleType
 ) -> None:
@@ -101,7 +102,7 @@ def test_layers_without_keys_and_values_are_too(
         admit(copy, "target", format)
 
 
-@pytest.mark.parametrize("format", ["onnx", "gguf"])
+@pytest.mark.parametrize("format", in_full(["onnx", "gguf"]))
 def test_keys_of_several_sizes_are_too(tmp_path: Path, format: str) -> None:
     pytest.importorskip(PACKAGES.get(format, "onnxruntime"))
     target = tmp_path / "target"

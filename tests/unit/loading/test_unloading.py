@@ -160,6 +160,7 @@ def given_back(pipeline: Pipeline) -> float:
     return (before - resident_bytes()) / guard._costs.draft.held
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 def test_its_bytes_go_back_to_the_account_and_to_the_system(
     wide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

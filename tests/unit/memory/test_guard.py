@@ -308,3 +308,45 @@ def test_a_draft_model_that_is_unloaded_is_not_counted_as_held() -> None:
     found.begin(CONTEXT, metrics, sampled=False)
     assert found.level.name == "unloaded"
     assert list(events(metrics)) == []
+
+
+class Growing:
+    """A draft's session whose cache grows."""
+
+    def __init__(self, allocated: int, length: int = 0) -> None:
+        self.allocated, self.length, self.reserved = allocated, length, list[int]()
+
+    def reserve(self, tokens: int) -> None:
+        self.reserved.append(tokens)
+
+
+NEEDED = CONTEXT + COSTS.drafted + 1
+DRAFT = ModelCosts(5 * MB, 5_000, 4096, 12, rows=17)
+
+
+@pytest.mark.parametrize(
+    ("allocated", "length", "room", "reserved"),
+    [
+        (0, 0, DRAFT.cache(NEEDED), [NEEDED]),
+        (0, 0, DRAFT.cache(NEEDED) - 1, []),
+        # While it grows, memory holds what is filled twice.
+        (300, 200, DRAFT.cache(NEEDED + 200), [NEEDED]),
+        (300, 200, DRAFT.cache(NEEDED + 200) - 1, []),
+        (NEEDED - 1, 0, DRAFT.cache(NEEDED), [NEEDED]),
+        (NEEDED, 0, DRAFT.cache(NEEDED), []),
+    ],
+)
+def test_the_drafts_cache_is_allocated_at_once_where_memory_holds_it(
+    allocated: int, length: int, room: int, reserved: list[int]
+) -> None:
+    draft, granted = Growing(allocated, length), 100 * MB
+    for levels, found in ((Process(0).levels()[:1], reserved), (Process(0).levels()[2:], [])):
+        process = Process(20 * MB)
+        guard = MemoryGuard(
+            lambda: granted, COSTS, levels, lambda: FakeModel(12).open(4096),
+            draft=draft, read=process.read,  # type: ignore[arg-type]
+        )  # fmt: skip
+        guard._context, process.held = CONTEXT, granted - room
+        draft.reserved.clear()
+        guard._allocate_draft()
+        assert draft.reserved == found

@@ -66,7 +66,9 @@ MAKERS: dict[str, Make] = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("prompt", "new"), [(200, 200), (3000, 400)])
+@pytest.mark.parametrize(
+    ("prompt", "new"), [pytest.param(200, 200, marks=pytest.mark.nightly), (3000, 400)]
+)
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_the_account_is_the_peak_to_three_percent_or_five(
     make: Make, prompt: int, new: int, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -120,6 +121,25 @@ def test_an_administrator_may_turn_it_off(tmp_path: Path, monkeypatch: pytest.Mo
         write(memory)
     with closing(memory):
         assert huge(memory) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "enabled", "found"),
+    [
+        ("2097152\n", "always [madvise] never\n", 2097152),
+        ("2097152\n", "always madvise [never]\n", 0),
+        (str(64 << 20), "[always] madvise never\n", 0),
+        ("4096", "[always] madvise never\n", 0),
+        ("none", "[always] madvise never\n", 0),
+    ],
+)
+def test_the_size_is_the_systems(
+    size: str, enabled: str, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hpage_pmd_size").write_text(size)
+    (tmp_path / "enabled").write_text(enabled)
+    monkeypatch.setattr(huge_pages, "_SETTINGS", tmp_path)
+    assert huge_pages._size() == (found if sys.platform.startswith("linux") else 0)
 
 
 def test_elsewhere_loading_works_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

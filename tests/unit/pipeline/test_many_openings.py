@@ -61,10 +61,10 @@ def too_much(found: dict[str, int]) -> set[str]:
     return {name for name, most in LEEWAY.items() if found[name] > most}
 
 
-MANY = pytest.param(300, marks=pytest.mark.slow)
+MANY = pytest.param(300, marks=[pytest.mark.slow, pytest.mark.nightly])
 
 
-@pytest.mark.parametrize("count", [12, MANY])
+@pytest.mark.parametrize("count", [pytest.param(12, marks=pytest.mark.full), MANY])
 def test_of_onnx(count: int) -> None:
     assert not too_much(grown("demo", count))
 
@@ -76,6 +76,7 @@ def test_of_gguf(tmp_path: Path, count: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_of_openvino() -> None:
     pytest.importorskip("openvino")
     assert not too_much(grown("demo", 100, device="openvino"))

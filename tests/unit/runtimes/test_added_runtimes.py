@@ -116,6 +116,7 @@ def test_without_it_nothing_is_listed() -> None:
     assert "tiny" not in call("generate", "--help-all").stdout
 
 
+@pytest.mark.full
 def test_it_is_profiled_planned_run_and_decodes(
     tiny: None, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

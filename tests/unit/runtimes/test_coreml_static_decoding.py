@@ -45,6 +45,7 @@ def test_greedy_texts_are_onnxs(bundle: Path, format: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("format", ["coreml"], indirect=True)
 def test_many_greedy_texts_are_onnxs(bundle: Path, format: str) -> None:

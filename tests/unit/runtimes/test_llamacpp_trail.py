@@ -348,6 +348,7 @@ def close():
 """
 
 
+@pytest.mark.full
 def test_the_states_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Heads of a published size, so that a state has megabytes.
     for name, size in (("STATE", 128), ("VALUE_HEADS", 16), ("KEY_HEADS", 16)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import in_full
 from tiny_models import write_tiny_model
 
 from edgedec.decoding.session import Want
@@ -204,8 +205,7 @@ def random_cuts(rng: np.random.Generator, total: int, widest: int) -> list[int]:
     return cuts
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("widest", [6, 40])
+@pytest.mark.parametrize(("widest", "threads"), in_full([(6, 2), (40, 1), (6, 1), (40, 2)], 2))
 def test_however_the_text_is_cut(folder: Path, widest: int, threads: int) -> None:
     model = OnnxModel.load(folder, batch_invariant=True, threads=threads)
     assert model.capabilities.batch_invariant

@@ -302,7 +302,7 @@ def test_every_length_is_reached(model: OnnxModel) -> None:
     """At no cost, by a copy and its tokens, or from a nearer one that is named."""
     tokens = text(200)
     costs = {"none": 0, "some": 0}
-    for length in range(0, 200, 3):
+    for length in range(0, 200, 5):
         session = read(model, tokens[:40])
         for token in tokens[40:]:
             session.forward(TokenTree(token))
@@ -324,8 +324,8 @@ def test_every_length_is_reached(model: OnnxModel) -> None:
         np.testing.assert_allclose(
             after(session), after(read(model, tokens[:length])), rtol=0, atol=1e-4
         )
-    assert costs["none"] > 5
-    assert costs["some"] > 20
+    assert costs["none"] > 3
+    assert costs["some"] > 12
 
 
 def test_reading_on_that_fails_leaves_an_empty_session(

@@ -50,6 +50,7 @@ def decoded(folder: Path) -> tuple[list[FloatArray], int, int]:
         return rows, opened, held_of(file)
 
 
+@pytest.mark.full
 def test_the_files_pages_are_given_back_and_the_rows_stay_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

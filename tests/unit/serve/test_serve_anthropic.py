@@ -11,7 +11,8 @@ from serving import Server
 from test_serve_tools import SCHEMAS, caller, needs_grammars
 
 from edgedec import Pipeline
-from edgedec.serve.anthropic import MessagesForm
+from edgedec.serve.anthropic import MessagesForm, body_of
+from edgedec.serve.errors import ApiError
 from edgedec.serve.parsing import ParsedRequest
 
 __all__ = ["caller"]  # a fixture
@@ -231,3 +232,17 @@ def test_its_own_client(caller: Server, stream: bool) -> None:
     assert found.content[1].input == OSLO
     assert found.usage.output_tokens == 5
     client.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"), (401, "authentication_error"), (403, "permission_error"),
+        (404, "not_found_error"), (413, "request_too_large"), (429, "rate_limit_error"),
+        (503, "overloaded_error"), (504, "timeout_error"), (422, "invalid_request_error"),
+        (500, "api_error"), (507, "api_error"),
+    ],
+)  # fmt: skip
+def test_a_refusal_has_the_kind_of_its_status(status: int, kind: str) -> None:
+    error = {"type": kind, "message": "why"}
+    assert body_of(ApiError(status, "why")) == {"type": "error", "error": error}

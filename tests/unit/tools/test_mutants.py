@@ -78,6 +78,7 @@ def mutants(root: Path, *more: str) -> tuple[list[str], dict[str, dict[str, Any]
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_survivors_are_told_from_what_is_killed_and_a_second_run_goes_on(tree: Path) -> None:
     printed, first = mutants(tree, "--count", "2")
     assert printed[0].startswith("map  tests/test_small.py: passed")
