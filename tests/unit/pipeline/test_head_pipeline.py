@@ -216,7 +216,7 @@ def data_unlisted(folder: Path, manifest: dict[str, Any]) -> None:
     manifest["roles"]["head"]["variants"]["onnx"]["files"].remove(f"target/{FUSE_FILE}.data")
 
 
-@pytest.mark.parametrize("change", [unlisted, linked, data_unlisted])
+@pytest.mark.parametrize("change", in_full([unlisted, linked, data_unlisted], 2))
 def test_files_that_the_manifest_does_not_list_are_not_opened(
     tmp_path: Path, change: Callable[[Path, dict[str, Any]], None]
 ) -> None:
@@ -243,7 +243,7 @@ def test_what_is_no_fusion_is_refused(tmp_path: Path) -> None:
         Pipeline.open(changed(tmp_path / "b", exchanged), drafter="head")
 
 
-@pytest.mark.parametrize("facts", [{"reads": [1e400]}, {"taps": {"carried.next": 1e400}}])
+@pytest.mark.parametrize("facts", in_full([{"taps": {"carried.next": 1e400}}, {"reads": [1e400]}]))
 def test_facts_that_are_no_numbers_are_refused(tmp_path: Path, facts: dict[str, Any]) -> None:
     def damaged(folder: Path, manifest: dict[str, Any]) -> None:
         file = folder / "target" / HEAD_FILE

@@ -219,7 +219,7 @@ def with_heads(parallel: int, drafter: str) -> list[Generation]:
     ) as pipeline:
         encode = pipeline.tokenizer.encode
         start = "class Reader:\n    def __init__(self, path):\n        self.path = path\n"
-        ends = ["\n    def read(self):", "\n    def close(self):", "\n\ndef main():", start * 20]
+        ends = ["\n    def read(self):", "\n    def close(self):", "\n\ndef main():", start * 8]
         texts = [list(encode(start + end)) for end in ends] + [list(encode(ends[-1]))]
         return taking_turns(pipeline, texts, parallel, 0)
 
