@@ -97,6 +97,39 @@ def exports_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_llama_child() -> Iterator[Callable[..., Any]]:
+    """Exports to GGUF ask one child, which stays, while the current folder does.
+
+    Each task would start one of its own, which imports for half a second. Tests of the child
+    ask for ``llama_children``.
+    """
+    from edgedec._support.sandbox import Sandbox
+    from edgedec.export.gguf import child
+
+    kept = Sandbox(child.__name__, idle_s=3600, environment=child._QUIET, telling=child._reason)
+    honest, folder = child.ask_once, [Path.cwd()]
+
+    def ask(
+        module: str, task: Any, limits: Any, environment: Any, telling: Any, **heard: Any
+    ) -> Any:
+        if folder != [Path.cwd()]:
+            kept.close()
+            folder[:] = [Path.cwd()]
+        return kept.ask(task, limits, **heard)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "ask_once", ask)
+        yield honest
+    kept.close()
+
+
+@pytest.fixture
+def llama_children(one_llama_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task of llama.cpp has a child of its own, as for users."""
+    monkeypatch.setattr("edgedec.export.gguf.child.ask_once", one_llama_child)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def short_measurements() -> Iterator[Measurements]:
     """Opening measures the passes of few widths, three sweeps of them whether they agree or not.
 
@@ -125,6 +158,28 @@ def full_measurements(short_measurements: Measurements, monkeypatch: pytest.Monk
     """Opening measures what it measures for users."""
     for (module, name), value in short_measurements.items():
         monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bundles_hashed_once() -> Iterator[None]:
+    """Bundles that no test changes are compared with their hashes once, not at every opening."""
+    from tiny_bundles import KEPT
+
+    from edgedec.bundle import folder, manifest
+
+    honest, shipped, known = folder.check_file, REPOSITORY / "models" / "demo", set[Any]()
+    digest = manifest.sha256_of_stream
+
+    def check(root: Path, name: str, fact: Any, *, hashed: bool) -> None:
+        looked_at = manifest.sha256_of_stream is not digest  # by a test that counts
+        new = looked_at or (root, name, fact) not in known
+        honest(root, name, fact, hashed=hashed and new)
+        if hashed and any(root.resolve().is_relative_to(read) for read in (KEPT, shipped)):
+            known.add((root, name, fact))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "check_file", check)
+        yield
 
 
 @pytest.fixture(scope="session")

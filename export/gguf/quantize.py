@@ -15,6 +15,7 @@ from edgedec.export.gguf import child
 from edgedec.export.job import ExportJob
 from edgedec.export.options import Progress
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray
+from edgedec.gguf.header import GgufHeader, TensorInfo
 from edgedec.hardware.device import available_cores
 
 # llama.cpp's numbers of its quantisation types (llama_ftype), and the type of most matrices.
@@ -79,11 +80,11 @@ def quantise(
 
 def tensor_errors(plain: Path, quantised: Path) -> dict[str, float]:
     """Return each quantised matrix's relative error: root of squared error over squared weights."""
-    sources = {tensor.name: tensor for tensor in gguf.GGUFReader(plain).tensors}
+    sources = {tensor.name: tensor for tensor in GgufHeader.read(plain).tensors}
     errors = {}
-    for tensor in gguf.GGUFReader(quantised).tensors:
+    for tensor in GgufHeader.read(quantised).tensors:
         source = sources[tensor.name]
-        if tensor.tensor_type == source.tensor_type:
+        if tensor.type == source.type:
             continue
         lost = whole = 0.0
         for ours, theirs in zip(_rows(quantised, tensor), _rows(plain, source), strict=True):
@@ -103,14 +104,13 @@ def fallbacks(file: Path, weights: str) -> tuple[str, ...]:
     block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[FTYPES[weights][1]]][0]
     fallen: dict[str, int] = {}
     fitting = 0
-    for tensor in gguf.GGUFReader(file).tensors:
-        kind = tensor.tensor_type.name
-        if kind == "F32":
+    for tensor in GgufHeader.read(file).tensors:
+        if tensor.type == "F32":
             continue
-        if int(tensor.shape[0]) % block == 0:
+        if tensor.shape[0] % block == 0:
             fitting += 1
         else:
-            fallen[kind] = fallen.get(kind, 0) + 1
+            fallen[tensor.type] = fallen.get(tensor.type, 0) + 1
     if not fitting:
         advice = "q4_0 or q8_0, whose blocks are of 32" if block > 32 else "f16"
         raise ExportError(
@@ -122,14 +122,13 @@ def fallbacks(file: Path, weights: str) -> tuple[str, ...]:
     return (f"rows that fit no block of {weights}: matrices fell back, {listed}",)
 
 
-def _rows(file: Path, tensor: gguf.ReaderTensor) -> Iterator[FloatArray]:
+def _rows(file: Path, tensor: TensorInfo) -> Iterator[FloatArray]:
     """Yield a tensor's values, some rows at a time; mapped pages would count as memory."""
-    columns = int(tensor.shape[0])
-    rows = math.prod(int(extent) for extent in tensor.shape[1:])
-    row_bytes = int(tensor.n_bytes) // rows
-    step = max(CHUNK_NUMBERS // columns, 1)
-    for start in range(0, rows, step):
-        count = min(step, rows - start)
-        offset = int(tensor.data_offset) + start * row_bytes
+    kind = gguf.GGMLQuantizationType[tensor.type]
+    row_bytes = tensor.bytes // tensor.rows
+    step = max(CHUNK_NUMBERS // tensor.shape[0], 1)
+    for start in range(0, tensor.rows, step):
+        count = min(step, tensor.rows - start)
+        offset = tensor.start + start * row_bytes
         stored = np.fromfile(file, np.uint8, count * row_bytes, offset=offset)
-        yield gguf.quants.dequantize(stored.reshape(count, row_bytes), tensor.tensor_type)
+        yield gguf.quants.dequantize(stored.reshape(count, row_bytes), kind)

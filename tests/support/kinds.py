@@ -47,6 +47,17 @@ def _marked(values: Iterable[Any], kept: int, marks: list[Any]) -> list[Any]:
     ]
 
 
+def each_once(values: Iterable[Any], others: Iterable[Any], kept: int | None = None) -> list[Any]:
+    """Cross two lists: `make test` has each value with one of the others, in turn."""
+    firsts, seconds = list(values), list(others)
+    pairs = [
+        (value, seconds[(number + by) % len(seconds)])
+        for by in range(len(seconds))
+        for number, value in enumerate(firsts)
+    ]
+    return in_full(pairs, len(firsts) if kept is None else kept)
+
+
 def only_in_full_runs(item: pytest.Item) -> bool:
     """Whether a test of another kind waits for the full run."""
     if item.get_closest_marker("another_kind") is None:

@@ -37,8 +37,9 @@ SOURCES = ("export", "models", *(f"edgedec/{room}" for room in ("_support", "bun
 PACKAGES = ("gguf", "ml_dtypes", "numpy", "onnx", "onnxruntime", "safetensors", "tokenizers")
 # How much of a text an export reads in tests, and how many mixtures it tries.
 SHORT = {
-    (calibration, "TOKENS"): 1024,
-    (calibration, "_WRITTEN"): 128,
+    (calibration, "TOKENS"): 512,
+    (calibration, "_LEAST"): 512,
+    (calibration, "_WRITTEN"): 64,
     (bundling, "_SAMPLE_TOKENS"): 192,
     (sensitivity, "_MOST"): 64,
     (weighed, "_TOKENS"): 64,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kinds import each_once
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
@@ -20,6 +21,8 @@ from edgedec.testing.decoding import decode, request
 VOCAB = 40
 PROMPT = [1, 2, 3, 4, 1, 2, 3]
 NAMES = ["model", "tree", "recycle", "hybrid", "adaptive", "text"]
+LIMITS = [(4, None), (None, 4), (6, 4), (1, None), (None, 1)]
+HOW = [(limits, measured) for limits in LIMITS for measured in (False, True)]
 SAMPLED = SamplingParams(temperature=1.2, seed=3)
 
 
@@ -54,12 +57,11 @@ def text(
     return decode(engine, request(SAMPLED, VOCAB, PROMPT, max_new_tokens=80)).tokens, widest
 
 
-@pytest.mark.parametrize("measured", [False, True])
-@pytest.mark.parametrize("limits", [(4, None), (None, 4), (6, 4), (1, None), (None, 1)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "how"), each_once(NAMES, HOW, 12))
 def test_no_text_ends_in_the_middle(
-    name: str, limits: tuple[int | None, int | None], *, measured: bool
+    name: str, how: tuple[tuple[int | None, int | None], bool]
 ) -> None:
+    limits, measured = how
     if name == "tree" and 1 in limits:
         pytest.skip("refused when it is made")
     plain, _ = text("none", (None, None))

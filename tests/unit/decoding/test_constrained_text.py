@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import each_once
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.constraint import BoolArray
@@ -149,8 +150,9 @@ def test_the_same_while_the_target_verifies() -> None:
         one.drafter.close()
 
 
-@pytest.mark.parametrize("rule", ["coupling", "match", "speculative", "bild"])
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(
+    ("drafter", "rule"), each_once(DRAFTERS, ["coupling", "match", "speculative", "bild"])
+)
 def test_every_rule_writes_allowed_text_only(drafter: str, rule: str) -> None:
     for name, seed in itertools.product(("temperature", "filters"), range(6)):
         params = SamplingParams(**{**SAMPLERS[name], "seed": seed})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from drafting_table import HOT, PENALISED, PROMPT, VOCAB, Table
+from kinds import each_once
 
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting._context import DraftContext
@@ -108,8 +109,7 @@ def test_a_long_prompt_is_read_over_several_rounds(name: str) -> None:
 class TestBeyondTheCapacity:
     """A text longer than the draft's session: its first four tokens and its end are seen."""
 
-    @pytest.mark.parametrize("name", WITH_MODEL)
-    @pytest.mark.parametrize("length", [0, 200])
+    @pytest.mark.parametrize(("name", "length"), each_once(WITH_MODEL, [200, 0]))
     def test_drafting_goes_on_and_the_session_holds_the_window(
         self, name: str, length: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

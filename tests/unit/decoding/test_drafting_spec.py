@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from installed import installer
+from kinds import in_full
 from test_drafting_composite import NOTHING, Arm
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline
@@ -163,7 +164,8 @@ def plain() -> str:
 
 
 @pytest.mark.parametrize(
-    "spec", ["lookup:n=3", "lookup:n=3,model:k=2", "recycle:k=4,lookup", "model", "hybrid:k=2"]
+    "spec",
+    in_full(["lookup:n=3,model:k=2", "recycle:k=4,lookup", "lookup:n=3", "model", "hybrid:k=2"], 2),
 )
 def test_the_text_is_that_of_plain_decoding(plain: str, spec: str) -> None:
     options = {"draft_length": 3, "plan": "none", "batch_invariant": True}

@@ -158,6 +158,7 @@ def kept_bytes(most: int, monkeypatch: pytest.MonkeyPatch) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.full  # tracing every allocation takes seconds
 def test_memory_is_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.5 < kept_bytes(MOST, monkeypatch) / EARLIER_BYTES < 1.05
     # A twin with another bound is caught.

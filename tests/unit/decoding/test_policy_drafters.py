@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from drafting_table import Table
+from kinds import in_full
 from policy_world import CURVE
 
 from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, RoundRecord
@@ -22,10 +23,11 @@ WARM = SamplingParams(temperature=0.6, seed=2)
 CASES = [
     ("model", GREEDY, None),
     ("tree", GREEDY, None),
-    ("hybrid", GREEDY, None),
-    *((name, WILD, 3) for name in ("model", "tree", "hybrid")),
+    ("recycle", WARM, 1),
     ("parallel", WILD, 3),
-    *((name, WARM, 1) for name in ("lookup", "recycle", "hybrid")),
+    *((name, WILD, 3) for name in ("model", "tree", "hybrid")),
+    *((name, WARM, 1) for name in ("lookup", "hybrid")),
+    ("hybrid", GREEDY, None),
 ]
 
 
@@ -67,7 +69,7 @@ def _limits(policy: DraftPolicy) -> tuple[int, int]:
     return limits.nodes, limits.depth
 
 
-@pytest.mark.parametrize(("name", "params", "context"), CASES)
+@pytest.mark.parametrize(("name", "params", "context"), in_full(CASES, 3))
 def test_every_drafter_comes_near_its_best_fixed_length(
     name: str, params: SamplingParams, context: int | None
 ) -> None:
@@ -77,9 +79,9 @@ def test_every_drafter_comes_near_its_best_fixed_length(
     assert measured > 0.95 * max(best, 1.0)
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[8]], ids=["model", "tree", "recycle"])
+@pytest.mark.parametrize(("name", "params", "context"), in_full(CASES[:3]))
 def test_a_policy_that_learns_the_opposite_falls_behind(
-    case: tuple[str, SamplingParams, int | None], monkeypatch: pytest.MonkeyPatch
+    name: str, params: SamplingParams, context: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learn = DrafterEstimate.learn
 
@@ -88,4 +90,4 @@ def test_a_policy_that_learns_the_opposite_falls_behind(
 
     monkeypatch.setattr(DrafterEstimate, "learn", opposite)
     with pytest.raises(AssertionError):
-        test_every_drafter_comes_near_its_best_fixed_length(*case)
+        test_every_drafter_comes_near_its_best_fixed_length(name, params, context)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 
 import pytest
+from kinds import each_once
 
 from edgedec.decoding.policy import CostCurve
 from edgedec.decoding.policy.cost import LiveCost
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate, expected_rate
 
 FLAT = CostCurve((1, 17), (1.0, 1.0))
+CURVES = [FLAT, CostCurve((1, 4, 8, 17), (1.0, 1.5, 2.2, 3.5)), CostCurve((1, 17), (1.2, 1.6))]
 LINEAR = CostCurve((1, 2, 17), (1.0, 2.0, 17.0))
 
 
-def simulated(curve: CostCurve, draft_s: float, price: float, rounds: int = 40_000) -> float:
+def simulated(curve: CostCurve, draft_s: float, price: float, rounds: int = 15_000) -> float:
     """Decode with the policy's thresholds at a price, and return tokens per second."""
     rng, drafter = random.Random(0), DrafterEstimate("model", draft_s, branching=False)
     drafter.plan(LiveCost(curve, 16), price)
@@ -34,10 +36,7 @@ def simulated(curve: CostCurve, draft_s: float, price: float, rounds: int = 40_0
     return tokens / seconds
 
 
-@pytest.mark.parametrize("draft_s", [0.01, 0.1])
-@pytest.mark.parametrize(
-    "curve", [FLAT, CostCurve((1, 4, 8, 17), (1.0, 1.5, 2.2, 3.5)), CostCurve((1, 17), (1.2, 1.6))]
-)
+@pytest.mark.parametrize(("curve", "draft_s"), each_once(CURVES, [0.01, 0.1]))
 def test_it_is_what_rounds_by_the_same_rule_yield(curve: CostCurve, draft_s: float) -> None:
     rate = expected_rate(curve, draft_s)
     assert rate == pytest.approx(simulated(curve, draft_s, rate), rel=0.06)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 import pytest
+from kinds import each_once
 
 from edgedec.decoding import acceptance, drafting, session_pool
 from edgedec.decoding.drafting.base import DrafterParts
@@ -71,8 +72,7 @@ def own(prompt: Sequence[int], count: int = 12) -> list[int]:
     return tokens(built("none"), prompt, count)[0]
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("drafter", "seed"), each_once(DRAFTERS, range(4)))
 def test_each_text_of_a_conversation_is_that_of_a_fresh_engine(drafter: str, seed: int) -> None:
     kept, reused = built(drafter), 0
     for prompt in conversation(seed):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from kinds import each_once, in_full
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
@@ -108,20 +109,20 @@ def settings(sampler: str, logprobs: int | None = 3) -> list[tuple[SamplingParam
     return found
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_the_same_with_and_without_speculation(drafter: str, sampler: str) -> None:
+@pytest.mark.parametrize(
+    ("drafter", "how"), each_once(DRAFTERS, itertools.product(SAMPLERS, LOGPROBS), 14)
+)
+def test_the_same_with_and_without_speculation(drafter: str, how: tuple[str, int | None]) -> None:
     accepted = drafted = 0
-    for logprobs in LOGPROBS:
-        for params, end, plain in settings(sampler, logprobs):
-            speculative, metrics = decode(drafter, params, end, logprobs=logprobs)
-            assert speculative == plain
-            accepted += metrics.accepted_tokens
-            drafted += metrics.drafted_tokens
+    for params, end, plain in settings(*how):
+        speculative, metrics = decode(drafter, params, end, logprobs=how[1])
+        assert speculative == plain
+        accepted += metrics.accepted_tokens
+        drafted += metrics.drafted_tokens
     assert 0 < accepted < drafted, "a matrix in which drafts are never or always right"
 
 
-@pytest.mark.parametrize("sampler", ["temperature", "top-k, min-p"])
+@pytest.mark.parametrize("sampler", in_full(["temperature", "top-k, min-p"]))
 @pytest.mark.parametrize("drafter", ["model", "tree"])
 def test_the_same_for_a_draft_with_noise_of_its_own(drafter: str, sampler: str) -> None:
     for params, end, plain in settings(sampler):

@@ -7,6 +7,7 @@ import functools
 import pytest
 import tiny_tokenizers
 from cross_vocabulary import Respelled
+from kinds import each_once
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
@@ -83,17 +84,16 @@ def plain(kind: str, sampler: str) -> list[int]:
     return decode(kind, "none", SAMPLERS[sampler])[0]
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_the_same_text(drafter: str) -> None:
+@pytest.mark.parametrize(("drafter", "sampler"), each_once(DRAFTERS, SAMPLERS))
+def test_the_same_text(drafter: str, sampler: str) -> None:
     accepted = drafted = 0
     for kind, other in CROSSINGS:
-        for name, params in SAMPLERS.items():
-            tokens, metrics = decode(kind, drafter, params, other=other)
-            assert tokens == plain(kind, name), (kind, other, name)
-            accepted += metrics.accepted_tokens
-            drafted += metrics.drafted_tokens
+        tokens, metrics = decode(kind, drafter, SAMPLERS[sampler], other=other)
+        assert tokens == plain(kind, sampler), (kind, other)
+        accepted += metrics.accepted_tokens
+        drafted += metrics.drafted_tokens
     # Otherwise the matrix would say nothing of drafts that are right.
-    assert 100 < accepted < drafted
+    assert 20 < accepted < drafted
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

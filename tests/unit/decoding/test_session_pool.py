@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from kinds import each_once
 from test_prefix_reuse import Reader, built, own, tokens
 
 from edgedec.decoding import session_pool
@@ -58,8 +59,9 @@ def test_the_one_used_longest_ago_makes_room() -> None:
     assert tokens(made, [*second, 7])[1].reused_tokens == 0
 
 
-@pytest.mark.parametrize("drafter", ["none", "model", "hybrid", "recycle"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("drafter", "seed"), each_once(["none", "model", "hybrid", "recycle"], range(3))
+)
 def test_texts_of_many_conversations_are_those_of_fresh_engines(drafter: str, seed: int) -> None:
     made, _ = engine(3, drafter)
     chance = random.Random(seed)

@@ -11,6 +11,7 @@ import tiny_tokenizers
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kinds import each_once
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import Verdict
@@ -334,9 +335,9 @@ def test_a_text_too_long_for_the_draft_loses_its_beginning() -> None:
     assert session.length == len(words)
 
 
-@pytest.mark.parametrize("name", ["model", "tree", "hybrid", "strings"])
-@pytest.mark.parametrize(("kind", "other"), PAIRS)
-def test_a_draft_with_little_room_never_ends_a_text(kind: str, other: str, name: str) -> None:
+@pytest.mark.parametrize(("name", "pair"), each_once(["model", "tree", "hybrid", "strings"], PAIRS))
+def test_a_draft_with_little_room_never_ends_a_text(name: str, pair: tuple[str, str]) -> None:
+    kind, other = pair
     rng = np.random.default_rng(3)
     own, found = tokenizer(kind), translation(kind, other)
     drafted = 0

@@ -98,6 +98,7 @@ def test_a_joint_that_forgets_a_consumer_is_noticed(monkeypatch: pytest.MonkeyPa
         test_it_is_the_same_decoder_without_outliers("llama")
 
 
+@pytest.mark.full
 def test_a_trained_model_with_outliers_is_kept(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(DEMO / "draft")
     spec, tokenizer = checkpoint.spec, Tokenizer.load(DEMO / "draft")

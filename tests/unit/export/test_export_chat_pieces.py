@@ -34,7 +34,7 @@ def test_other_conversations_than_those_that_were_tried(name: str) -> None:
     sample = SAMPLES[name]
     pieces = pieces_of(sample.template)
     assert pieces is not None
-    for talk in conversations(60, system=sample.system, seed=99):
+    for talk in conversations(30, system=sample.system, seed=99):
         messages = [{"role": role, "content": content} for role, content in talk]
         assert pieces.render(messages) == sample.template.render(messages)
 
@@ -111,7 +111,7 @@ def with_template(folder: Path, source: str | None) -> Path:
 def test_the_exporter_writes_them(source: str | None, written: bool, words: str, tmp_path) -> None:
     target = with_template(tmp_path / "target", source)
     (target / CHAT_PIECES).write_text("of somebody else", "utf-8")
-    report = export_bundle(ExportOptions(target, tmp_path / "bundle", parity=False))
+    report = export_bundle(ExportOptions(target, tmp_path / "bundle", weights="fp32", parity=False))
     bundle = Bundle.open(report.path, verify=True)
     assert (f"tokenizer/{CHAT_PIECES}" in bundle.files) == written
     assert Chat.of(bundle).describe() == words

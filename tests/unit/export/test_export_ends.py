@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import tiny_models
+from kinds import in_full
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import edgedec
@@ -124,7 +125,9 @@ def test_an_end_that_is_no_token(tmp_path: Path) -> None:
         _ = Checkpoint.open(folder(tmp_path / "m", {}, eos_token_id=5000)).eos_ids
 
 
-@pytest.mark.parametrize("name", ["of four files", "two files, two ends", "the template's"])
+@pytest.mark.parametrize(
+    "name", in_full(["of four files", "two files, two ends", "the template's"])
+)
 def test_formats_have_the_same_ends_and_ids(tmp_path: Path, name: str) -> None:
     pytest.importorskip("llama_cpp", reason="a GGUF file is opened with the extra gguf")
     files, config, ends = CASES[name]

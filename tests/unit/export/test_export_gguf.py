@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_qwen3_5
+from kinds import in_full
 from tiny_gguf import write_tiny_gguf
 from tiny_models import (
     CHECKPOINT_VOCAB,
@@ -51,7 +52,7 @@ def out(tmp_path):
 
 
 def export(target, out, weights="f32", **more):
-    options = {"formats": ("gguf",), "weights": weights, **more}
+    options = {"formats": ("gguf",), "weights": weights, "calibration": "none", **more}
     return export_bundle(ExportOptions(target, out, **options))
 
 
@@ -64,7 +65,7 @@ def keys(out):
 
 
 @pytest.fixture
-def children(monkeypatch):
+def children(llama_children, monkeypatch):
     """Every child process that was started."""
     started = []
 
@@ -309,7 +310,7 @@ def test_parity_compares_the_file_with_its_source(target, out):
     assert full["perplexity"] != eight["perplexity"]
 
 
-@pytest.mark.parametrize("weights", ["q4_0", "q4_k_m", "iq4_xs", "q6_k"])
+@pytest.mark.parametrize("weights", in_full(["q4_0", "q4_k_m", "iq4_xs", "q6_k"], 2))
 def test_errors_are_those_of_the_stored_weights(tmp_path, out, weights):
     target = tiny_checkpoint(tmp_path / "m", hidden_size=256, intermediate_size=256)
     report = export(target, out, weights, parity=False)
@@ -421,7 +422,7 @@ def importances(target, made, text, monkeypatch):
 
 def test_an_importance_matrix_is_made_where_it_changes_something(tmp_path):
     """Of llama.cpp's types one alone has the same blocks with it, and so needs no text."""
-    source = write_tiny_gguf(tmp_path / "plain.gguf", hidden=256, ffn=512)
+    source = write_tiny_gguf(tmp_path / "plain.gguf", hidden=256, ffn=256, layers=1)
     rng, weighing = np.random.default_rng(0), tmp_path / "importance.npz"
     matrices = [one for one in gguf.GGUFReader(source).tensors if len(one.shape) > 1]
     np.savez(weighing, **{one.name: rng.random(int(one.shape[0])) ** 8 + 1e-3 for one in matrices})
@@ -506,7 +507,9 @@ def test_a_child_ends_with_its_parent(target, out):
     started.stdout.close()
 
 
-def test_a_child_finds_this_package_and_nothing_of_the_current_folder(monkeypatch, tmp_path):
+def test_a_child_finds_this_package_and_nothing_of_the_current_folder(
+    llama_children, monkeypatch, tmp_path
+):
     """Wherever the user stands; ``edgedec/gguf`` must not stand where ``gguf`` is looked for."""
     for name in ("edgedec.py", "numpy.py", "json.py"):
         (tmp_path / name).write_text("raise SystemExit('run from the current folder')")
@@ -521,7 +524,7 @@ def test_a_child_finds_this_package_and_nothing_of_the_current_folder(monkeypatc
     assert b"current folder" in done.stderr
 
 
-def test_a_disk_that_fills_up_while_llama_cpp_writes(target, out, monkeypatch):
+def test_a_disk_that_fills_up_while_llama_cpp_writes(target, out, monkeypatch, llama_children):
     """The system refuses to write on, as a full disk does."""
     resource = pytest.importorskip("resource")
     popen = subprocess.Popen

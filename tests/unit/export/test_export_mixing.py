@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import tiny_tokenizers
+from kinds import each_once, in_full
 from tiny_models import (
     CHECKPOINT_VOCAB,
     MemoryTensors,
@@ -43,6 +45,7 @@ from edgedec.models.registry import spec_for
 DEMO = Path(__file__).parents[3] / "models" / "demo" / "draft"
 TEXTS = [np.random.default_rng(3).integers(0, 90, 40).tolist() for _ in range(4)]
 LOSSES = (0.2, 0.001, 0.05, 0.02, 0.004, 0.1, 0.0005, 0.01)
+ROLES = [("v",), ("q", "k", "down"), ("gate", "up", "o")]
 UNITS = [Unit((f"m{n}",), 1000 + n, loss) for n, loss in enumerate(LOSSES)]
 
 
@@ -154,7 +157,7 @@ def lost(spec: DecoderSpec, arrays: dict[str, FloatArray]) -> list[Unit]:
     return measure(spec, tensors, TEXTS, coarse, lambda done, total: None)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", in_full(CONFIGS))
 def test_a_planted_matrix_is_the_most_sensitive(name: str) -> None:
     spec = spec_for(tiny_config(**CONFIGS[name]))
     arrays = random_tensors(spec, 5)
@@ -179,7 +182,7 @@ def test_layers_that_add_nothing_say_nothing_of_others(monkeypatch: pytest.Monke
     assert all(0 <= loss < 1 for loss in _losses(spec, arrays).values())
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", in_full(reversed(CONFIGS)))
 def test_units_of_each_layer_lose_together_what_it_loses_by_itself(name: str) -> None:
     spec = spec_for(tiny_config(**CONFIGS[name], num_hidden_layers=4))
     arrays = random_tensors(spec, 5)
@@ -244,12 +247,14 @@ def _logs(logits: FloatArray) -> FloatArray:
 # -- what is written -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [None, 64])
-@pytest.mark.parametrize("model_type", ["llama", "qwen2", "gpt2"])
-@pytest.mark.parametrize("roles", [("v",), ("q", "k", "down"), ("gate", "up", "o")])
+@pytest.mark.parametrize(
+    ("how", "model_type"),
+    each_once(itertools.product(ROLES, [None, 64]), ["llama", "qwen2", "gpt2"]),
+)
 def test_a_graph_of_both_computes_with_both(
-    model_type: str, roles: tuple[str, ...], block: int | None, tmp_path: Path
+    how: tuple[tuple[str, ...], int | None], model_type: str, tmp_path: Path
 ) -> None:
+    roles, block = how
     spec = spec_for(tiny_config(model_type=model_type))
     arrays = random_tensors(spec, 5)
     raised = {spec.name(role, 1) for role in roles if spec.gated or role != "gate"}
@@ -378,7 +383,7 @@ def garbage(
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("weights", ["int4", "auto"])
+@pytest.mark.parametrize("weights", in_full(["auto", "int4"]))
 def test_a_calibration_that_is_worse_is_not_kept(
     weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import mimo_case
 import onnx
 import pytest
 import qwen_mtp_case
+from kinds import in_full
 from mimo_case import PROMPT, SCRIPT
 
 from edgedec import Pipeline
@@ -28,7 +29,7 @@ STATE, CARRY, TOKEN = (
 )
 
 
-@pytest.fixture(scope="module", params=[mimo_case, qwen_mtp_case], ids=["mimo", "qwen3_5"])
+@pytest.fixture(scope="module", params=in_full([mimo_case, qwen_mtp_case]), ids=["mimo", "qwen3_5"])
 def case(request: pytest.FixtureRequest) -> ModuleType:
     found: ModuleType = request.param
     return found
@@ -89,7 +90,7 @@ def differing(bundle: Path, prompt: str, drafter: str = "head", **how: bool) -> 
         for options in OPTIONS:
             given = prompt
             for _ in range(2):
-                more = {"max_new_tokens": 24, "ignore_eos": True, **options}
+                more = {"max_new_tokens": 16, "ignore_eos": True, **options}
                 expected = plain.generate(given, **more)
                 result = headed.generate(given, **more)
                 wrong += result.token_ids != expected.token_ids
@@ -97,7 +98,7 @@ def differing(bundle: Path, prompt: str, drafter: str = "head", **how: bool) -> 
     return wrong
 
 
-@pytest.mark.parametrize("drafter", ["head", "auto"])
+@pytest.mark.parametrize("drafter", in_full(["head", "auto"]))
 def test_texts_are_the_targets(random: Path, script: Bundle, drafter: str) -> None:
     assert differing(random, PROMPT, drafter) == 0
     assert differing(script.path, "".join(SCRIPT[:9]), drafter) == 0

@@ -9,6 +9,7 @@ from typing import Any
 import demo_head
 import numpy as np
 import pytest
+from kinds import in_full
 
 from edgedec import GenerateOptions, Pipeline
 from edgedec.decoding.drafting._head_context import HeadContext
@@ -24,7 +25,7 @@ from edgedec.runtimes.onnx.head import OnnxHead
 from edgedec.runtimes.onnx.model import OnnxModel
 
 PROMPT = "def read_lines(path):"
-ASK = GenerateOptions(48, ignore_eos=True)
+ASK = GenerateOptions(32, ignore_eos=True)
 OPTIONS: dict[str, Any] = {"plan": "none", "threads": 1, "draft_length": 3}
 MB = 1_000_000
 
@@ -35,13 +36,16 @@ def expected() -> list[int]:
         return list(pipeline.generate(PROMPT, ASK).token_ids)
 
 
-@pytest.fixture
-def headed() -> Iterator[Pipeline]:
+def opened() -> Iterator[Pipeline]:
     keep_heap_small()
     release_free()
     with Pipeline.open(demo_head.bundle(), memory=4000 * MB, **OPTIONS) as pipeline:
         assert pipeline.plan["drafter"] == "headed"
         yield pipeline
+
+
+headed = pytest.fixture(opened)
+unused = pytest.fixture(opened, scope="module")  # of tests that decode nothing
 
 
 def guard_of(pipeline: Pipeline) -> MemoryGuard:
@@ -75,14 +79,14 @@ def test_an_unloaded_head_computes_nothing() -> None:
     head.close()
 
 
-def test_its_weights_cache_and_states_are_counted(headed: Pipeline) -> None:
-    guard = guard_of(headed)
+def test_its_weights_cache_and_states_are_counted(unused: Pipeline) -> None:
+    guard = guard_of(unused)
     costs = guard._costs.draft
     assert costs is not None
-    head = headed.engine.drafter._arms[-1]._head._head  # type: ignore[attr-defined]
+    head = unused.engine.drafter._arms[-1]._head._head  # type: ignore[attr-defined]
     assert costs.held > head.info.weight_bytes / 2  # the embedding is the target's
     assert costs.kv_bytes_per_token == head.info.kv_bytes_per_token > 0
-    assert costs.max_context == headed.engine.target.capacity
+    assert costs.max_context == unused.engine.target.capacity
     named = {one.name: guard._costs.of(one, 1000, sampled=True).total for one in guard._levels}
     assert named["smaller drafts"] - named["no head"] >= 1000 * costs.kv_bytes_per_token
     assert named["no head"] - named["head unloaded"] >= costs.held
@@ -127,7 +131,7 @@ def pressed(pipeline: Pipeline, levels: list[str]) -> Any:
     return found
 
 
-@pytest.mark.parametrize("level", ["no head", "head unloaded", "plain decoding"])
+@pytest.mark.parametrize("level", in_full(["no head", "head unloaded", "plain decoding"], 2))
 def test_retreats_within_a_text(headed: Pipeline, expected: list[int], level: str) -> None:
     drafter = headed.engine.drafter._arms[-1]._head  # type: ignore[attr-defined]
     assert pressed(headed, ["smaller drafts", level]) == expected
@@ -156,9 +160,9 @@ def test_a_head_that_goes_on_reading_is_noticed(
         test_retreats_within_a_text(headed, expected, "no head")
 
 
-def test_the_largest_context_is_kept_and_the_head_is_not(headed: Pipeline) -> None:
+def test_the_largest_context_is_kept_and_the_head_is_not(unused: Pipeline) -> None:
     """Where both do not fit, the context is that of plain decoding without the head."""
-    costs = guard_of(headed)._costs
+    costs = guard_of(unused)._costs
     bare = Level("plain", ("none",), model=False, weights=False)
     room = with_spare(costs.of(bare, 900, sampled=True).total)
     most = fitted(costs, "headed", room, 6000, None)
@@ -170,22 +174,25 @@ def test_the_largest_context_is_kept_and_the_head_is_not(headed: Pipeline) -> No
     assert fitted(costs, "headed", more, 6000, None) > 4000
 
 
+@pytest.mark.parametrize("drafter", in_full(["auto", "headed", "head"]))
 def test_a_head_that_does_not_fit_is_not_loaded(
-    expected: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    drafter: str,
+    expected: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(heads, "_OPEN_BYTES", 10**12)
-    for drafter in ("auto", "headed", "head"):
-        options = {**OPTIONS, "memory": 4000 * MB, "drafter": drafter}
-        with Pipeline.open(demo_head.bundle(), **options) as pipeline:
-            assert pipeline.plan["drafter"] == "text"
-            (note,) = pipeline.notes
-            assert note.startswith("the head is left out, since the target's cache comes first")
-            assert pipeline.generate(PROMPT, ASK).token_ids == expected
+    options = {**OPTIONS, "memory": 4000 * MB, "drafter": drafter}
+    with Pipeline.open(demo_head.bundle(), **options) as pipeline:
+        assert pipeline.plan["drafter"] == "text"
+        (note,) = pipeline.notes
+        assert note.startswith("the head is left out, since the target's cache comes first")
+        assert pipeline.generate(PROMPT, ASK).token_ids == expected
     assert "the head is left out" in caplog.text
 
 
-def test_a_refusal_does_not_count_it(headed: Pipeline) -> None:
-    costs = guard_of(headed)._costs
+def test_a_refusal_does_not_count_it(unused: Pipeline) -> None:
+    costs = guard_of(unused)._costs
     with pytest.raises(MemoryBudgetError, match="plain decoding with a context of 16") as refused:
         fitted(costs, "headed", costs.process, 6000, None)
     assert "--drafter" not in str(refused.value)

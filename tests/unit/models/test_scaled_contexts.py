@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tiny_models
+from kinds import in_full
 from tiny_gguf import write_tiny_gguf
 
 from edgedec._support.scaled_context import scaled_context
@@ -130,7 +131,7 @@ def test_a_file_made_of_a_folder_has_its_context(tmp_path: Path, name: str) -> N
     assert other.context_length == longest
 
 
-@pytest.mark.parametrize("kind", ["linear", "yarn"])
+@pytest.mark.parametrize("kind", in_full(["yarn", "linear"]))
 def test_a_text_beyond_what_is_stated_is_read(tmp_path: Path, kind: str) -> None:
     """By ONNX Runtime and by llama.cpp, from one folder; a text is refused only beyond it."""
     pytest.importorskip("llama_cpp", reason="a GGUF file is opened with the extra gguf")

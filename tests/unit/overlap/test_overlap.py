@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from kinds import each_once
 from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Harness, Slow, in_virtual_time, plain
 
 from edgedec.decoding.drafting.base import RoundFeedback
@@ -22,8 +23,7 @@ POLICIES: dict[str, Callable[[], DraftPolicy]] = {
 }
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize("lookup", [False, True])
+@pytest.mark.parametrize(("sampling", "lookup"), each_once(SAMPLINGS.values(), [False, True]))
 def test_the_text_is_that_of_plain_decoding(sampling: SamplingParams, lookup: bool) -> None:
     expected = plain(sampling)
     drafted = accepted = 0
@@ -72,8 +72,7 @@ def test_the_draft_s_pending_tree_stays_within_bounds(branches: int | None) -> N
 ORACLE = FakeModel(VOCAB, seed=3, sharpness=3.0)
 
 
-@pytest.mark.parametrize("branches", [None, 1])
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize(("sampling", "branches"), each_once(SAMPLINGS.values(), [None, 1]))
 def test_a_draft_that_knows_the_target_is_never_wrong(
     sampling: SamplingParams, branches: int | None
 ) -> None:

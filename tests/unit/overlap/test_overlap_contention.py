@@ -56,7 +56,7 @@ def test_trials_become_rare_and_notice_a_change():
 
 
 def texts() -> list[Script]:
-    return [script(0.75, 0.7, seed, prompt=20, count=400) for seed in range(3)]
+    return [script(0.75, 0.7, seed, prompt=20, count=250) for seed in range(3)]
 
 
 def tpot_s(factor: float) -> float:

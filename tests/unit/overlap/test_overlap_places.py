@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny_bundles
+from kinds import in_full
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.decoding.drafting.base import DrafterParts
@@ -26,7 +27,7 @@ DRAFT = Path(__file__).resolve().parents[3] / "models" / "demo" / "draft"
 PROMPTS = ["def fibonacci(n):\n", "class Stack:\n    def push(self, item):\n"]
 OPEN = OpenOptions(batch_invariant=True, threads=1, draft_length=3)
 SAMPLED = SamplingParams(temperature=0.8, seed=5)
-TEXTS = [GenerateOptions(40), GenerateOptions(40, SAMPLED)]
+TEXTS = [GenerateOptions(24), GenerateOptions(24, SAMPLED)]
 
 
 def texts(pipeline: Pipeline) -> list[list[int]]:
@@ -51,7 +52,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("length", [3, "auto"])
+@pytest.mark.parametrize("length", in_full([3, "auto"]))
 def test_a_draft_of_another_runtime(
     gguf: Path, expected: list[list[int]], length: int | str
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kinds import each_once
 from overlapping import (
     DRAFT,
     SAMPLINGS,
@@ -70,8 +71,7 @@ def sequential(length: int) -> Make:
     return make
 
 
-@pytest.mark.parametrize("length", [None, 3])
-@pytest.mark.parametrize("sampling", [GREEDY, HOT])
+@pytest.mark.parametrize(("length", "sampling"), each_once([None, 3], [HOT, GREEDY]))
 def test_a_draft_at_a_third_of_the_target_s_time_beats_every_fixed_length(
     sampling: SamplingParams, length: int | None
 ) -> None:
@@ -92,6 +92,7 @@ def test_a_draft_that_is_too_slow_costs_nothing(share: float, lookup: bool) -> N
     assert metrics.tpot_s < 1.01 * CURVE.at(2) if lookup else metrics.tpot_s <= 1.001
 
 
+@pytest.mark.full
 def test_a_quick_draft_is_waited_for() -> None:
     """After a rejection a few draft passes cost less than a target pass for one token."""
     hot = [replace(HOT, seed=seed) for seed in range(8)]  # one text says little

@@ -1,4 +1,4 @@
-"""The virtual clock: one thread at a time, time that jumps, the same course every time."""
+"""The virtual clock: one thread at a time, time that jumps."""
 
 import signal
 import threading
@@ -65,14 +65,6 @@ def test_sleepers_wake_in_the_order_of_their_moments():
             ("a", 0.1),
             ("b", 0.1),
         ]
-
-
-def test_the_same_course_every_time():
-    courses = []
-    for _ in range(20):
-        with VirtualClock() as clock:
-            courses.append(two_workers(clock))
-    assert all(course == courses[0] for course in courses)
 
 
 def test_under_the_wall_clock_the_same_comes_after_the_same():

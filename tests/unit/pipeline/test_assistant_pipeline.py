@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from assistant_case import CASES, TargetFormulas, agreeing, pair
+from kinds import in_full
 from mimo_case import PROMPT, SCRIPT
 from seen_drafts import Seen
 
@@ -37,17 +38,23 @@ def exported(target: Path, head: Path, out: Path, **options: Any) -> Path:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def random(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def case(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def random(case: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a random pair, whose drafts are hardly ever right."""
     folder = tmp_path_factory.mktemp("random")
-    return exported(*pair(request.param, folder), folder / "b", parity=False)
+    return exported(*pair(case, folder), folder / "b", parity=False)
 
 
-@pytest.fixture(scope="module", params=CASES)
-def script(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def script(case: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a target that repeats a text, which its assistant drafts."""
     folder = tmp_path_factory.mktemp("script")
-    target, head, text = agreeing(request.param, folder)
+    target, head, text = agreeing(case, folder)
     return exported(target, head, folder / "b", parity_text=text)
 
 
@@ -61,7 +68,7 @@ def differing(bundle: Path, prompt: str, drafter: str = "head") -> int:
         for options in OPTIONS.values():
             given = prompt
             for _ in range(2):
-                more = {"max_new_tokens": 24, "ignore_eos": True, **options}
+                more = {"max_new_tokens": 16, "ignore_eos": True, **options}
                 expected = plain.generate(given, **more)
                 wrong += drafted.generate(given, **more).token_ids != expected.token_ids
                 given += expected.text
@@ -78,6 +85,7 @@ def test_it_agrees_with_its_target(script: Path) -> None:
         assert pipeline.engine.drafter.name == "headed"
 
 
+@pytest.mark.full
 def test_how_often_it_agrees_is_what_the_formulas_find(tmp_path: Path) -> None:
     target, head, text = agreeing("assistant", tmp_path, heed=1.0)
     bundle = exported(target, head, tmp_path / "b", parity_text=text)
@@ -94,7 +102,7 @@ def test_how_often_it_agrees_is_what_the_formulas_find(tmp_path: Path) -> None:
     assert share == pytest.approx(np.mean(right), abs=1e-4)
 
 
-@pytest.mark.parametrize("drafter", ["head", "headed", "auto"])
+@pytest.mark.parametrize("drafter", in_full(["head", "headed", "auto"]))
 def test_texts_are_the_targets(random: Path, script: Path, drafter: str) -> None:
     assert differing(random, PROMPT, drafter) == 0
     assert differing(script, "".join(SCRIPT[:9]), drafter) == 0
@@ -140,14 +148,14 @@ def test_nothing_is_drafted_from_the_state_of_an_earlier_token(script: Path) -> 
     assert done.drafted_tokens == 0
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_drafted_tokens(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", in_full(CASES))
+def test_drafted_tokens(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are those of the formulas, of the target's reference, whatever came before.
 
     Some are accepted. Texts are cut anywhere and go on, some without drafts, and an earlier one is
     restored.
     """
-    seen, (target, head, _) = Seen(monkeypatch), agreeing(case, tmp_path, heed=1.0)
+    seen, (target, head, _) = Seen(monkeypatch), agreeing(kind, tmp_path, heed=1.0)
     bundle = exported(target, head, tmp_path / "b", parity=False)
     rng = np.random.default_rng(1)
     with Pipeline.open(bundle, drafter="head", draft_length=3, plan="none") as pipeline:

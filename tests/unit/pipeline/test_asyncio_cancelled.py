@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import queued_texts
 import test_pipeline
+from kinds import in_full
 from queued_texts import OPTIONS, PROMPT, TASKS, Held, at_rest, prompt_of, soon, waiting
 from test_pipeline import LONG
 from waiting import LIMIT_S, until
@@ -25,7 +26,7 @@ held, expected = queued_texts.held, queued_texts.expected
 
 
 class TestCancelledTasks:
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", in_full(range(4), 2))
     async def test_any_of_them_at_any_point(
         self, pipeline: Pipeline, expected: list[list[int]], seed: int
     ) -> None:

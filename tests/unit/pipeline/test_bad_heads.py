@@ -39,7 +39,7 @@ def texts(pipeline: Pipeline) -> Texts:
     """The same prompt with all options, twice: then with what the head was seen to be worth."""
     return {
         f"{name} {turn}": pipeline.generate(
-            PROMPT, max_new_tokens=40, ignore_eos=True, **options
+            PROMPT, max_new_tokens=24, ignore_eos=True, **options
         ).token_ids
         for turn in range(2)
         for name, options in OPTIONS.items()
@@ -103,7 +103,7 @@ def passes_take_as_long_as_their_weights(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(WallClock, "now", staticmethod(lambda: now[0]))
 
 
-@pytest.mark.parametrize("drafter", ["head", "headed"])
+@pytest.mark.parametrize("drafter", kinds.in_full(["head", "headed"]))
 def test_texts_are_the_targets(
     bad: Path, drafter: str, expected: Texts, counted: Callable[[], tuple[int, int]]
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kinds import in_full
 
 from edgedec.decoding.drafting._earlier import EARLIER_BYTES
 from edgedec.errors import InputError
@@ -85,12 +86,15 @@ CORPUS = "".join(
 
 @pytest.mark.parametrize(
     "lines",
-    [
-        None,
-        [json.dumps(CORPUS)],
-        [json.dumps({"text": CORPUS, "more": 1}), ""],
-        [json.dumps({"messages": [{"role": "user", "content": "?"}, {"content": CORPUS}]})],
-    ],
+    in_full(
+        [
+            None,
+            [json.dumps({"messages": [{"role": "user", "content": "?"}, {"content": CORPUS}]})],
+            [json.dumps(CORPUS)],
+            [json.dumps({"text": CORPUS, "more": 1}), ""],
+        ],
+        2,
+    ),
 )
 def test_a_corpus_is_copied_from_at_first(lines: list[str] | None, tmp_path: Path) -> None:
     file = tmp_path / ("corpus.txt" if lines is None else "corpus.jsonl")

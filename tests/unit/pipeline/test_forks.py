@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import tiny_bundles
 from tiny_gguf import write_tiny_gguf
+from tiny_models import tiny_checkpoint
 from waiting import LIMIT_S
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
@@ -70,15 +72,21 @@ def run(model: object, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_fork_refuses_the_models_that_were_open_and_opens_its_own() -> None:
-    *refused, counted, opened, ended = run("demo", "again")
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    checkpoints = (tiny_checkpoint(tmp_path / name, num_hidden_layers=2) for name in "ab")
+    return tiny_bundles.exact(*checkpoints)
+
+
+def test_a_fork_refuses_the_models_that_were_open_and_opens_its_own(pair: Path) -> None:
+    *refused, counted, opened, ended = run(pair, "again")
     assert len(refused) == 3
     assert all(line.startswith(REFUSED) for line in refused)
     assert (counted, opened, ended) == ("3", "True", "child 0")
 
 
-def test_a_twin_that_does_not_look_refuses_nothing() -> None:
-    assert run("demo", "blind") == ["computed", "None", "child 0"]
+def test_a_twin_that_does_not_look_refuses_nothing(pair: Path) -> None:
+    assert run(pair, "blind") == ["computed", "None", "child 0"]
 
 
 def test_llama_cpp_is_not_asked_in_a_fork(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from killing import partials
+from kinds import in_full
 from packed_logits import logits
 from small_disk import fill
 from tiny_models import write_tiny_model
@@ -57,7 +58,7 @@ def filled_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "_check_room", lambda *_: None)
 
 
-LEFT = [0, 4096, 65536, 300_000, 700_000, 1_200_000]
+LEFT = in_full([0, 300_000, 4096, 65536, 700_000, 1_200_000], 2)
 
 
 @pytest.mark.usefixtures("filled_meanwhile")

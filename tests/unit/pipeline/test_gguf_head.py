@@ -14,6 +14,7 @@ import demo_head
 import mimo_case
 import pytest
 import tiny_bundles
+from kinds import in_full
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
@@ -31,6 +32,11 @@ from edgedec.runtimes.llamacpp import taps
 from edgedec.runtimes.llamacpp.context import Context
 
 PROMPT = "def read_lines(path):"
+SAMPLED, NUCLEUS = {"temperature": 0.8, "seed": 5}, {"temperature": 1.1, "top_p": 0.9, "seed": 6}
+EACH = [
+    ("head", {}), ("auto", SAMPLED),
+    ("auto", {}), ("head", SAMPLED), ("head", NUCLEUS), ("auto", NUCLEUS),
+]  # fmt: skip
 Drafts = list[tuple[int, list[int]]]
 
 
@@ -83,19 +89,14 @@ def test_states_that_are_wrong_in_one_format_are_warned_of(
     assert "in gguf, and in 60% in onnx: use --format onnx" in caplog.text
 
 
-@pytest.mark.parametrize("drafter", ["head", "auto"])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"temperature": 0.8, "seed": 5}, {"temperature": 1.1, "top_p": 0.9, "seed": 6}],
-    ids=["greedy", "sampled", "nucleus"],
-)
+@pytest.mark.parametrize(("drafter", "options"), in_full(EACH, 2))
 def test_texts(both: Path, plain: Pipeline, drafter: str, options: dict[str, Any]) -> None:
     length = {"draft_length": 3} if drafter == "head" else {}
     with opened(both, drafter, **length) as headed:
         given = PROMPT
         for _ in range(2):
-            expected = plain.generate(given, max_new_tokens=32, **options)
-            result = headed.generate(given, max_new_tokens=32, **options)
+            expected = plain.generate(given, max_new_tokens=24, **options)
+            result = headed.generate(given, max_new_tokens=24, **options)
             assert result.token_ids == expected.token_ids
             given += expected.text
         assert headed.engine.drafter.name == ("headed" if drafter == "auto" else "head")
@@ -114,7 +115,7 @@ def drafts(bundle: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> Drafts
 
     with monkeypatch.context() as patch, opened(bundle, "head", format, draft_length=3) as headed:
         patch.setattr(HeadDrafter, "propose", watched)
-        headed.generate(PROMPT, max_new_tokens=48, ignore_eos=True)
+        headed.generate(PROMPT, max_new_tokens=36, ignore_eos=True)
     return seen
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny_bundles
+from kinds import in_full
 
 from edgedec import Pipeline
 from edgedec.errors import BundleError
@@ -26,7 +27,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundles.kept(options)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", in_full([0.8, 0.0]))
 def test_its_text_is_the_targets_in_fewer_passes(bundle: Path, temperature: float) -> None:
     options = {"max_new_tokens": 48, "temperature": temperature, "seed": 5}
     with Pipeline.open(bundle, drafter="none") as pipeline:

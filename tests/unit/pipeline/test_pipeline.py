@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_bundles
+from kinds import in_full
 from tiny_checkpoints import noisy_checkpoint
 from waiting import LIMIT_S
 
@@ -55,7 +56,7 @@ def opened(bundle: Path) -> Iterator[Callable[..., Pipeline]]:
         pipeline.close()
 
 
-@pytest.fixture(params=["model", "hybrid", "tree", "recycle", "none"])
+@pytest.fixture(params=in_full(["hybrid", "tree", "model", "recycle", "none"], 2))
 def pipeline(opened: Callable[..., Pipeline], request: pytest.FixtureRequest) -> Pipeline:
     return opened(drafter=request.param, draft_length=3)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tiny_bundles
+from kinds import each_once, in_full
 from tiny_checkpoints import noisy_checkpoint
 from tiny_gguf import write_tiny_gguf
 
@@ -24,7 +25,7 @@ PROMPT = [5, 9, 23, 41, 9, 23, 41, 30, 9, 23]
 # A text that must fit beside another's in a cache that is allocated for one text at a time.
 LONGER = [5 + n % 40 for n in range(120)]
 SAMPLERS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.9, seed=3)}
-DRAFTERS = ["hybrid", "tree", "adaptive", "text", "model", "recycle"]
+DRAFTERS = ["hybrid", "tree", "text", "adaptive", "model", "recycle"]
 
 
 @pytest.fixture(scope="module", params=["onnx", "gguf"])
@@ -101,8 +102,7 @@ def pressed(pipeline: Pipeline, params: SamplingParams, wanted: dict[int, int]) 
     return stream.result
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(("drafter", "sampler"), each_once(DRAFTERS, SAMPLERS, 3))
 def test_the_text_is_plain_decodings_under_every_retreat(
     drafter: str, sampler: str, opened: Open, plain: Callable[[str], list[int]]
 ) -> None:
@@ -156,7 +156,7 @@ def test_a_twin_that_unloads_the_targets_cache_with_the_draft_is_caught(
     assert unloaded() != expected
 
 
-@pytest.mark.parametrize("drafter", ["hybrid", "model"])
+@pytest.mark.parametrize("drafter", in_full(["hybrid", "model"]))
 def test_a_draft_that_cannot_be_loaded_again_costs_one_line(
     drafter: str,
     opened: Open,
@@ -185,7 +185,7 @@ def test_a_draft_that_cannot_be_loaded_again_costs_one_line(
         assert caplog.text.count("cannot be loaded again") == 1
 
 
-@pytest.mark.parametrize("drafter", ["hybrid", "model"])
+@pytest.mark.parametrize("drafter", in_full(["hybrid", "model"]))
 def test_a_text_goes_on_when_its_draft_cannot_be_loaded_again(
     drafter: str, opened: Open, pair: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 import tiny_bundles
 
 from edgedec import Generation, Pipeline
+from edgedec.decoding.drafting import _head_context
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.errors import SnapshotError
 from edgedec.export import ExportOptions
@@ -21,8 +22,8 @@ from edgedec.runtimes.onnx.session import OnnxSession
 PROMPT = "def read_lines(path):"
 MORE = "\n\n\ndef write_lines(path, lines):"
 # A head that missed this many tokens at most has the target read them again; else it begins anew.
-READ_AGAIN = 256
-SHORT, LONG = 20, 300
+READ_AGAIN = 64
+SHORT, LONG = 20, 80
 SAMPLED = {"temperature": 0.8, "seed": 5}
 CASES = [
     ("head", SHORT, {}), ("headed", LONG, SAMPLED),
@@ -35,6 +36,11 @@ OTHERS = [
 ]  # fmt: skip
 FORKED = [("head", {}), ("headed", SAMPLED), ("headed", {}), ("head", SAMPLED)]
 Open = Callable[..., Pipeline]
+
+
+@pytest.fixture(autouse=True)
+def a_long_text_is_soon_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_head_context, "_READ_AGAIN", READ_AGAIN)
 
 
 @pytest.fixture
@@ -124,7 +130,7 @@ def test_keys_and_values_of_another_text_are_noticed(
     assert write(second, other, 40, {}).token_ids != plainly(plain, other, {})
 
 
-@pytest.mark.parametrize(("before", "after", "count"), kinds.in_full(OTHERS, 2))
+@pytest.mark.parametrize(("before", "after", "count"), kinds.in_full(OTHERS))
 def test_another_drafter_takes_the_text_with_a_head_or_without(
     fresh: Open, plain: Pipeline, tmp_path: Path, before: str, after: str, count: int
 ) -> None:
@@ -177,7 +183,8 @@ def ids(found: list[Generation]) -> list[list[int]]:
     return [one.token_ids for one in found]
 
 
-@pytest.mark.parametrize(("drafter", "options"), kinds.in_full(FORKED, 2))
+@pytest.mark.full  # test_turns.py has texts by turns with heads
+@pytest.mark.parametrize(("drafter", "options"), FORKED)
 def test_conversations_that_share_a_beginning(
     fresh: Open, drafter: str, options: dict[str, Any]
 ) -> None:
@@ -189,6 +196,7 @@ def test_conversations_that_share_a_beginning(
     assert all(one.metrics.accepted_tokens >= 5 for one in found)
 
 
+@pytest.mark.full
 def test_a_fork_of_another_text_is_noticed(fresh: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin, where the head knows the beginning and nothing is read again."""
     expected = ids(conversations(fresh("none"), {}))

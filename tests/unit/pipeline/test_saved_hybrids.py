@@ -14,13 +14,14 @@ from mimo_case import PROMPT, SCRIPT
 from seen_drafts import Seen
 
 from edgedec import Generation, Pipeline
+from edgedec.decoding.drafting import _head_context
 from edgedec.decoding.drafting.head import HeadDrafter
 from edgedec.decoding.session import Session
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.runtimes.onnx.recurrent import Copy, RecurrentRows
 
 # The layer has the target read a short text again; beside a long one it begins anew.
-SHORT, LONG = 20, 300
+READ_AGAIN, SHORT, LONG = 64, 20, 80
 ROOM = {"max_position_embeddings": 512}
 SAMPLED = {"temperature": 0.8, "seed": 5}
 CASES = [
@@ -43,6 +44,11 @@ def random(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of random weights: what it writes depends on all that its states have read."""
     folder = tmp_path_factory.mktemp("random")
     return exported(qwen_mtp_case.checkpoint(folder / "model", **ROOM))
+
+
+@pytest.fixture(autouse=True)
+def a_long_text_is_soon_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_head_context, "_READ_AGAIN", READ_AGAIN)
 
 
 @pytest.fixture
@@ -126,7 +132,7 @@ def test_its_layer_drafts_what_its_formulas_do_behind_the_whole_text(
     assert len(drafted().wrong(formulas)) > 4
 
 
-@pytest.mark.parametrize("count", [SHORT, LONG])
+@pytest.mark.parametrize("count", kinds.in_full([SHORT, LONG]))
 def test_its_drafts_are_right_again(fresh: Open, tmp_path: Path, count: int) -> None:
     """A model that repeats its script, whose MTP layer knows it."""
     bundle = exported(qwen_mtp_case.agreeing(tmp_path / "model", **ROOM)[0])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from kinds import in_full
 
 CHILD = """
 import sys
@@ -39,7 +40,7 @@ def opened(megabytes: int, draft: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("draft", ["none", "hybrid"])
+@pytest.mark.parametrize("draft", in_full(["hybrid", "none"]))
 def test_the_stated_context_is_held(draft: str) -> None:
     needed = re.search(r"give --memory (\d+)MB", opened(10, draft))
     assert needed is not None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kinds import each_once
 from thinking_models import ANSWER, KEEPS, MANNERS, THOUGHTS, thinking_pipeline
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
@@ -36,8 +37,9 @@ def all_of(found: Any) -> tuple[Any, ...]:
     return found.token_ids, found.text, found.thinking, found.finish_reason, found.thinking_tokens
 
 
-@pytest.mark.parametrize("manner", MANNERS)
-@pytest.mark.parametrize("drafter", ["model", "lookup", "hybrid", "tree", "overlapped"])
+@pytest.mark.parametrize(
+    ("drafter", "manner"), each_once(["model", "lookup", "hybrid", "tree", "overlapped"], MANNERS)
+)
 def test_text_with_drafts_equals_text_without(manner: str, drafter: str) -> None:
     drafted = 0
     question = [{"role": "user", "content": "".join([*THOUGHTS, *ANSWER])}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import demo_head
 import numpy as np
 import pytest
 import test_pipeline
+from kinds import in_full
 
 from edgedec import GenerateOptions, Generation, Pipeline, SamplingParams
 from edgedec.decoding import session_pool
@@ -79,7 +81,7 @@ def pipeline(bundle: Path, request: pytest.FixtureRequest) -> Iterator[Pipeline]
         yield opened
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", in_full(range(3)))
 def test_texts_by_turns_are_those_of_texts_alone(
     pipeline: Pipeline, alone: list[list[int]], seed: int
 ) -> None:
@@ -209,6 +211,7 @@ def test_sessions_in_use_are_not_taken_even_when_there_are_too_few() -> None:
 # -- heads --------------------------------------------------------------------------------------
 
 
+@functools.cache
 def with_heads(parallel: int, drafter: str) -> list[Generation]:
     """Python that a head is often right about, of one beginning; the last two are longer."""
     with Pipeline.open(
@@ -216,7 +219,7 @@ def with_heads(parallel: int, drafter: str) -> list[Generation]:
     ) as pipeline:
         encode = pipeline.tokenizer.encode
         start = "class Reader:\n    def __init__(self, path):\n        self.path = path\n"
-        ends = ["\n    def read(self):", "\n    def close(self):", "\n\ndef main():", start * 20]
+        ends = ["\n    def read(self):", "\n    def close(self):", "\n\ndef main():", start * 8]
         texts = [list(encode(start + end)) for end in ends] + [list(encode(ends[-1]))]
         return taking_turns(pipeline, texts, parallel, 0)
 
@@ -225,7 +228,7 @@ def accepted(found: list[Generation]) -> int:
     return sum(one.metrics.accepted_tokens for one in found)
 
 
-@pytest.mark.parametrize("drafter", ["head", pytest.param("headed", marks=pytest.mark.full)])
+@pytest.mark.parametrize("drafter", in_full(["head", "headed"]))
 def test_each_text_has_a_head_of_its_own(drafter: str) -> None:
     found = with_heads(2, drafter)
     assert [one.token_ids for one in found] == [one.token_ids for one in with_heads(1, "none")]
@@ -245,4 +248,4 @@ def test_a_head_that_is_shown_the_states_of_another_text_is_noticed(
 
     alone = accepted(with_heads(1, "head"))
     monkeypatch.setattr(HeadDrafter, "read", crossed)
-    assert accepted(with_heads(2, "head")) < 0.8 * alone
+    assert accepted(with_heads.__wrapped__(2, "head")) < 0.8 * alone

@@ -1,11 +1,15 @@
 """Plans that a pipeline follows: the last one made here, a file, one within a memory limit."""
 
 import dataclasses
+import functools
 import json
 import logging
+import tempfile
 from pathlib import Path
 
 import pytest
+import tiny_bundles
+from tiny_models import tiny_checkpoint
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline
 from edgedec._support.fields import to_json
@@ -20,6 +24,13 @@ PLACE = Place("onnx", threads=1)
 CHOSEN = Plan(PLACE, PLACE, "model", draft_length=2)
 
 
+@functools.cache
+def pair() -> Path:
+    with tempfile.TemporaryDirectory() as name:
+        made = [tiny_checkpoint(Path(name) / one, max_position_embeddings=8192) for one in "ab"]
+        return tiny_bundles.exact(*made)
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "cache"))
@@ -27,18 +38,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Identity:
-    return identity(Models.find("demo"))
+def known() -> Identity:
+    return identity(Models.find(pair()))
 
 
 @pytest.fixture
-def decision(demo: Identity) -> Decision:
+def decision(known: Identity) -> Decision:
     candidate = Candidate(CHOSEN, Prediction(100.0, 0.1, 1 << 20, 2.0))
     return Decision(
         schema=SCHEMA,
-        machine=dict(demo.machine),
-        bundle=demo.bundle,
-        versions=dict(demo.versions),
+        machine=dict(known.machine),
+        bundle=known.bundle,
+        versions=dict(known.versions),
         memory=None,
         max_context=300,
         chosen=candidate,
@@ -49,17 +60,17 @@ def decision(demo: Identity) -> Decision:
 
 
 def opened(**changes: object) -> dict[str, object]:
-    with Pipeline.open("demo", OpenOptions(), **changes) as pipeline:
+    with Pipeline.open(pair(), OpenOptions(), **changes) as pipeline:
         return {name: pipeline.plan[name] for name in ("drafter", "draft_length", "max_context")}
 
 
 PLANNED = {"drafter": "model", "draft_length": 2, "max_context": 300}
 
 
-def test_a_plan_that_was_made_is_followed_until_told_otherwise(decision, demo) -> None:
+def test_a_plan_that_was_made_is_followed_until_told_otherwise(decision, known) -> None:
     usual = opened()
     assert usual["drafter"] == "hybrid"
-    assert remembered.remember(decision, demo)
+    assert remembered.remember(decision, known)
     assert opened() == PLANNED
     assert opened(plan="none") == usual
     # Whoever chooses for himself is not overruled.
@@ -68,27 +79,29 @@ def test_a_plan_that_was_made_is_followed_until_told_otherwise(decision, demo) -
 
 
 def in_force(**changes: object) -> tuple[object, object]:
-    with Pipeline.open("demo", OpenOptions(), **changes) as pipeline:
+    with Pipeline.open(pair(), OpenOptions(), **changes) as pipeline:
         return pipeline.plan["plan"], pipeline.plan["no_plan"]
 
 
-def test_the_plan_in_force_is_named_and_so_is_the_reason_for_none(decision, demo, tmp_path) -> None:
+def test_the_plan_in_force_is_named_and_so_is_the_reason_for_none(
+    decision, known, tmp_path
+) -> None:
     assert in_force() == (None, "none was made for these models here")
-    remembered.remember(decision, demo)
+    remembered.remember(decision, known)
     assert in_force() == (CHOSEN.label, None)
     assert in_force(plan="none") == (None, "--plan none")
     assert in_force(threads=1, drafter="lookup") == (None, "--drafter, --threads given")
     tree = dataclasses.replace(decision.chosen, plan=Plan(PLACE, PLACE, "tree", 4, 2))
-    remembered.remember(dataclasses.replace(decision, chosen=tree, fallbacks=()), demo)
+    remembered.remember(dataclasses.replace(decision, chosen=tree, fallbacks=()), known)
     assert in_force()[0] == "tree 4 on onnx cpu x1 + onnx cpu x1"
     named, why = in_force(batch_invariant=True)
     assert named is None
     assert "--batch-invariant" in str(why)
 
 
-def test_plain_decoding_is_planned_too(decision, demo) -> None:
-    remembered.remember(decision, demo)
-    with Pipeline.open("demo", drafter="none") as pipeline:
+def test_plain_decoding_is_planned_too(decision, known) -> None:
+    remembered.remember(decision, known)
+    with Pipeline.open(pair(), drafter="none") as pipeline:
         assert pipeline.plan["drafter"] == "none"
         assert pipeline.plan["threads"] == 1
         assert pipeline.plan["max_context"] == 300
@@ -105,9 +118,9 @@ def test_plain_decoding_is_planned_too(decision, demo) -> None:
     ],
 )
 def test_a_plan_that_holds_no_longer_is_said_once_and_forgotten(
-    change, expected, decision, demo, caplog
+    change, expected, decision, known, caplog
 ) -> None:
-    remembered.remember(dataclasses.replace(decision, **change), demo)
+    remembered.remember(dataclasses.replace(decision, **change), known)
     with caplog.at_level(logging.WARNING, "edgedec"):
         assert opened()["drafter"] == "hybrid"
         assert opened()["drafter"] == "hybrid"
@@ -116,16 +129,16 @@ def test_a_plan_that_holds_no_longer_is_said_once_and_forgotten(
     assert record.message.count("edgedec plan") == 1
 
 
-def test_a_plan_of_the_last_version_is_followed(decision, demo, cache: Path) -> None:
+def test_a_plan_of_the_last_version_is_followed(decision, known, cache: Path) -> None:
     """It was kept as it is, without a hash."""
-    remembered.remember(decision, demo)
+    remembered.remember(decision, known)
     (file,) = cache.glob("*.plan.json")
     file.write_text(json.dumps(to_json(decision)))
     assert opened() == PLANNED
 
 
 def test_a_file_is_followed_and_one_of_another_machine_refused(
-    decision, demo, tmp_path: Path
+    decision, known, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
     plan_files.save(decision, file)
@@ -146,11 +159,11 @@ def test_what_a_plan_decides_cannot_be_chosen_as_well(decision, tmp_path: Path) 
         opened(memory=1 << 30, threads=2)
 
 
-def test_a_plan_whose_places_are_gone_gives_way(decision, demo, caplog) -> None:
+def test_a_plan_whose_places_are_gone_gives_way(decision, known, caplog) -> None:
     gone = Place("onnx", provider="NoSuchProvider")
     plan = dataclasses.replace(decision.chosen, plan=Plan(gone, PLACE, "model", 2))
-    remembered.remember(dataclasses.replace(decision, chosen=plan), demo)
-    with Pipeline.open("demo") as pipeline:
+    remembered.remember(dataclasses.replace(decision, chosen=plan), known)
+    with Pipeline.open(pair()) as pipeline:
         assert pipeline.plan["drafter"] == "none"
         text = pipeline.generate("def f(x):\n", GenerateOptions(max_new_tokens=8))
         assert len(text.token_ids) == 8
@@ -158,10 +171,10 @@ def test_a_plan_whose_places_are_gone_gives_way(decision, demo, caplog) -> None:
     assert len(caplog.records) == 1
 
 
-def test_nothing_is_remembered_where_nothing_can_be_kept(decision, demo, tmp_path, monkeypatch):
+def test_nothing_is_remembered_where_nothing_can_be_kept(decision, known, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "file"))
-    assert not remembered.remember(decision, demo)
+    assert not remembered.remember(decision, known)
     assert opened()["drafter"] == "hybrid"
 
 
@@ -177,12 +190,12 @@ def test_nothing_is_remembered_where_nothing_can_be_kept(decision, demo, tmp_pat
     ],
 )
 def test_a_plan_does_not_stand_in_the_way_of_what_is_asked_for(
-    plan, changes, decision, demo
+    plan, changes, decision, known
 ) -> None:
     chosen = dataclasses.replace(decision.chosen, plan=plan)
     found = dataclasses.replace(decision, chosen=chosen, max_context=8192)
-    remembered.remember(found, demo)
-    with Pipeline.open("demo", **changes) as pipeline:
+    remembered.remember(found, known)
+    with Pipeline.open(pair(), **changes) as pipeline:
         assert pipeline.notes == []
         assert pipeline.generate("def f(x):\n", GenerateOptions(max_new_tokens=8)).token_ids
         asked = changes.get("max_context")
@@ -209,9 +222,9 @@ def refuse(*args: object, **more: object) -> Decision:
 
 @pytest.mark.parametrize("made_for", [None, MEMORY, MEMORY // 5 * 4 + 4])
 def test_within_memory_the_plan_made_before_is_followed(
-    decision, demo, monkeypatch: pytest.MonkeyPatch, made_for: int | None
+    decision, known, monkeypatch: pytest.MonkeyPatch, made_for: int | None
 ) -> None:
-    remembered.remember(dataclasses.replace(decision, memory=made_for), demo)
+    remembered.remember(dataclasses.replace(decision, memory=made_for), known)
     monkeypatch.setattr(decisions, "plan", refuse)
     assert opened(memory=MEMORY) == PLANNED
     assert opened(memory=MEMORY, max_context=200)["max_context"] == 200
@@ -225,10 +238,10 @@ def test_within_memory_the_plan_made_before_is_followed(
     ],
 )
 def test_a_plan_to_stream_for_other_memory_is_made_anew_and_once(
-    decision, demo, monkeypatch: pytest.MonkeyPatch, changes: dict, asked: dict
+    decision, known, monkeypatch: pytest.MonkeyPatch, changes: dict, asked: dict
 ) -> None:
     monkeypatch.setattr(streaming, "to_begin_with", lambda *_: 4_000_000)
-    remembered.remember(dataclasses.replace(decision, **changes), demo)
+    remembered.remember(dataclasses.replace(decision, **changes), known)
     asked_for: list[int] = []
 
     def make(models: Models, workload: object, *, memory: int) -> Decision:
@@ -239,21 +252,21 @@ def test_a_plan_to_stream_for_other_memory_is_made_anew_and_once(
     for _ in range(2):
         opened(memory=MEMORY, **asked)
     assert asked_for == [MEMORY]
-    assert remembered.forget(demo)
+    assert remembered.forget(known)
     opened(memory=MEMORY, **asked)
     assert asked_for == [MEMORY, MEMORY]
 
 
 def test_a_plan_that_holds_more_than_the_limit_is_not_followed(
-    decision, demo, monkeypatch: pytest.MonkeyPatch
+    decision, known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert opened(memory=MEMORY) != PLANNED
     monkeypatch.setattr(decisions, "plan", refuse)
-    remembered.remember(decision, demo)
+    remembered.remember(decision, known)
     assert opened(memory=MEMORY) == PLANNED  # the control
     prediction = dataclasses.replace(decision.chosen.prediction, peak_bytes=MEMORY + 1)
     chosen = dataclasses.replace(decision.chosen, prediction=prediction)
-    remembered.remember(dataclasses.replace(decision, chosen=chosen), demo)
+    remembered.remember(dataclasses.replace(decision, chosen=chosen), known)
     assert opened(memory=MEMORY) != PLANNED
     monkeypatch.setattr(streaming, "to_begin_with", lambda *_: 4_000_000)
     with pytest.raises(AssertionError, match="a plan is made"):

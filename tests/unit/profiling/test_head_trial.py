@@ -60,7 +60,7 @@ def recorded(models: Models) -> Outcome:
     tokenizer = models.sources["target"][0].read_tokenizer()
     texts = ("def read_lines(path):", "class Reader:\n    def __init__(self, path):")
     prompts = tuple(tuple(tokenizer.encode(text)) for text in texts)
-    job = TrialJob(models.target, None, PLANS, prompts, 40, finalists=3)
+    job = TrialJob(models.target, None, PLANS, prompts, 24, finalists=3)
     return _trial_child.decode(job, models, WallClock())
 
 

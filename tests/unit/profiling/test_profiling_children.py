@@ -34,8 +34,8 @@ def test_a_child_that_fails_makes_a_place_that_cannot_be_used(how: str, reason: 
 
 
 def test_a_child_that_hangs_is_ended() -> None:
-    found = children.measure(job("hang"), 2, module="failing_child")
-    assert found.measured.parity.reason == "it took longer than 2 s"
+    found = children.measure(job("hang"), 1, module="failing_child")
+    assert found.measured.parity.reason == "it took longer than 1 s"
 
 
 def test_what_a_child_says_never_moves_the_terminal() -> None:

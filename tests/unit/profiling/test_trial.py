@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kinds import in_full
 
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import PassFailed, ProfileError
@@ -294,7 +295,7 @@ def test_a_child_that_fails_is_one_line(module: str) -> None:
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(("after", "turns"), [(0, 6), (1, 2)])
+@pytest.mark.parametrize(("after", "turns"), in_full([(0, 6), (1, 2)]))
 def test_a_plan_that_ends_the_process_is_refused_and_the_others_are_measured(
     after: int, turns: int
 ) -> None:
