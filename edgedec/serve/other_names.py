@@ -112,7 +112,7 @@ def check_samplers(given: list[Any] | None, sampling: SamplingParams) -> None:
     if sampling.greedy:  # whatever the filters leave, the most likely token is among it
         on = [name for name in on if name in ("penalties", "temperature")]
     asked = [one for one in given if one in on]
-    if all(one in _ORDER or one in _OFF for one in given) and any(
+    if all(one in (*_ORDER, *_OFF) for one in given) and any(
         # The most likely tokens are the same at any temperature, so that one of these may be first.
         asked == order
         for order in (on, _swapped(on))

@@ -83,6 +83,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"grammar": ["x"]}, "grammar: expected a text"),
         ({"samplers": "kfypmt"}, "samplers: expected a list"),
         ({"samplers": ["top_p"], "temperature": 0.5}, "samplers: expected temperature, in this"),
+        ({"samplers": [{}]}, "samplers: expected none of them, in this server's order"),
     ],
     "/v1/messages": [
         ({"messages": None}, "messages: expected a list of 1 to"),
