@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from typing import Any
 
@@ -12,6 +11,7 @@ from starlette.routing import Route
 
 from edgedec.serve import parsing
 from edgedec.serve.body import Body
+from edgedec.serve.calls import object_of
 from edgedec.serve.errors import Answer, ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Form, Router, absent, event
 from edgedec.serve.models import name_of
@@ -240,7 +240,7 @@ class MessagesForm(Form):
             function = one["function"]
             content.append(
                 {"type": "tool_use", "id": one["id"], "name": function["name"],
-                 "input": _input(function["arguments"])}
+                 "input": object_of(function["arguments"])}
             )  # fmt: skip
         usage, end = _usage(answer["usage"]), self._end()
         return {**self._message(content), **end, "usage": usage, "edgedec": self.figures}
@@ -312,14 +312,6 @@ class MessagesForm(Form):
         by = self.figures.get("stopped_by")
         reason = _REASONS[self.reason] if by is None else "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": by}
-
-
-def _input(arguments: str) -> Any:
-    try:
-        found = json.loads(arguments)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _event(kind: str, **fields: Any) -> str:

@@ -242,6 +242,16 @@ def _calls(given: list[Any]) -> list[_Call]:
     return found
 
 
+def object_of(arguments: str) -> dict[str, Any]:
+    """Return arguments for an API that has them as an object; an empty one if they are none."""
+    try:
+        found = json.loads(arguments)
+        json.dumps(found, allow_nan=False)  # as the answer is written
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _end_of_json(text: str, begin: int) -> int | None:
     """Return where an object or a list ends; None if there is none, or it goes on."""
     if text[begin : begin + 1] not in ("{", "["):

@@ -21,6 +21,7 @@ from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
 from edgedec.serve import other_names, parsing
 from edgedec.serve.body import Body
+from edgedec.serve.calls import object_of
 from edgedec.serve.entry import Entry
 from edgedec.serve.errors import Answer, ApiError
 from edgedec.serve.form import EMBEDDINGS, Chunk, Dialect, Form, Router, absent
@@ -365,11 +366,8 @@ def _thinking(part: Chunk) -> Chunk:
 
 
 def _call(function: Chunk) -> Chunk:
-    try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:
-        arguments = {}
-    return {"function": {"name": function["name"], "arguments": arguments}}
+    named = {"name": function["name"], "arguments": object_of(function["arguments"])}
+    return {"function": named}
 
 
 def _line(value: Chunk) -> str:

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from edgedec.serve.anthropic import MessagesForm
 from edgedec.serve.calls import NAMES, Calls
 from edgedec.serve.messages import Tools
+from edgedec.serve.ollama import ChatForm
+from edgedec.serve.parsing import ParsedRequest
 
 OSLO, ROME = {"city": "Oslo"}, {"city": 'R"o}m]e'}
 NAMED = json.dumps({"name": "weather", "arguments": OSLO})
@@ -188,3 +191,27 @@ def test_a_text_that_ends_within_arguments(size: int) -> None:
         ((name, *pieces),) = parts
         assert name == "weather"
         assert json.dumps(OSLO).startswith("".join(pieces))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ('{"city": "Oslo"}', OSLO),
+        ('{"city": "Os', {}),
+        ('["Oslo"]', {}),
+        ('{"a": NaN}', {}),
+        ('{"a": 1e999}', {}),
+        ("[" * 100_000 + "]" * 100_000, {}),
+    ],
+    ids=["whole", "cut", "list", "nan", "infinite", "deep"],
+)
+def test_arguments_are_an_object_where_an_api_has_them_so(arguments: str, given: Any) -> None:
+    function = {"name": "weather", "arguments": arguments}
+    message = {"content": "", "tool_calls": [{"id": "call_1", "function": function}]}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1,
+             "prompt_tokens_details": {"cached_tokens": 0}}  # fmt: skip
+    answer = {"choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": usage}
+    parsed = ParsedRequest([], False, False, False)
+    (block,) = MessagesForm(parsed, {"model": "tiny"}).whole(answer)["content"]
+    (call,) = ChatForm(parsed, {"model": "tiny"}).whole(answer)["message"]["tool_calls"]
+    assert block["input"] == call["function"]["arguments"] == given
