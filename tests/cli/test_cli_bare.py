@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ready_models
+from kinds import in_full
 from tiny_checkpoints import noisy_checkpoint
 from tiny_gguf import write_tiny_gguf
 
@@ -50,15 +51,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize(
     ("words", "model"),
-    [
-        (("generate",), "bundle"),
-        (("run",), "bundle"),
-        (("run",), "ready"),
-        (("inspect",), "bundle"),
-        (("card",), "bundle"),
-        (("list",), ""),
-        (("heads",), ""),
-    ],
+    in_full(
+        [
+            (("generate",), "bundle"),
+            (("run",), "bundle"),
+            (("run",), "ready"),
+            (("inspect",), "bundle"),
+            (("card",), "bundle"),
+            (("list",), ""),
+            (("heads",), ""),
+        ],
+        2,
+    ),
 )
 def test_these_work(
     words: tuple[str, ...], model: str, models: dict[str, Path], tmp_path: Path
@@ -71,18 +75,21 @@ def test_these_work(
 
 @pytest.mark.parametrize(
     ("words", "model", "extra"),
-    [
-        (("run",), "checkpoint", "export"),
-        (("run", "--format", "onnx"), "file", "export"),
-        (("run",), "file", "gguf"),
-        (("run",), "some-org/model", "hub"),
-        (("pull",), "some-org/model", "hub"),
-        (("serve",), "bundle", "serve"),
-        (("export", "--out", "OUT"), "checkpoint", "export"),
-        (("export", "--layout", "genai", "--out", "OUT"), "checkpoint", "export"),
-        (("export", "--out", "OUT"), "file", "export"),
-        (("generate", "--regex", "[ab]"), "bundle", "grammar"),
-    ],
+    in_full(
+        [
+            (("run",), "checkpoint", "export"),
+            (("run", "--format", "onnx"), "file", "export"),
+            (("run",), "file", "gguf"),
+            (("run",), "some-org/model", "hub"),
+            (("pull",), "some-org/model", "hub"),
+            (("serve",), "bundle", "serve"),
+            (("export", "--out", "OUT"), "checkpoint", "export"),
+            (("export", "--layout", "genai", "--out", "OUT"), "checkpoint", "export"),
+            (("export", "--out", "OUT"), "file", "export"),
+            (("generate", "--regex", "[ab]"), "bundle", "grammar"),
+        ],
+        3,
+    ),
 )
 def test_these_name_their_extra(
     words: tuple[str, ...], model: str, extra: str, models: dict[str, Path], tmp_path: Path

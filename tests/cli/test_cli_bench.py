@@ -36,6 +36,7 @@ def test_drafters_and_their_records(ask, tmp_path: Path) -> None:
     assert len(runs) == 2 * 2 * len(names)
 
 
+@pytest.mark.full
 def test_a_head_runs_alone_too(run, tmp_path: Path) -> None:
     size = ["-n", 12, "--threads", 1, "--out", tmp_path / "out", "--count", 1]
     result = run("bench", demo_head.bundle(), *size, "--json")

@@ -43,7 +43,9 @@ def ended(command: str, redirected: str, *, program: str = "-m edgedec") -> tupl
 
 
 @pytest.mark.parametrize("command", kinds.in_full(COMMANDS, 3))
-@pytest.mark.parametrize("redirected", [">&-", "<&-", "2>&-", "<&- >&- 2>&-", "| true"])
+@pytest.mark.parametrize(
+    "redirected", kinds.in_full([">&-", "<&-", "2>&-", "<&- >&- 2>&-", "| true"], 3)
+)
 def test_no_traceback(command: str, redirected: str) -> None:
     code, shown = ended(COMMANDS[command], redirected)
     assert code in ENDINGS

@@ -64,6 +64,7 @@ def test_pull_says_what_comes_next(run: Run, draft: Path) -> None:
     assert "next:" not in run("pull", draft, "--json").stderr
 
 
+@pytest.mark.full
 def test_export_says_in_words_how_close_it_is_and_what_comes_next(
     run: Run, draft: Path, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_export_says_in_words_how_close_it_is_and_what_comes_next(
     assert (other.exit_code, "next:" in other.stderr) == (0, False), other.output
 
 
+@pytest.mark.full
 def test_export_says_how_often_a_head_is_right(run: Run, repository: Path, tmp_path: Path) -> None:
     demo = repository / "models" / "demo"
     words = [demo / "target", "--head", demo / "head", "--out", tmp_path / "out"]

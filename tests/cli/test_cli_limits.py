@@ -53,7 +53,7 @@ def expected(context: int | None, held: int | None, tokens: int) -> tuple[str, i
     return ("--kv-memory" if tokens > fits else ""), fits
 
 
-@pytest.mark.parametrize("context", kinds.in_full(CONTEXTS, 3))
+@pytest.mark.parametrize("context", kinds.in_full(CONTEXTS))
 def test_every_combination_ends_in_a_text_or_in_one_line(
     run: Callable[..., Any],
     one_line: Callable[..., str],

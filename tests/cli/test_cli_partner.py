@@ -175,6 +175,7 @@ def test_the_server_opens_each_model_with_the_draft_that_is_here(
     assert fetched(hubs) == set()
 
 
+@pytest.mark.full
 def test_python_takes_what_is_here_and_fetches_what_it_is_told_to(
     run: Run,
     mine: Path,

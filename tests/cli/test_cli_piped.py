@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kinds import in_full
 
 from edgedec.cli import generate
 
@@ -33,7 +34,7 @@ def prompt_tokens(bundle: Path, text: str) -> int:
         return len(pipeline.tokenizer.encode(text))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "file"])
+@pytest.mark.parametrize("kind", in_full(["pipe", "file"]))
 def test_piped_text_stands_before_the_prompt(bundle: Path, tmp_path: Path, kind: str) -> None:
     words = ("--bundle", bundle, "def f(", "-n", 8, "--threads", 1)
     text = tmp_path / "text"

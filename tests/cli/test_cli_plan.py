@@ -81,6 +81,7 @@ def test_a_pair_is_measured_decided_and_the_plan_is_followed(
     assert facts["max_context"] == decision.max_context
 
 
+@pytest.mark.full
 def test_verify_drafts_where_the_plan_does_not(
     run: Callable, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_verify_drafts_where_the_plan_does_not(
     assert (result.exit_code, json.loads(result.stdout)["drafted_tokens"]) == (1, 0)
 
 
+@pytest.mark.full
 def test_a_target_alone_has_a_plan(run: Callable, plain_bundle: Path) -> None:
     result = run("plan", plain_bundle, *SHORT)
     assert result.exit_code == 0, result.output
@@ -334,6 +336,7 @@ def test_a_real_busy_loop_while_a_pair_is_measured_is_noticed(
     assert "The machine was busy when measured" in " ".join(result.stdout.split())
 
 
+@pytest.mark.full
 def test_a_plan_is_made_on_text_like_the_users(
     run: Callable, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def other_draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundles.kept(options)
 
 
+@pytest.mark.full
 def test_a_draft_of_another_vocabulary(
     run: Callable, plain_bundle: Path, other_draft: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_target_that_works_nowhere_is_an_error(
     assert not quick.exists()
 
 
+@pytest.mark.full
 def test_own_prompts(run: Callable, bundle: Path, tmp_path: Path, no_children: Callable) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "one two", "id": "first"}\n{"prompt": "three"}\n')

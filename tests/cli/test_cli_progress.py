@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kinds import in_full
 
 from edgedec.cli import _progress
 from edgedec.errors import InputError
@@ -75,7 +76,7 @@ def test_a_clock_that_stands_prints_nothing(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("command", ["export", "pull", "run"])
+@pytest.mark.parametrize("command", in_full(["export", "pull", "run"]))
 def test_commands_that_convert_print_such_lines(
     run: Run, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

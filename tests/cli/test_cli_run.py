@@ -61,6 +61,7 @@ def test_a_checkpoint_is_run_in_one_command(run: Run, demo: Path, library: Libra
         assert run("run", word, "def f(x):", "--raw", *LENGTH).stdout == first.stdout
 
 
+@pytest.mark.full
 def test_the_library_is_searched_for_a_draft(run: Run, demo: Path) -> None:
     run("pull", demo / "draft")
     ask = ["run", demo / "target", "def f(x):", "--raw", *LENGTH, "--json"]

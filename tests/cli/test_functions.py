@@ -166,6 +166,7 @@ class TestPlan:
         found = profile(target(), draft())
         monkeypatch.setattr(profiling, "profile", lambda *args: found)
 
+    @pytest.mark.full
     def test_a_pair_is_measured_and_the_plan_is_followed(self, bundle: Path) -> None:
         progress = Progress()
         found = edgedec.plan(bundle, progress=progress, **SHORT)

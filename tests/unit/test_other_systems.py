@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kinds import in_full
 
 # Packages of others choose by `sys.platform`, so they are imported before.
 _OTHERS = """
@@ -107,14 +108,17 @@ def test_everything_imports_and_decodes_without_what_the_system_lacks(
 
 @pytest.mark.parametrize(
     ("system", "code"),
-    [
-        ("windows", "import fcntl"),
-        ("windows", "import os; os.getuid()"),
-        ("windows", "import signal; signal.SIGKILL"),
-        ("mac", "open('/proc/self/status')"),
-        ("mac", "from pathlib import Path; Path('/sys/class').stat()"),
-        ("mac", "import os; os.sched_getaffinity(0)"),
-    ],
+    in_full(
+        [
+            ("windows", "import fcntl"),
+            ("windows", "import os; os.getuid()"),
+            ("windows", "import signal; signal.SIGKILL"),
+            ("mac", "open('/proc/self/status')"),
+            ("mac", "from pathlib import Path; Path('/sys/class').stat()"),
+            ("mac", "import os; os.sched_getaffinity(0)"),
+        ],
+        2,
+    ),
 )
 def test_what_the_system_lacks_would_be_seen(system: str, code: str) -> None:
     assert run(code).returncode == 0

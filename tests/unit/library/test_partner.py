@@ -133,6 +133,7 @@ def test_a_target_of_the_library_is_made_again_with_its_head(
     assert whole[TARGET].fetched("model.safetensors") == 1
 
 
+@pytest.mark.full
 def test_a_folder_has_its_head_too(
     find: Find, hubs: dict[str, Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +353,7 @@ def test_a_bundle_beside_a_bundle_drafts_for_it(tmp_path: Path) -> None:
     assert beside(tmp_path / "draft") is None
 
 
+@pytest.mark.full
 def test_a_gguf_file_takes_a_listed_model_and_no_head(
     find: Find, hubs: dict[str, Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import ready_models
+from kinds import in_full
 from onnx import helper
 from ready_models import Layout
 from tiny_checkpoints import noisy_checkpoint
@@ -86,7 +87,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> Path:
 WORDS = {"transformers.js": ":fp32", "onnxruntime-genai": "", "optimum": ""}
 
 
-@pytest.mark.parametrize("layout", WORDS)
+@pytest.mark.parametrize("layout", in_full(WORDS))
 def test_every_layout_writes_what_our_own_export_writes(
     layout: str, folders: dict[str, Path], add: Open, said: list[str], exported: Path
 ) -> None:
@@ -188,7 +189,7 @@ def drafted(target: str | Path, draft: str | Path, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("tokenizer", ["draft", "other"])
-@pytest.mark.parametrize("layout", WORDS)
+@pytest.mark.parametrize("layout", in_full(WORDS))
 def test_a_target_in_each_layout_with_drafts_of_each_kind(
     layout: str, tokenizer: str, folders: dict[str, Path], partners: dict[str, Path], add: Open,
     exported: Path,
@@ -209,7 +210,7 @@ def test_a_draft_in_each_layout_for_a_checkpoint(
         assert drafted(exported, add(partners[f"{tokenizer} {layout}"]).path) == expected
 
 
-@pytest.mark.parametrize("layout", WORDS)
+@pytest.mark.parametrize("layout", in_full(WORDS))
 def test_a_pair_with_a_gguf_file(
     layout: str, folders: dict[str, Path], partners: dict[str, Path], files: dict[str, Path],
     add: Open, exported: Path,

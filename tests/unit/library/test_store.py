@@ -72,6 +72,7 @@ def test_a_model_that_does_not_bear_four_bits_gets_eight(
     assert "weights are rounded to nearest; --calibrated" in said[0]
 
 
+@pytest.mark.full
 def test_a_closer_form_is_another_model_of_more_bytes(
     add, library: Library, repository: Path
 ) -> None:
@@ -281,6 +282,7 @@ print(model.id)
 """
 
 
+@pytest.mark.full
 def test_two_processes_make_a_model_once(library: Library, repository: Path) -> None:
     folder = repository / "models" / "demo" / "draft"
     command = [sys.executable, "-c", CHILD, str(library.folder), str(folder)]

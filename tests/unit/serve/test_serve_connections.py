@@ -298,6 +298,7 @@ def test_who_asks_for_a_close_is_not_waited_for_long() -> None:
                 sock.sendall(b"x")
 
 
+@pytest.mark.full
 def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
     """It reads nothing: its texts end before their end, and other clients are served meanwhile."""
     before = server.figure("edgedec_texts_total")

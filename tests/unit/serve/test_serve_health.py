@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from kinds import in_full
 from served_here import ASKED, models_here, run, serving_here
 from serving import Server
 from waiting import until
@@ -193,7 +194,7 @@ def _health(server: Server) -> tuple[int, str]:
     return answer.status_code, answer.json()["status"]
 
 
-@pytest.mark.parametrize(("sent", "queued"), [(signal.SIGTERM, 200), (signal.SIGINT, 503)])
+@pytest.mark.parametrize(("sent", "queued"), in_full([(signal.SIGTERM, 200), (signal.SIGINT, 503)]))
 def test_sigterm_drains_a_process(
     start: Callable[..., Any], sent: signal.Signals, queued: int
 ) -> None:

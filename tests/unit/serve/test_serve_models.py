@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kinds import in_full
 from many_models import ASKED, World, asked, loaded, passes, run, served, until
 from served_here import models_here
 from test_serve_routes import TEXTS
@@ -35,7 +36,7 @@ def world(bundle: Path, tmp_path: Path) -> Worlds:
 
 
 class TestWhichAnswers:
-    @pytest.mark.parametrize("path", TEXTS)
+    @pytest.mark.parametrize("path", in_full(TEXTS, 2))
     async def test_the_one_that_a_request_names(self, world: Worlds, path: str) -> None:
         async with served(world()) as (there, client):
             for name, answers in (("b", "b"), ("b:latest", "b"), ("id-c", "c"), ("", "a")):

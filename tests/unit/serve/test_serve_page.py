@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tiny_bundles
 from browser import Browser
+from kinds import in_full
 from served_page import IDLE, SCRIPTED, TEXT, choose, opened, say, turns
 from serving import CONTEXT, Server, serving
 from thinking_models import ANSWER, thinking_checkpoint
@@ -90,6 +91,7 @@ def test_an_answer_goes_on_and_a_cut_one_says_how(window: Browser, server: Serve
     page.wait(IDLE)
 
 
+@pytest.mark.full
 def test_it_survives_a_restart(window: Browser, start: Callable[..., Any]) -> None:
     with start() as first:
         port = first.url.rpartition(":")[2]
@@ -198,7 +200,7 @@ FAINT = """(() => {
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 390, 800, 1280])
+@pytest.mark.parametrize("width", in_full([360, 390, 800, 1280]))
 def test_every_view_fits_and_is_legible(
     window: Browser, server: Server, tmp_path: Path, width: int, dark: bool
 ) -> None:
@@ -304,6 +306,7 @@ def test_thinking_is_folded_and_the_models_sampling_used(
         assert page.errors == []
 
 
+@pytest.mark.full
 def test_it_races(window: Browser, server: Server) -> None:
     page = opened(window, server)
     page.run("document.getElementById('tokens').value = 60")

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from kinds import in_full
 from serving import Server
 from test_serve_tools import caller
 
@@ -195,7 +196,7 @@ def there(module: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("module", CLIENTS)
+@pytest.mark.parametrize("module", in_full(CLIENTS, 2))
 def test_a_client_has_the_text_whole_and_as_a_stream(server: Server, module: str) -> None:
     if not there(module):
         pytest.skip(f"{module} is not installed, nor needed by edgedec")

@@ -124,6 +124,7 @@ def test_the_commands_of_the_page(repository: Path, bundle: Path, tmp_path: Path
         assert "this server has 'Qwen3-0.6B'" in wrong.stdout
 
 
+@pytest.mark.full
 @pytest.mark.chromium
 def test_the_page_has_a_choice(window: Browser, two: list[Path]) -> None:
     """A message loads the model that was chosen, and its plan is then shown."""

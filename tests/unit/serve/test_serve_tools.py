@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 import tiny_bundles
+from kinds import in_full
 from serving import CONTEXT, Server, checkpoint, serving
 from tiny_checkpoints import scripted_checkpoint
 
@@ -284,7 +285,7 @@ def test_what_is_described() -> None:
         assert len(calls.found) == count
 
 
-@pytest.mark.parametrize("template", [NO_SYSTEM + PLAIN, None, "{{ 'Hello' }}"])
+@pytest.mark.parametrize("template", in_full([NO_SYSTEM + PLAIN, None, "{{ 'Hello' }}"]))
 def test_who_can_be_shown_tools(tmp_path: Path, template: str | None) -> None:
     """Without a system role they are described in the user's message."""
     bundle = exported(tmp_path, lambda folder: checkpoint(folder, 0, template))

@@ -71,6 +71,7 @@ def test_what_fails_is_counted(folder: Path) -> None:
     assert not any("alone" in line for line in lines)
 
 
+@pytest.mark.full
 def test_what_passes_alone_is_named_and_what_fails_twice_fails(folder: Path) -> None:
     run(folder, "--junitxml=tests-again.xml", "--last-failed")
     code, lines = summary(folder)
@@ -95,6 +96,7 @@ def test_all_that_holds_at_last_is_a_pass(folder: Path) -> None:
     assert summary(folder)[0] == 1
 
 
+@pytest.mark.full
 def test_what_no_time_was_left_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the hook of every test here; the control has time."""
     (tmp_path / "test_it.py").write_text("def test_one(): pass\n\ndef test_two(): pass\n")
