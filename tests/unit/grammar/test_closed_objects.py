@@ -19,7 +19,7 @@ from edgedec.errors import InputError
 from edgedec.grammar import spec
 from edgedec.grammar.closing import closed
 from edgedec.grammar.grammars import Grammars
-from edgedec.grammar.spec import JSON_SCHEMA, Grammar
+from edgedec.grammar.spec import JSON_SCHEMA, Grammar, as_read
 from edgedec.text.tokenizer import Tokenizer
 
 N: dict[str, Any] = {"type": "integer"}
@@ -146,3 +146,8 @@ def test_one_that_joins_too_much_is_refused() -> None:
         spec.json_schema(schema)
     few = {"$defs": {"many": many}, "prefixItems": joins[:10]}
     assert spec.json_schema(few).source.count('"additionalProperties": false') == 10
+
+
+def test_a_value_keeps_what_a_schema_would_lose() -> None:
+    given = {"const": {"format": "of a later day"}, "format": "of a later day"}
+    assert json.loads(as_read(given)) == {"const": {"format": "of a later day"}}

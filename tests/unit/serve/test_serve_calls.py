@@ -41,6 +41,7 @@ def read(text: str, size: int) -> tuple[str, list[tuple[str, Any]], list[int]]:
 DIALECTS: list[tuple[str, str, list[Any]]] = [
     (f"I look. <tool_call>\n{NAMED}\n</tool_call>", "I look. ", FIRST),
     (f"<tool_call>{NAMED}</tool_call><tool_call>{OTHER}</tool_call>", "", BOTH),
+    (f"<|python_tag|>{LLAMA};\n", "", FIRST),
     (f"<|tool_call|>[{NAMED}, {OTHER}]", "", BOTH),
     (f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", FIRST),
     (f"[TOOL_CALLS][{NAMED}, {OTHER}]", "", BOTH),
