@@ -217,6 +217,7 @@ async def test_its_key_is_taken_as_its_clients_send_it(pipeline: Pipeline) -> No
             assert (await client.post(PATH, json=body, headers=headers)).status_code == status
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stream", [False, True])
 def test_its_own_client(caller: Server, stream: bool) -> None:
     anthropic = pytest.importorskip("anthropic", reason="anthropic not installed")

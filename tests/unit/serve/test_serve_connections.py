@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
+from kinds import in_full
 from serving import Server
 from test_serve_guard import BODY, LONG
 from timed_server import GET, LEFT, PAGE_BYTES, Clock, Watched, answering, watched
@@ -336,7 +337,7 @@ def events(server: Server, body: dict[str, Any]) -> list[str]:
         return [line[6:] for line in answer.iter_lines() if line]
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("signals", in_full([2, 1]))
 def test_a_signal_ends_everything_in_order(start: Callable[..., Any], signals: int) -> None:
     """Streams get an error and an end, who waits a 503, and nothing is written to the log."""
     grace = "600" if signals == 2 else "1"  # a second signal ends it at once
