@@ -196,7 +196,7 @@ def there(module: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("module", in_full(CLIENTS, 2))
+@pytest.mark.parametrize("module", in_full(CLIENTS))
 def test_a_client_has_the_text_whole_and_as_a_stream(server: Server, module: str) -> None:
     if not there(module):
         pytest.skip(f"{module} is not installed, nor needed by edgedec")
