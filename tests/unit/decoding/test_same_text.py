@@ -110,7 +110,7 @@ def settings(sampler: str, logprobs: int | None = 3) -> list[tuple[SamplingParam
 
 
 @pytest.mark.parametrize(
-    ("drafter", "how"), each_once(DRAFTERS, itertools.product(SAMPLERS, LOGPROBS), 14)
+    ("drafter", "how"), each_once(DRAFTERS, itertools.product(SAMPLERS, LOGPROBS))
 )
 def test_the_same_with_and_without_speculation(drafter: str, how: tuple[str, int | None]) -> None:
     accepted = drafted = 0

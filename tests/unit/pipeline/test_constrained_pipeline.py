@@ -53,7 +53,7 @@ def expected(plain: Pipeline) -> list[Generation]:
     return [plain.generate("value = ", **asked) for asked in ASKED]
 
 
-@pytest.mark.parametrize("draft", in_full(["hybrid", "lookup", "recycle", "text", "adaptive"], 2))
+@pytest.mark.parametrize("draft", in_full(["hybrid", "lookup", "recycle", "text", "adaptive"]))
 def test_the_same_text_as_plain_decoding(draft: str, expected: list[Generation]) -> None:
     opened = {"drafter": draft, "batch_invariant": True, "draft_length": 4, "plan": "none"}
     forced = 0

@@ -37,7 +37,7 @@ def export(folder: Path, backend: Backend, seed: int, **changes: Any) -> Path:
     return tiny_bundles.exact(noisy_checkpoint(folder / "checkpoint", **model))
 
 
-@pytest.fixture(scope="module", params=["byte-level", "llama"])
+@pytest.fixture(scope="module", params=in_full(["byte-level", "llama"]))
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A target with one tokenizer, a draft with the other."""
     folder = tmp_path_factory.mktemp("pair")
