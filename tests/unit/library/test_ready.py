@@ -252,10 +252,12 @@ def test_how_its_passes_are_run(tiny: Path, tmp_path: Path, add: Open) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "why"),
-    [
-        (Layout(last_only=True), "the logits of its last row alone"),
-        (Layout(together=True), "rows of a prompt in one pass differ"),
-    ],
+    in_full(
+        [
+            (Layout(last_only=True), "the logits of its last row alone"),
+            (Layout(together=True), "rows of a prompt in one pass differ"),
+        ]
+    ),
 )
 def test_a_draft_only(
     layout: Layout, why: str, demo: Path, tmp_path: Path, add: Open, said: list[str], exported: Path
