@@ -273,6 +273,7 @@ class TestSessionFile:
         assert refused.exit_code == 2
         assert "--session goes with a chat template: leave it or --raw out" in refused.stderr
 
+    @pytest.mark.full
     def test_a_restart_goes_on_with_a_head(self, talk: Chat) -> None:
         """It has not seen the text that is loaded, nor has one of another start."""
         demo = {"bundle": demo_head.bundle()}

@@ -133,6 +133,7 @@ def test_a_conversation_is_saved_and_loaded(chat: Chat, bundle: Path, tmp_path: 
         said(terminal, "More", "prompt tokens kept from before")
 
 
+@pytest.mark.full
 def test_saving_while_a_session_is_open(chat: Chat, bundle: Path, tmp_path: Path) -> None:
     """Into the session's own file, which this chat has locked, and into another."""
     own, other = tmp_path / "own.chat", tmp_path / "other.chat"

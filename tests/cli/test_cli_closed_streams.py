@@ -42,7 +42,7 @@ def ended(command: str, redirected: str, *, program: str = "-m edgedec") -> tupl
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", kinds.in_full(COMMANDS, 3))
+@pytest.mark.parametrize("command", kinds.in_full(COMMANDS, 2))
 @pytest.mark.parametrize(
     "redirected", kinds.in_full([">&-", "<&-", "2>&-", "<&- >&- 2>&-", "| true"], 3)
 )

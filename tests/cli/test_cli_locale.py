@@ -69,6 +69,7 @@ def test_verify(ask: Callable, named: str) -> None:
     assert "holds" in out
 
 
+@pytest.mark.full
 def test_export(ask: Callable, checkpoints: Path, tmp_path: Path) -> None:
     shutil.copytree(checkpoints / "target", tmp_path / "chéck-名")
     code, _, err = ask("export", "chéck-名", "--out", "aüs-名", "--weights", "fp32")

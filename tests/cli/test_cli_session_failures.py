@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from killing import child
+from kinds import in_full
 from small_disk import fill
 from waiting import until
 
@@ -105,7 +106,7 @@ FilesInUse.check = lambda self: None
 
 
 @pytest.mark.skipif("not sys.platform.startswith('linux')", reason="needs Linux")
-@pytest.mark.parametrize("moment", ["between two answers", "in a pass"])
+@pytest.mark.parametrize("moment", in_full(["in a pass", "between two answers"]))
 def test_weights_that_shrink_do_not_end_it_without_a_word(
     start: Start, bundle: Path, tmp_path: Path, moment: str
 ) -> None:

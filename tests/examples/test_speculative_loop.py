@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import in_full
 
 from edgedec.decoding.tree import FloatArray
 from edgedec.testing import FakeModel
@@ -74,12 +75,12 @@ def chi_square(example: Any, length: int) -> float:
     return total / (WORDS**2 - 1)
 
 
-@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("length", in_full([3, 1]))
 def test_the_distribution_is_the_targets(repository: Path, length: int) -> None:
     assert chi_square(loop(repository), length) < MOST
 
 
-@pytest.mark.parametrize("kind", BREAKS)
+@pytest.mark.parametrize("kind", in_full(BREAKS))
 def test_a_broken_loop_is_noticed(repository: Path, kind: str) -> None:
     assert chi_square(loop(repository, BREAKS[kind]), 3) > 2 * MOST
 

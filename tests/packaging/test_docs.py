@@ -114,6 +114,7 @@ def searched(window: Browser, site: Path) -> None:
     window.type("rollback")
 
 
+@pytest.mark.full
 @pytest.mark.chromium
 def test_search_works_in_a_site_opened_from_a_folder(site: Path, tmp_path: Path) -> None:
     with browser(tmp_path / "browser") as window:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import pytest
+from kinds import in_full
 
 from edgedec._support.options import declared, described, option, takes
 from edgedec.cli._flags import flags
@@ -110,20 +111,22 @@ print(json.dumps([opened, text, named, served, signed, typed]))
 
 @pytest.mark.parametrize(
     ("file", "before", "line", "found"),
-    [
-        (
-            "edgedec/decoding/params.py",
-            "    top_k: int = option(\n",
-            '    warmth: float = option(0.5, "How warm.", group=TEXT, wire=(0, 1))\n',
-            [None, 0.25, 0.25, 0.25, [False, True], True],
-        ),
-        (
-            "edgedec/loading/options.py",
-            "    accept: str | None = option(\n",
-            '    warmth: float = option(0.5, "How warm.", group=DEVICE)\n',
-            [0.25, None, 0.25, None, [True, False], True],
-        ),
-    ],
+    in_full(
+        [
+            (
+                "edgedec/decoding/params.py",
+                "    top_k: int = option(\n",
+                '    warmth: float = option(0.5, "How warm.", group=TEXT, wire=(0, 1))\n',
+                [None, 0.25, 0.25, 0.25, [False, True], True],
+            ),
+            (
+                "edgedec/loading/options.py",
+                "    accept: str | None = option(\n",
+                '    warmth: float = option(0.5, "How warm.", group=DEVICE)\n',
+                [0.25, None, 0.25, None, [True, False], True],
+            ),
+        ]
+    ),
 )
 def test_a_new_option_is_written_in_one_place(
     repository: Path, tmp_path: Path, file: str, before: str, line: str, found: list[Any]

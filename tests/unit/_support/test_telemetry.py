@@ -35,7 +35,10 @@ def run(code: str, home: Path, **more: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("device", "library"),
-    [("cpu", "onnxruntime"), pytest.param("openvino", "openvino", marks=needs_openvino)],
+    [
+        ("cpu", "onnxruntime"),
+        pytest.param("openvino", "openvino", marks=[needs_openvino, pytest.mark.full]),
+    ],
 )
 def test_decoding_reports_nothing(device: str, library: str, tmp_path: Path) -> None:
     alone, ours = tmp_path / "alone", tmp_path / "ours"

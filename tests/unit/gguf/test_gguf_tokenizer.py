@@ -11,6 +11,7 @@ from example_counts import examples
 from gguf_files import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kinds import in_full
 
 from edgedec.errors import BundleError
 from edgedec.gguf.header import GgufHeader
@@ -60,7 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ALL_PAIRS = ["".join(pair) for pair in itertools.product(gguf_files.ALPHABET, repeat=2)]
 
 
-@pytest.mark.parametrize("name", [*sorted(PRESPLITS), None])
+@pytest.mark.parametrize(
+    "name", in_full([*CUTS, None, *sorted(PRESPLITS.keys() - set(CUTS))], len(CUTS) + 1)
+)
 def test_byte_pairs_as_llama_cpp(tmp_path: Path, name: str | None) -> None:
     file = tmp_path / "vocab.gguf"
     ours = load(file, gguf_files.byte_pairs(name))

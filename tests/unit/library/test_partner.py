@@ -101,6 +101,7 @@ def test_a_model_of_the_list_is_fetched_once_and_drafts(
     assert {model.name for model in library.models()} == {TARGET, DRAFT}
 
 
+@pytest.mark.full
 def test_a_head_is_exported_with_its_target_measured_and_remembered(
     find: Find, whole: dict[str, Hub], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -31,6 +32,7 @@ from edgedec.runtimes.onnx_hub.graph import Mode
 
 PROMPT = "def __lt__(self, other):"
 Open = Callable[..., Model]
+Made = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
@@ -152,17 +154,25 @@ def test_an_export_says_what_opens_it(folders: dict[str, Path], tmp_path: Path) 
 
 
 @pytest.fixture(scope="module")
-def partners(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> dict[str, Path]:
+def partners(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> Made:
     """What a graph of others may stand beside: the demo's draft, and one of another tokenizer."""
     root = tmp_path_factory.mktemp("partners")
     sources = {"draft": demo.with_name("draft"), "other": demo.with_name("draft_bpe2048")}
-    made = dict[str, Path]()
-    for name, source in sources.items():
-        made[f"{name} checkpoint"] = root / name
-        export_bundle(ExportOptions(source, root / name, weights="fp32", parity=False))
-        made[f"{name} transformers.js"] = ready_models.transformers_js(source, root / f"{name}-js")
-        made[f"{name} onnxruntime-genai"] = ready_models.genai(source, root / f"{name}-genai")
-        made[f"{name} optimum"] = ready_models.optimum(source, root / f"{name}-optimum")
+    ready = {
+        "transformers.js": ready_models.transformers_js,
+        "onnxruntime-genai": ready_models.genai,
+        "optimum": ready_models.optimum,
+    }
+
+    @functools.cache
+    def made(name: str) -> Path:
+        tokenizer, kind = name.split()
+        source, out = sources[tokenizer], root / name.replace(" ", "-")
+        if kind in ready:
+            return ready[kind](source, out)
+        export_bundle(ExportOptions(source, out, weights="fp32", parity=False))
+        return out
+
     return made
 
 
@@ -188,31 +198,31 @@ def drafted(target: str | Path, draft: str | Path, **options: Any) -> str:
     return result.text
 
 
-@pytest.mark.parametrize("tokenizer", ["draft", "other"])
+@pytest.mark.parametrize("tokenizer", in_full(["draft", "other"]))
 @pytest.mark.parametrize("layout", in_full(WORDS))
 def test_a_target_in_each_layout_with_drafts_of_each_kind(
-    layout: str, tokenizer: str, folders: dict[str, Path], partners: dict[str, Path], add: Open,
+    layout: str, tokenizer: str, folders: dict[str, Path], partners: Made, add: Open,
     exported: Path,
 ) -> None:  # fmt: skip
     """Of its own tokenizer and of another: the text is the target's own."""
     target, expected = add(f"{folders[layout]}{WORDS[layout]}").path, text(exported, drafter="none")
     for kind in ("checkpoint", *WORDS):
-        draft = partners[f"{tokenizer} {kind}"]
+        draft = partners(f"{tokenizer} {kind}")
         assert drafted(target, draft if kind == "checkpoint" else add(draft).path) == expected
 
 
-@pytest.mark.parametrize("layout", WORDS)
+@pytest.mark.parametrize("layout", in_full(WORDS))
 def test_a_draft_in_each_layout_for_a_checkpoint(
-    layout: str, partners: dict[str, Path], add: Open, exported: Path
+    layout: str, partners: Made, add: Open, exported: Path
 ) -> None:
     expected = text(exported, drafter="none")
     for tokenizer in ("draft", "other"):
-        assert drafted(exported, add(partners[f"{tokenizer} {layout}"]).path) == expected
+        assert drafted(exported, add(partners(f"{tokenizer} {layout}")).path) == expected
 
 
 @pytest.mark.parametrize("layout", in_full(WORDS))
 def test_a_pair_with_a_gguf_file(
-    layout: str, folders: dict[str, Path], partners: dict[str, Path], files: dict[str, Path],
+    layout: str, folders: dict[str, Path], partners: Made, files: dict[str, Path],
     add: Open, exported: Path,
 ) -> None:  # fmt: skip
     """On either side, each decoded by its own runtime."""
@@ -220,7 +230,7 @@ def test_a_pair_with_a_gguf_file(
     assert drafted(target, files["draft"]) == text(exported, drafter="none")
     plain = text(files["target"], drafter="none")
     for tokenizer in ("draft", "other"):
-        draft = add(partners[f"{tokenizer} {layout}"]).path
+        draft = add(partners(f"{tokenizer} {layout}")).path
         assert drafted(files["target"], draft) == plain
 
 
@@ -242,10 +252,12 @@ def test_how_its_passes_are_run(tiny: Path, tmp_path: Path, add: Open) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "why"),
-    [
-        (Layout(last_only=True), "the logits of its last row alone"),
-        (Layout(together=True), "rows of a prompt in one pass differ"),
-    ],
+    in_full(
+        [
+            (Layout(last_only=True), "the logits of its last row alone"),
+            (Layout(together=True), "rows of a prompt in one pass differ"),
+        ]
+    ),
 )
 def test_a_draft_only(
     layout: Layout, why: str, demo: Path, tmp_path: Path, add: Open, said: list[str], exported: Path

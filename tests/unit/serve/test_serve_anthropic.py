@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -217,9 +218,12 @@ async def test_its_key_is_taken_as_its_clients_send_it(pipeline: Pipeline) -> No
             assert (await client.post(PATH, json=body, headers=headers)).status_code == status
 
 
+@pytest.mark.full
+@pytest.mark.skipif(find_spec("anthropic") is None, reason="anthropic not installed")
 @pytest.mark.parametrize("stream", [False, True])
 def test_its_own_client(caller: Server, stream: bool) -> None:
-    anthropic = pytest.importorskip("anthropic", reason="anthropic not installed")
+    import anthropic
+
     client = anthropic.Anthropic(base_url=caller.url, api_key="none", max_retries=0)
     given: Any = {"model": "tiny", "max_tokens": 60, "messages": HELLO, "tools": TOOLS}
     given["extra_body"] = {"temperature": 0}

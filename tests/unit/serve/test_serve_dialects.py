@@ -12,6 +12,7 @@ import openai
 import pytest
 import tiny_bundles
 from calling_models import ANSWER, DIALECTS, calling_checkpoint, tools
+from kinds import in_full
 from serving import Server, serving
 
 from edgedec.export import ExportOptions
@@ -41,7 +42,7 @@ def closes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         one.close()
 
 
-@pytest.fixture(scope="module", params=DIALECTS)
+@pytest.fixture(scope="module", params=in_full(DIALECTS))
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from kinds import in_full
 
 pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
 
@@ -43,7 +44,7 @@ def asked(server: Server, schema: str, **more: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize("name", [name for name in REFUSED if name != "endless"])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", in_full([True, False]))
 def test_it_is_refused_in_the_apis_shape(server: Server, name: str, stream: bool) -> None:
     schema, message = REFUSED[name]
     answer = asked(server, schema, stream=stream)

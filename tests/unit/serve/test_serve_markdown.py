@@ -221,6 +221,7 @@ def test_a_growing_text_is_shown_as_if_it_came_whole(page: Browser) -> None:
     assert grown(page, list(TEXT.replace("\n", "\r\n")))[1] == whole
 
 
+@pytest.mark.full
 def test_a_long_text_costs_no_more_for_each_block(page: Browser) -> None:
     """Characters parsed while it grows word by word; all of it each time would be the square."""
 

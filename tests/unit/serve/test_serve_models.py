@@ -266,7 +266,7 @@ class TestKeeping:
             await until(lambda: not models.room._tasks)
             assert there.log == ["+a", "+b"]
 
-    @pytest.mark.parametrize("path", TEXTS)
+    @pytest.mark.parametrize("path", in_full(TEXTS, 2))
     async def test_a_request_says_for_how_long(self, world: Worlds, path: str) -> None:
         there = world()
         models = there.models()

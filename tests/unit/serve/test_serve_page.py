@@ -153,6 +153,7 @@ def test_a_conversation_longer_than_the_context_says_how_to_go_on(
     assert told.endswith(": shorten it, or begin a new conversation")
 
 
+@pytest.mark.full
 def test_it_asks_for_the_key(window: Browser, start: Callable[..., Any]) -> None:
     key = "k" * 24
     with start(key=key) as server:
@@ -164,6 +165,7 @@ def test_it_asks_for_the_key(window: Browser, start: Callable[..., Any]) -> None
         window.run("sessionStorage.clear()")
 
 
+@pytest.mark.full
 def test_code_is_monospaced_where_code_is_continued(
     window: Browser, server: Server, start: Callable[..., Any]
 ) -> None:
@@ -276,6 +278,7 @@ NOTED = """window.sent = []; window.real = window.fetch; window.fetch = (path, o
 THINKING = "document.querySelector('.turn.assistant:last-of-type .thinking')"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("generation", [OWN, None])
 def test_thinking_is_folded_and_the_models_sampling_used(
     window: Browser, tmp_path: Path, generation: dict[str, Any] | None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kinds import in_full
 from served_here import run, serving_here
 from serving import Server
 from starlette.routing import Route
@@ -150,6 +151,7 @@ async def test_the_access_log(pipeline: Pipeline, lines: Callable[[], list[str]]
         assert re.fullmatch(rf"{when} {who} {what} \d+\.\d{{3}} s", line), line
 
 
+@pytest.mark.full
 def test_it_is_written_on_demand(start: Callable[..., Any]) -> None:
     server: Server
     with start("-v") as server:
@@ -182,7 +184,7 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", TEXTS)
+@pytest.mark.parametrize("path", in_full(TEXTS, 2))
 async def test_whatever_a_field_holds_the_server_does_not_fail(
     pipeline: Pipeline, path: str
 ) -> None:

@@ -71,6 +71,7 @@ def test_ollamas_client_drops_and_loads(several: Server) -> None:
         until(lambda: loaded(several) == there)  # noqa: B023 - called at once
 
 
+@pytest.mark.full
 def test_sigterm_finishes_the_texts_of_all(two: list[Path]) -> None:
     """One of them waits for its model when the signal comes, or is decoded already."""
     given = "--threads", "1", "--plan", "none", "--grace", "600"

@@ -177,6 +177,7 @@ def test_thinking_that_a_time_limit_releases_is_sent(qwen: Pipeline) -> None:
         assert [d["reasoning_content"] for d in deltas if "reasoning_content" in d] == sent
 
 
+@pytest.mark.full
 def test_openais_client_reads_the_thinking(tmp_path: Path) -> None:
     target = thinking_checkpoint(tmp_path / "target", OWN)
     options = ExportOptions(target, tmp_path / "thinker", weights="fp32", parity=False)

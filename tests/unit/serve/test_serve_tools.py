@@ -117,7 +117,7 @@ class TestChoice:
         assert (content, calls, reason) == ("".join(SCRIPT[1:]), [], "stop")
 
     @pytest.mark.parametrize("choice", FORCED)
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", in_full(range(4)))
     def test_a_call_is_forced(self, caller: Server, stream: bool, choice: Any, seed: int) -> None:
         jsonschema = pytest.importorskip("jsonschema")
         needs_grammars()
@@ -203,7 +203,7 @@ NO_SYSTEM = (
 )
 
 
-@pytest.fixture(scope="module", params=[PLAIN, STRICT], ids=["plain", "strict"])
+@pytest.fixture(scope="module", params=in_full([PLAIN, STRICT]), ids=["plain", "strict"])
 def told(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the model that calls, with a template that does not list tools."""
     entries = {"eos_token": "<|end|>", "chat_template": request.param}

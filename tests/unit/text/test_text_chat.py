@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from kinds import in_full
 
 from edgedec.errors import BundleError, InputError
 from edgedec.text import chat
@@ -126,20 +127,23 @@ def test_nothing_is_reached(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-        "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-        "{{ 'x' * 10 ** 10 }}",  # folded while it is compiled
-        "{% for m in messages recursive %}{{ loop([m]) }}{% endfor %}",
-        "{{ 9 ** (9 ** 9) }}",
-        "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}",
-        "{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",
-        "{% for i in range(10 ** 15) %}{% endfor %}",
-        "{{ raise_exception('x\\n' * 10000000) }}",
-        "(" * 100_000,
-        "{{ " + "(" * 100_000 + "1" + ")" * 100_000 + " }}",
-        "{{ " + "-" * 200_000 + "1 }}",
-    ],
+    in_full(
+        [
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+            "{{ 'x' * 10 ** 10 }}",  # folded while it is compiled
+            "{% for m in messages recursive %}{{ loop([m]) }}{% endfor %}",
+            "{{ 9 ** (9 ** 9) }}",
+            "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}",
+            "{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",
+            "{% for i in range(10 ** 15) %}{% endfor %}",
+            "{{ raise_exception('x\\n' * 10000000) }}",
+            "(" * 100_000,
+            "{{ " + "(" * 100_000 + "1" + ")" * 100_000 + " }}",
+            "{{ " + "-" * 200_000 + "1 }}",
+        ],
+        4,
+    ),
 )
 def test_nothing_runs_or_grows_without_end(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # ``test_sandbox.py`` has attacks under the real limits.

@@ -56,6 +56,7 @@ def test_a_failed_check_is_told_and_counts(
     assert program.main(["checks", "--quick", "cortex-a76", "cortex-a72"]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.cgroup
 def test_a_text_in_a_control_group(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(debian.A72)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def run(folder: Path, *arguments: str) -> None:
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-o", "cache_dir=kept", *arguments, "test_it.py"],
         cwd=folder, check=False, capture_output=True,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # which imports for a second
     )  # fmt: skip
 
 
@@ -82,6 +84,7 @@ def test_what_passes_alone_is_named_and_what_fails_twice_fails(folder: Path) -> 
     ]
 
 
+@pytest.mark.full
 def test_all_that_holds_at_last_is_a_pass(folder: Path) -> None:
     chosen = "holds or chance"
     run(folder, "--junitxml=tests.xml", "-k", chosen)
