@@ -16,7 +16,7 @@ from edgedec.serve.body import Body
 from edgedec.serve.errors import Answer, ApiError, refused
 from edgedec.serve.form import Chunk, Dialect, Form, Router, event
 from edgedec.serve.model import Served
-from edgedec.serve.other_names import LIMITS, MOST_TOKENS
+from edgedec.serve.other_names import LIMITS, MOST_TOKENS, of_options
 from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.prompts import Prompts
 from edgedec.serve.settings import Limits
@@ -86,10 +86,13 @@ def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
         "logprobs": "use /v1/completions",
     })  # fmt: skip
     own = {} if prompts.sampling is None else values_of(prompts.sampling)
+    options = body.part("options")
+    other = set() if options is None else set(of_options(options))
     if body.get("repeat_penalty") is not None:
-        own.pop("repetition_penalty", None)
+        other.add("repetition_penalty")
+    own = {name: value for name, value in own.items() if name not in other}
     given = {**own, **{name: value for name, value in fields.items() if value is not None}}
-    if not given.keys() & LIMITS:
+    if not (given.keys() | other) & LIMITS:
         given["n_predict"] = MOST_TOKENS
     if isinstance(given.get("logit_bias"), list):
         given["logit_bias"] = _bias(given["logit_bias"])

@@ -110,11 +110,13 @@ class Tools:
     @classmethod
     def read(cls, body: Body) -> Tools | None:
         """Read ``tools`` and ``tool_choice``; None if there is nothing to call."""
-        given, choice = body.rows("tools"), body.get("tool_choice")
+        given, choice = body.rows("tools") or [], body.get("tool_choice")
         named = _named(choice)
-        if len(given or ()) > _MOST_TOOLS:
-            raise refused("tools", f"at most {_MOST_TOOLS}", len(given or ()))
-        schemas = {_name(one): one["function"].get("parameters") for one in given or ()}
+        if len(given) > _MOST_TOOLS:
+            raise refused("tools", f"at most {_MOST_TOOLS}", len(given))
+        schemas = {_name(one): one["function"].get("parameters") for one in given}
+        if len(schemas) < len(given):
+            raise refused("tools", "functions of different names", [_name(one) for one in given])
         if named is not None and named not in schemas:
             raise refused("tool_choice", "a function of tools", choice)
         if choice == "required" and not given:

@@ -77,6 +77,12 @@ async def test_defaults_are_those_of_a_chat(pipeline: Pipeline) -> None:
         assert settings["n_predict"] >= 1 << 20
         other = (await client.post("/completion", json={**given, "temperature": 0.1})).json()
         assert other["generation_settings"]["temperature"] == 0.1  # the control
+        options = {"temperature": 0.2, "repeat_penalty": 1.5, "num_predict": 2}
+        theirs = (await client.post("/completion", json={**given, "options": options})).json()
+        settings = theirs["generation_settings"]
+        assert (settings["temperature"], settings["n_predict"]) == (0.2, 2)
+        assert settings["repetition_penalty"] == 1.5
+        assert settings["top_k"] == usual.top_k
         props = (await client.get("/props")).json()
         params = props["default_generation_settings"]["params"]
         assert params["temperature"] == usual.temperature

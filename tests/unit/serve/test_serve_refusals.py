@@ -53,6 +53,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
          "tool_choice: expected a function of tools"),
         ({"tools": [*TOOLS] * 65}, "tools: expected at most 128"),
+        ({"tools": [*TOOLS, TOOLS[0]]}, "tools: expected functions of different names"),
         ({"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
          "expected one of them"),
         ({"tools": TOOLS, "tool_choice": "required", "grammar": 'root ::= "a"'},
