@@ -63,6 +63,7 @@ def test_a_foreign_request_is_seen_and_stopped(window: Browser, server: Server) 
 
 def test_stop_ends_the_text_on_the_server_too(window: Browser, server: Server) -> None:
     page = opened(window, server)
+    choose(page, "temperature", "0")  # a drawn text may end with its first words
     say(page, "Go on and on", 1900)
     page.wait(f"({TEXT} || '').length > 20")
     page.run("document.getElementById('stop').click()")
@@ -76,6 +77,7 @@ def test_an_answer_goes_on_and_a_cut_one_says_how(window: Browser, server: Serve
     page = opened(window, server)
     assert page.run("document.getElementById('tokens').value") == ""
     cut = "document.querySelector('.turn.assistant:last-of-type .note')?.textContent"
+    choose(page, "temperature", "0")
     say(page, "Hello", 8)
     page.wait(IDLE)
     told = page.wait(cut)
