@@ -174,10 +174,8 @@ def plan(
         )
     if given.out is not None:
         plan_files.save(found, Path(given.out))
-    if given.remember:
-        why = remembered.keep(found, identity(models))
-        if why:
-            _log.warning("the plan is not stored: %s", why)
+    if given.remember and (why := remembered.keep(found, identity(models))):
+        _log.warning("the plan is not stored: %s", why)
     return found
 
 

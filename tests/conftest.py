@@ -47,7 +47,7 @@ atexit.register(shutil.rmtree, os.environ["EDGEDEC_CACHE"], ignore_errors=True)
 for _name, _file in (("LIBRARY", "library"), ("CONFIG", "config.toml"), ("HISTORY", "history")):
     os.environ[f"EDGEDEC_{_name}"] = str(Path(os.environ["EDGEDEC_CACHE"]) / "user" / _file)
 
-# Every client of a test reads the authorities that this machine trusts, for 40 ms, and trusts none.
+# An HTTP client loads the certificate authorities of the machine; those of tests need none.
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 # A shell that starts a run in the background has it ignore Ctrl-C, and every child inherits that.

@@ -147,7 +147,7 @@ class Calls:
         return min(found, default=None)
 
     def _show(self, count: int) -> str:
-        """Return this many characters, which are no longer held back, without hidden marks."""
+        """Release this many of the held characters, and return them without hidden marks."""
         more, self._held = self._held[:count], self._held[count:]
         for name in self._hidden:
             more = more.replace(name, "")
