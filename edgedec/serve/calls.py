@@ -1,7 +1,8 @@
 """Finds calls in what a model writes, in the dialects of the families in docs/models.md.
 
 A call is a mark and JSON: an object with a name and arguments, or a list of them; or the name, and
-the arguments alone. Models without a mark write nothing but the JSON.
+the arguments alone. Models without a mark write nothing but the JSON. Calls that are not JSON are
+in ``dialects``: they are read when they are whole.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import secrets
 from collections.abc import Collection
 from typing import Any
 
+from edgedec.serve.dialects import DIALECTS, TEXT_MARKS, Call, Dialect, listed, schemas_of
 from edgedec.serve.messages import Tools
 from edgedec.text.described import CLOSE, OPEN
 from edgedec.text.thinking import CHANNEL, MESSAGE
@@ -20,13 +22,16 @@ from edgedec.text.thinking import CHANNEL, MESSAGE
 _MARKS = {
     OPEN: CLOSE,  # Hermes, Qwen, SmolLM3, Granite 4
     "<|tool_call|>": "<|/tool_call|>",  # Granite 3, Phi-4-mini
+    "<tool_calls>": "</tool_calls>",  # Hunyuan
+    "<TOOLCALL>": "</TOOLCALL>",  # Nemotron Nano 2
     "[TOOL_CALLS]": "",  # Mistral
     "<|python_tag|>": "",  # Llama 3
     CHANNEL: "",  # harmony, as ``text.thinking`` writes the header of a call
 }
 _CALL_ID, _ARGUMENTS = "[CALL_ID]", "[ARGS]"
 # Special tokens among them are shown to what reads calls, and to nobody else.
-NAMES = (*_MARKS, *filter(None, _MARKS.values()), _CALL_ID, _ARGUMENTS)
+_CLOSINGS = {**{opening: one.closing for opening, one in DIALECTS.items()}, **_MARKS}
+NAMES = tuple(filter(None, (*_CLOSINGS, *_CLOSINGS.values(), _CALL_ID, _ARGUMENTS, *TEXT_MARKS)))
 # What stands between a mark and the JSON: nothing, or a name.
 _HEAD = re.compile(
     r"\s*(?:to=functions\.)?([\w.-]*)\s*(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?"
@@ -36,7 +41,6 @@ _HEAD = re.compile(
 _NEXT = re.compile(r"\s*[;,]?\s*(?=[\[{])")
 _STEP = re.compile(r'["{}\[\]]')
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_Call = tuple[str, Any]
 
 
 class Calls:
@@ -55,11 +59,13 @@ class Calls:
 
     def __init__(self, tools: Tools, hidden: Collection[str] = (), *, pieces: bool = False) -> None:
         self._tools, self._hidden, self._pieces = tools, hidden, pieces
+        self._schemas = schemas_of(tools.given)
         self._held, self._shown = "", False
         # Whether the text that is held begins a call, and whether another may follow unmarked.
         self._begun = self._goes_on = False
         # Where the JSON that is held begins, what follows it, and how many of its calls are found.
         self._behind, self._announced = 0, 0
+        self._native = False  # whether what is held is not JSON
         self._forced = pieces and tools.grammar is not None
         self._following = Unfolding(tools.names) if self._forced else None
         self._given: list[int] = []  # characters of arguments
@@ -115,9 +121,14 @@ class Calls:
         """Take the marked calls of the text that is held; return the text around them."""
         shown = ""
         while (mark := self._mark()) is not None:
-            start, begin, closing = mark
-            read = _read(self._held[begin:], closing, final=final)
-            self._begun = read is None
+            start, begin, opening = mark
+            closing, behind = _CLOSINGS.get(opening, ""), self._held[begin:]
+            dialect = _native(opening, behind)
+            if dialect is None:
+                read = _read(behind, closing, final=final)
+            else:
+                read = self._read_native(dialect, behind, final=final)
+            self._begun, self._native = read is None, dialect is not None
             if read is None:
                 self._behind = begin - start
                 shown += self._show(start)
@@ -137,12 +148,30 @@ class Calls:
                 shown += self._show(begin + length)
         return shown
 
+    def _read_native(
+        self, dialect: Dialect, text: str, *, final: bool
+    ) -> tuple[int, list[Call]] | None:
+        """Return as ``_read`` what follows a mark and is not JSON."""
+        end = text.find(dialect.closing)
+        if end < 0 and not final:
+            return None
+        body = text if end < 0 else text[:end]
+        length = len(body) if end < 0 else _with_closing(
+            text, end + len(dialect.closing), dialect.behind, final=final
+        )  # fmt: skip
+        if length is None:
+            return None
+        try:
+            return length, dialect.read(body, self._schemas)
+        except (ValueError, RecursionError):
+            return length, []
+
     def _mark(self) -> tuple[int, int, str] | None:
-        """Return where the next call's mark begins and ends, and what ends the call."""
+        """Return where the next call's mark begins and ends, and the mark."""
         again = _NEXT.match(self._held) if self._goes_on else None
-        if again is not None and not self._held.startswith(tuple(_MARKS), again.end()):
+        if again is not None and not self._held.startswith(tuple(_CLOSINGS), again.end()):
             return 0, again.end(), ""
-        found = [(place, place + len(opening), closing) for opening, closing in _MARKS.items()
+        found = [(place, place + len(opening), opening) for opening in _CLOSINGS
                  if (place := self._held.find(opening)) >= 0]  # fmt: skip
         return min(found, default=None)
 
@@ -158,7 +187,7 @@ class Calls:
 
     def _follow(self, text: str) -> None:
         """Add what has come of the calls whose JSON is held, of which this is the latest."""
-        if not self._pieces:
+        if not self._pieces or self._native:
             return
         if self._following is None:
             head = _HEAD.match(self._held, self._behind)
@@ -183,7 +212,7 @@ class Calls:
         assert self._following is not None, "it has found them"
         self.cut, self._held = self._following.complete < self._announced, ""
 
-    def _take(self, calls: list[_Call]) -> bool:
+    def _take(self, calls: list[Call]) -> bool:
         if not calls or not all(name in self._tools.names for name, _ in calls):
             return False
         for name, arguments in calls:
@@ -199,7 +228,7 @@ class Calls:
         )
 
 
-def _read(text: str, closing: str, *, final: bool) -> tuple[int, list[_Call]] | None:
+def _read(text: str, closing: str, *, final: bool) -> tuple[int, list[Call]] | None:
     """Return the calls after a mark, and where they end; None if more text decides.
 
     Args:
@@ -215,31 +244,33 @@ def _read(text: str, closing: str, *, final: bool) -> tuple[int, list[_Call]] | 
     if end is None:
         undecided = not final and (begin == len(text) or text[begin] in "[{")
         return None if undecided else (0, [])
-    rest = text[end:].lstrip()
-    if closing and rest.startswith(closing):
-        end = len(text) - len(rest) + len(closing)
-    elif closing and closing.startswith(rest) and not final:
+    length = _with_closing(text, end, closing, final=final)
+    if length is None:
         return None
     try:
-        found = json.loads(text[begin : _end_of_json(text, begin)])
+        found = json.loads(text[begin:end])
     except (ValueError, RecursionError):
-        return end, []
-    if name:
-        return end, [(name, found)]
-    given = found if isinstance(found, list) else [found]
-    return end, _calls(given)
+        return length, []
+    return length, [(name, found)] if name else listed(found)
 
 
-def _calls(given: list[Any]) -> list[_Call]:
-    """Return names and arguments; none if one of them is not a call."""
-    found = []
-    for one in given:
-        one = one.get("function", one) if isinstance(one, dict) else None
-        name = one.get("name") if isinstance(one, dict) else None
-        if not isinstance(one, dict) or not isinstance(name, str):
-            return []
-        found.append((name, one.get("arguments", one.get("parameters", {}))))
-    return found
+def _with_closing(text: str, end: int, closing: str, *, final: bool) -> int | None:
+    """Return where calls end that ``closing`` may follow; None if more text decides."""
+    rest = text[end:].lstrip()
+    if not closing or not (rest.startswith(closing) or closing.startswith(rest)):
+        return end
+    if rest.startswith(closing):
+        return len(text) - len(rest) + len(closing)
+    return end if final else None
+
+
+def _native(opening: str, text: str) -> Dialect | None:
+    """Return how calls are written after a mark; None if this is JSON, or not known yet."""
+    if opening not in _MARKS:
+        return DIALECTS.get(opening)
+    head = _HEAD.match(text)
+    assert head is not None, "it matches an empty text"
+    return None if text[head.end() :][:1] in ("", "{", "[") else DIALECTS.get(opening)
 
 
 def object_of(arguments: str) -> dict[str, Any]:
@@ -272,8 +303,8 @@ def _end_of_json(text: str, begin: int) -> int | None:
 
 def _begins(text: str) -> int:
     """Return how many of the last characters may begin a call."""
-    for size in range(min(max(map(len, _MARKS)) - 1, len(text)), 0, -1):
-        if any(opening.startswith(text[-size:]) for opening in _MARKS):
+    for size in range(min(max(map(len, _CLOSINGS)) - 1, len(text)), 0, -1):
+        if any(opening.startswith(text[-size:]) for opening in _CLOSINGS):
             return size
     return 0
 

@@ -1,7 +1,8 @@
 """Recognises how a model marks its thinking, and tells thinking from answer token by token.
 
 Three manners are known: text between tags, which the model opens itself (Qwen3) or the template
-opens for it (DeepSeek-R1), and harmony's channels (gpt-oss), whose messages have a header.
+opens for it (DeepSeek-R1); such tags with a label after the first one (Gemma 4); and harmony's
+channels (gpt-oss), whose messages have a header.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from weakref import WeakKeyDictionary
 
 from edgedec.text.tokenizer import Tokenizer
 
-TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+# Tags, and what stands between the first one and the thinking.
+TAGS = (
+    ("<think>", "</think>", ""),
+    ("[THINK]", "[/THINK]", ""),
+    ("<|channel>", "<channel|>", "thought\n"),
+)
 START_MARK, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 _ANALYSIS, _FINAL = "analysis", f"{START_MARK}assistant{CHANNEL}final{MESSAGE}"
 # What stands between the end of the thinking and the answer, as templates write it.
@@ -80,11 +86,18 @@ class Tags(_Tokens):
 
     open_tag: str
     close_tag: str
+    label: str = ""
 
     def begin(self, tail: str) -> Place:
         """Return where a turn begins, after a prompt that ends with this text."""
-        opened = tail.rstrip(_SPACE).endswith(self.open_tag)
+        known = tail.rstrip(_SPACE)
+        if known.endswith(self.open_tag):
+            return self._opened()
+        opened = bool(self.label) and known.endswith(self.open_tag + self.label.rstrip(_SPACE))
         return Place(Phase.THINKING if opened else Phase.START)
+
+    def _opened(self) -> Place:
+        return Place(Phase.HEADER if self.label else Phase.THINKING)
 
     def read(self, place: Place, text: str, *, mark: bool = False) -> tuple[Place, list[Piece]]:
         """Return the place after a piece of text, and what it adds to thinking and answer.
@@ -95,14 +108,22 @@ class Tags(_Tokens):
 
         """
         if mark and place.phase is Phase.START and text == self.open_tag:
-            return Place(Phase.THINKING), []
-        if mark and place.phase is Phase.THINKING and text == self.close_tag:
+            return self._opened(), []
+        inside = place.phase in (Phase.HEADER, Phase.THINKING)
+        if mark and inside and text == self.close_tag:
             return Place(Phase.ANSWER), []
+        if place.phase is Phase.HEADER:
+            return self._labelled(place.held + text)
         if place.phase is Phase.START:
             return self._start(place.held + text)
         if place.phase is Phase.THINKING and not self.ids:
             return self._thought(place.held + text)
         return place, [(place.phase, text)]
+
+    def _labelled(self, known: str) -> tuple[Place, list[Piece]]:
+        if self.label.startswith(known) and known != self.label:
+            return Place(Phase.HEADER, known), []
+        return Place(Phase.THINKING), [(Phase.THINKING, known.removeprefix(self.label))]
 
     def _start(self, known: str) -> tuple[Place, list[Piece]]:
         begun = known.lstrip(_SPACE)
@@ -176,14 +197,15 @@ def _found(tokenizer: Tokenizer) -> Marks | None:
         gap = tokenizer.encode(_FINAL, add_special_tokens=False)
         by_name = {name: token for token, name in known.items()}
         return Harmony(known, by_name[CHANNEL], True, (by_name[END],), tuple(gap))
-    for opens, closes in TAGS:
+    for opens, closes, label in TAGS:
         first, last = tokenizer.token_id(opens), tokenizer.token_id(closes)
         if first is not None and last is not None:
-            written = tokenizer.encode(closes + _GAP, add_special_tokens=False)
+            after = closes if label else closes + _GAP
+            written = tokenizer.encode(after, add_special_tokens=False)
             gap = written[written.index(last) + 1 :] if last in written else []
             named = {first: opens, last: closes}
-            return Tags(named, first, False, (last,), tuple(gap), opens, closes)
-        if template.marks(opens, closes):
+            return Tags(named, first, False, (last,), tuple(gap), opens, closes, label)
+        if not label and template.marks(opens, closes):
             close = tokenizer.encode(closes, add_special_tokens=False)
             return Tags({}, None, False, tuple(close), (), opens, closes)
     return None

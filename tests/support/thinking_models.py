@@ -1,4 +1,4 @@
-"""Pipelines over models that think, in the manner of Qwen3, DeepSeek-R1 and gpt-oss.
+"""Pipelines over models that think, in the manner of Qwen3, DeepSeek-R1, Gemma 4 and gpt-oss.
 
 The templates are written for these tests. The models are tables behind random noise: what they
 write next depends on what they have written in this turn, whoever put it there.
@@ -55,6 +55,13 @@ DEEPSEEK = (
     "{{ '<|turn|>' + m.role + text }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|turn|>assistant<think>\n' }}{% endif %}"
 )
+GEMMA = (
+    "{% if enable_thinking %}{{ '<|turn>system\n<|think|><turn|>\n' }}{% endif %}"
+    "{% for m in messages %}"
+    "{{ '<|turn>' + m.role + '\n' + m.content.split('<channel|>')[-1] + '<turn|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|turn>assistant\n' }}"
+    "{% if enable_thinking is false %}{{ '<|channel>thought\n<channel|>' }}{% endif %}{% endif %}"
+)
 HARMONY = (
     "{{ '<|start|>system<|message|>Reasoning: ' + (reasoning_effort or 'medium') + '<|end|>' }}"
     "{% for m in messages %}{% set channel = '<|channel|>final' if m.role == 'assistant' else '' %}"
@@ -101,6 +108,10 @@ MANNERS = {
         HARMONY, "<|start|>user", "<|start|>assistant", "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>", ("analysis", "final"),
         ("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
+    ),
+    "gemma": Manner(
+        GEMMA, "<|turn>user", "<|turn>assistant", "<|channel>thought\n", "<channel|>",
+        ("thought", "\n"), ("<|turn>", "<turn|>", "<|think|>", "<|channel>", "<channel|>"),
     ),
     "spelled": Manner(QWEN, *_TURNS, *_TAGS, ("<|turn|>",)),
 }  # fmt: skip

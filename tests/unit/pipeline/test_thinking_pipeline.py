@@ -120,7 +120,7 @@ def test_stop_strings_end_answers_not_thoughts() -> None:
         assert (found.thinking, found.text, found.finish_reason) == (THOUGHT, ANSWERED, "eos")
 
 
-@pytest.mark.parametrize("manner", ["qwen", "deepseek", "harmony"])
+@pytest.mark.parametrize("manner", ["qwen", "deepseek", "gemma", "harmony"])
 @pytest.mark.parametrize("drafter", ["none", "model", "hybrid"])
 def test_a_grammar_holds_for_the_answer(manner: str, drafter: str) -> None:
     pytest.importorskip("llguidance")

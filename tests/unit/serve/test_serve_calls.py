@@ -1,7 +1,8 @@
 """Calls are found in the dialects of the families, however the text is cut into pieces.
 
 The dialects are those of the models' cards and chat templates: Hermes and Qwen, Granite 3,
-Phi-4-mini, Mistral (v3 and from v11), Llama 3, and harmony (gpt-oss).
+Phi-4-mini, Mistral (v3 and from v11), Llama 3, Hunyuan, Nemotron and harmony (gpt-oss); and those
+that are not JSON: Qwen3.5, MiniCPM5, GLM, Gemma 4, FunctionGemma, LFM2 and OLMo 3.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ NAMED = json.dumps({"name": "weather", "arguments": OSLO})
 OTHER = json.dumps({"name": "stop", "arguments": ROME})
 LLAMA = json.dumps({"name": "weather", "parameters": OSLO})
 FIRST, BOTH = [("weather", OSLO)], [("weather", OSLO), ("stop", ROME)]
-HIDDEN = ("[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "<|tool_call|>")
+HIDDEN = (
+    "<|tool_call>",
+    "<tool_call|>",
+    '<|"|>',
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "<|python_tag|>",
+    "<|tool_call|>",
+)
 
 
 def read(text: str, size: int) -> tuple[str, list[tuple[str, Any]], list[int]]:
@@ -67,8 +76,62 @@ DIALECTS: list[tuple[str, str, list[Any]]] = [
 SIZES = [1, 2, 7, 1000]
 
 
+def in_tags(name: str, city: str) -> str:
+    return f"<function={name}>\n<parameter=city>\n{city}\n</parameter>\n</function>"
+
+
+def in_braces(name: str, city: str) -> str:
+    return f'<|tool_call>call:{name}{{city:<|"|>{city}<|"|>}}<tool_call|>'
+
+
+def named(name: str, city: str) -> str:
+    return f'<function name="{name}"><param name="city">{city}</param></function>'
+
+
+# The same of calls that are not JSON.
+CITY = ROME["city"]
+TWO = [("weather", "Oslo"), ("stop", CITY)]
+NATIVE: list[tuple[str, str, list[Any]]] = [
+    (f"I look.\n<tool_call>\n{in_tags('weather', 'Oslo')}\n</tool_call>", "I look.\n", FIRST),
+    ("\n".join(f"<tool_call>{in_tags(*one)}</tool_call>" for one in TWO), "\n", BOTH),
+    (f"{in_tags('weather', 'Oslo')}\n</tool_call> so", " so", FIRST),  # whose mark is left out
+    (named("weather", "Oslo") + named("stop", f"<![CDATA[{CITY}]]>"), "", BOTH),
+    (f"<function=weather>{json.dumps(OSLO)}</function>", "", FIRST),
+    ("<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>", "",
+     FIRST),
+    ("<tool_call>weather</tool_call>", "", [("weather", {})]),
+    ("I look." + "".join(in_braces(*one) for one in TWO), "I look.", BOTH),
+    ('<|tool_call>call:weather{"city":"Oslo"}<tool_call|>', "", FIRST),
+    ("<start_function_call>call:weather{city:<escape>Oslo<escape>}<end_function_call>", "", FIRST),
+    ("<|tool_call_start|>[weather(city='Oslo'), stop(city='R\"o}m]e')]<|tool_call_end|>", "", BOTH),
+    (f"<|tool_call_start|>[{NAMED}]<|tool_call_end|>So", "So", FIRST),
+    ('<function_calls>weather(city="Oslo")\nstop(city="R\\"o}m]e")</function_calls>', "", BOTH),
+    # Ended by its end-of-text token.
+    ('<|tool_call_start|>[weather(city="Oslo")]', "", FIRST),
+    # What is no call, or holds what an argument could not, is text.
+    (in_tags("else", "Oslo"), in_tags("else", "Oslo"), []),
+    ("<tool_call>Hi <function=weather></function></tool_call>",
+     "<tool_call>Hi <function=weather></function></tool_call>", []),
+    ("<function=weather>now</function>", "<function=weather>now</function>", []),
+    ("<function=weather>{1}</function>", "<function=weather>{1}</function>", []),
+    ("<tool_call>weather<arg_key>city</arg_key>Oslo</tool_call>",
+     "<tool_call>weather<arg_key>city</arg_key>Oslo</tool_call>", []),
+    ("<|tool_call>call:weather{city}<tool_call|>", "call:weather{city}", []),
+    ("<|tool_call>call:weather{a:1 b:2}<tool_call|>", "call:weather{a:1 b:2}", []),
+    ("<|tool_call>call:weather<tool_call|>", "call:weather", []),
+    ("<|tool_call>weather{a:1}<tool_call|>", "weather{a:1}", []),
+    ("<function_calls>weather(1)</function_calls>", "<function_calls>weather(1)</function_calls>",
+     []),
+    ("<function_calls>weather(a=[1</function_calls>",
+     "<function_calls>weather(a=[1</function_calls>", []),
+    ('<function_calls>weather(a="</function_calls>',
+     '<function_calls>weather(a="</function_calls>', []),
+    ("Write <function= or <|tool_call", "Write <function= or <|tool_call", []),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("text", "shown", "found"), DIALECTS)
+@pytest.mark.parametrize(("text", "shown", "found"), DIALECTS + NATIVE)
 def test_dialects(text: str, shown: str, found: list[Any], size: int) -> None:
     assert read(text, size)[:2] == (shown, found)
 
@@ -89,8 +152,86 @@ def test_a_call_is_found_as_soon_as_it_ends() -> None:
 
 
 def test_every_mark_is_shown_to_what_reads_calls() -> None:
-    assert {"<tool_call>", "<|tool_call|>", "[TOOL_CALLS]", "<|python_tag|>", "<|channel|>",
-            "[ARGS]", "[CALL_ID]", "</tool_call>", "<|/tool_call|>"} == set(NAMES)  # fmt: skip
+    json_marks = {"<tool_call>", "<|tool_call|>", "[TOOL_CALLS]", "<|python_tag|>", "<|channel|>",
+                  "[ARGS]", "[CALL_ID]", "</tool_call>", "<|/tool_call|>", "<tool_calls>",
+                  "</tool_calls>", "<TOOLCALL>", "</TOOLCALL>"}  # fmt: skip
+    others = {"<function=", "<function name=", "</function>", "<|tool_call>", "<tool_call|>",
+              '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>",
+              "<|tool_call_start|>", "<|tool_call_end|>", "<function_calls>",
+              "</function_calls>"}  # fmt: skip
+    assert json_marks | others == set(NAMES)
+
+
+def test_a_call_that_is_not_json_is_found_when_it_ends() -> None:
+    text = "".join(in_braces(*one) for one in TWO)
+    _, _, counts = read(text, 1)
+    end = text.index("<tool_call|>") + len("<tool_call|>")
+    assert counts[end - 2 : end] == [0, 1]
+    assert counts[-2:] == [1, 2]
+
+
+TYPES: dict[str, Any] = {
+    "city": {"type": "string"}, "days": {"type": "integer"}, "metric": {"type": "boolean"},
+    "near": {"type": ["string", "null"]}, "tags": {"type": "array"}, "at": {"type": "object"},
+    "scale": {"anyOf": [{"type": "number"}, {"type": "null"}]}, "any": {},
+}  # fmt: skip
+TYPED = [
+    ("city", "12", "12"), ("city", "null", "null"), ("city", " a\n b ", " a\n b "),
+    ("city", "a </parameter> b", "a </parameter> b"), ("days", "12", 12), ("days", "-3 ", -3),
+    ("days", "soon", "soon"), ("days", "007", "007"), ("days", "1e999", "1e999"),
+    ("metric", "True", True), ("metric", "false", False), ("near", "null", None),
+    ("near", "here", "here"), ("tags", "['a', \"b, c\"]", ["a", "b, c"]),
+    ("tags", "[1, [2]]", [1, [2]]),
+    ("tags", "[1", "[1"), ("at", '{"x": {"y": null}}', {"x": {"y": None}}), ("scale", "0.5", 0.5),
+    ("scale", "None", None), ("any", "12", "12"), ("any", '["a"]', ["a"]), ("new", "12", "12"),
+    ("tags", "[" * 100_000 + "]" * 100_000, "[" * 100_000 + "]" * 100_000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "written", "value"), TYPED)
+def test_values_in_tags_have_the_types_of_the_schema(name: str, written: str, value: Any) -> None:
+    function = {"name": "weather", "parameters": {"type": "object", "properties": TYPES}}
+    tool = {"type": "function", "function": function}
+    calls = Calls(Tools([tool], frozenset({"weather"})))
+    text = f"<function=weather>\n<parameter={name}>\n{written}\n</parameter>\n</function>"
+    assert calls.push(text) + calls.finish() == ""
+    assert json.loads(calls.found[0]["function"]["arguments"]) == {name: value}
+
+
+ODD = {"properties": {"city": {"type": 3, "anyOf": 1}}}
+
+
+@pytest.mark.parametrize("parameters", [None, [], "x", {"properties": [1]}, ODD])
+def test_schemas_may_say_anything(parameters: Any) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    calls = Calls(Tools([tool], frozenset({"weather"})))
+    calls.push(in_tags("weather", "Oslo"))
+    calls.finish()
+    assert json.loads(calls.found[0]["function"]["arguments"]) == OSLO
+
+
+LITERALS = [
+    ("{a:1,b:-2.5e3,c:true,d:None}", {"a": 1, "b": -2500.0, "c": True, "d": None}),
+    ('{a:{b:[1,<|"|>two<|"|>,{}]},c:[]}', {"a": {"b": [1, "two", {}]}, "c": []}),
+    ('{<|"|>a b<|"|>:oslo}', {"a b": "oslo"}), ("{}", {}), ('{a:<|"|><|"|>}', {"a": ""}),
+    ('{a:"x\\"y\\n\\d"}', {"a": 'x"y\n\\d'}), ('{a:<|"|>x{,\\n<|"|>}', {"a": "x{,\\n"}),
+    ("{a:(1,2),b:'it\\'s\n'}", {"a": [1, 2], "b": "it's\n"}), ("{a:1e999}", {"a": "1e999"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "value"), LITERALS)
+def test_literals(written: str, value: Any) -> None:
+    assert read(f"<|tool_call>call:weather{written}<tool_call|>", 3)[1] == [("weather", value)]
+
+
+@pytest.mark.parametrize("opening", ["[", "{a:", "{a:[", '<|"|>', "<function=weather>", "(", "'"])
+def test_hostile_literals_are_text_and_take_no_time(opening: str) -> None:
+    """Quadratic readers would take minutes."""
+    for text in (f"<|tool_call>call:weather{{a:{opening * 50_000}<tool_call|>",
+                 f"<|tool_call_start|>[weather(a={opening * 50_000})]<|tool_call_end|>",
+                 "<function=weather>" + f"<parameter=a>{opening}" * 20_000):  # fmt: skip
+        shown, found, _ = read(text, 100_000)
+        assert (found, bool(shown)) == ([], True)
 
 
 def in_deltas(text: str, size: int, forced: bool = False) -> tuple[str, list[list[str]], Calls]:
@@ -113,7 +254,7 @@ def in_deltas(text: str, size: int, forced: bool = False) -> tuple[str, list[lis
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("text", "shown", "found"), DIALECTS)
+@pytest.mark.parametrize(("text", "shown", "found"), DIALECTS + NATIVE)
 def test_deltas_are_the_same_calls(text: str, shown: str, found: list[Any], size: int) -> None:
     seen, parts, calls = in_deltas(text, size)
     assert (seen, calls.cut) == (shown, False)

@@ -168,6 +168,38 @@ def test_parameters_that_are_no_schema_are_refused(caller: Server, parameters: A
         )
 
 
+# As Gemma 4 has it: marks are special tokens, and arguments are not JSON.
+GEMMA = """\
+{% for tool in tools or [] %}<|tool>{{ tool.function.name }}<tool|>{% endfor %}
+{% for message in messages %}<{{ message.role }}>{{ message.content }}
+{% for call in message.tool_calls or [] %}<|tool_call>call:{{ call.function.name + '{' }}\
+{% for name, value in call.function.arguments.items() %}{{ name }}:<|"|>{{ value }}<|"|>\
+{% endfor %}}<tool_call|>{% endfor %}{% endfor %}
+{% if add_generation_prompt %}<|assistant|>{% endif %}"""
+THINKS = ["<|assistant|>", "<|channel>", "thought\n", "It may.", "<channel|>", "Let me look.",
+          "<|tool_call>", 'call:weather{city:<|"|>Oslo<|"|>,days:2}', "<tool_call|>"]  # fmt: skip
+
+
+def test_thinking_and_a_call_between_special_tokens(tmp_path: Path) -> None:
+    entries = {"eos_token": "<|end|>", "chat_template": GEMMA}
+    special = [part for part in THINKS if part[0] == "<"]
+    bundle = exported(
+        tmp_path,
+        lambda folder: scripted_checkpoint(
+            folder, THINKS, context=CONTEXT, entries=entries, special=special
+        ),
+    )
+    with serving(bundle, "--threads", "1", "--drafter", "lookup") as server:
+        for stream in (False, True):
+            content, calls, reason, _ = answered(server, stream, tools=TOOLS)
+            ((_, _, name, arguments),) = calls
+            assert (content, name, reason) == ("Let me look.", "weather", "tool_calls")
+            assert json.loads(arguments) == {"city": "Oslo", "days": 2}
+        create = server.client().chat.completions.create
+        message = create(model="tiny", messages=ASKED, temperature=0).choices[0].message
+        assert (message.model_extra or {})["reasoning_content"] == "It may."
+
+
 def test_a_model_that_calls_nothing(server: Server) -> None:
     for stream in (False, True):
         content, calls, reason, _ = answered(server, stream, tools=TOOLS, max_tokens=12)

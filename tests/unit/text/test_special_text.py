@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import tiny_tokenizers
@@ -11,6 +12,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from edgedec.decoding.stopping import StopRule
+from edgedec.serve.calls import NAMES
 from edgedec.text.special_text import special_text
 from edgedec.text.thinking import Splitter, marks_of
 from edgedec.text.tokenizer import Tokenizer
@@ -102,6 +104,21 @@ def test_a_call_of_harmony_begins_with_whom_it_is_for() -> None:
     ):
         splitter = Splitter(tokenizer, marks, prompt, special_text(tokenizer, (), shown).shown)
         assert "".join(map(splitter.push, tokens)) + splitter.flush() == text
+
+
+def test_marks_within_a_call_of_gemma_are_shown() -> None:
+    special = ("<|tool_call>", "<tool_call|>", '<|"|>')
+    manner = MANNERS["gemma"]
+    tokenizer = replace(manner, special=(*manner.special, *special)).tokenizer()
+    marks = marks_of(tokenizer)
+    assert marks is not None
+    prompt = tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+    call = '<|tool_call>call:weather{city:<|"|>Oslo<|"|>}<tool_call|>'
+    tokens = tokenizer.encode("<|channel>thought\n so<channel|>" + call, add_special_tokens=False)
+    for shown, text in ((NAMES, call), ([], "call:weather{city:Oslo}")):
+        splitter = Splitter(tokenizer, marks, prompt, special_text(tokenizer, (), shown).shown)
+        assert "".join(map(splitter.push, tokens)) + splitter.flush() == text
+        assert splitter.thinking == "so"
 
 
 def test_a_stop_string_within_the_thinking() -> None:

@@ -26,6 +26,15 @@ TAGGED = [
 ]
 # Cut in the middle of a tag, where that is more than one token.
 CUT = [("<think>\nfirst </thi", "first </thi", ""), ("<thi", "", "<thi")]
+LABELLED = [
+    ("<|channel>thought\nfirst then\n<channel|>The answer", "first then", "The answer"),
+    ("<|channel>thought\n<channel|>The answer", "", "The answer"),
+    ("<|channel><channel|>The answer", "", "The answer"),
+    ("<|channel>thought\nthought\n so", "thought\n so", ""),
+    ("<|channel>though", "", ""),
+    ("<|channel>so\nfirst<channel|>The answer", "so\nfirst", "The answer"),
+    ("The answer", "", "The answer"),
+]
 ANALYSIS = "<|channel|>analysis<|message|>"
 FINAL = "<|end|><|start|>assistant<|channel|>final<|message|>"
 CHANNELS = [
@@ -75,6 +84,25 @@ def test_tags(manner: str, written: str, thought: str, answer: str) -> None:
 @pytest.mark.parametrize(("written", "thought", "answer"), CUT)
 def test_half_a_tag_at_the_end(written: str, thought: str, answer: str) -> None:
     assert split(MANNERS["spelled"].tokenizer(), written) == (thought, answer)
+
+
+@pytest.mark.parametrize(("written", "thought", "answer"), LABELLED)
+def test_tags_with_a_label(written: str, thought: str, answer: str) -> None:
+    assert split(MANNERS["gemma"].tokenizer(), written) == (thought, answer)
+
+
+@pytest.mark.parametrize("tail", ["<|channel>", "<|channel>thought\n", "<|channel>thought\n so"])
+def test_a_template_may_open_labelled_thinking(tail: str) -> None:
+    """The control: what is not a label alone opens nothing."""
+    tokenizer = MANNERS["gemma"].tokenizer()
+    written = "thought\nfirst<channel|>The answer" if tail == "<|channel>" else "first<channel|>42"
+    thought, answer = split(tokenizer, written, f"x{tail}")
+    if tail.endswith(" so"):
+        assert (thought, answer) == ("", "first42")
+    else:
+        assert thought == "first"
+        assert answer in ("The answer", "42")
+    assert split(tokenizer, "The answer", "x<|channel>thought\n<channel|>") == ("", "The answer")
 
 
 @pytest.mark.parametrize(("written", "thought", "answer"), CHANNELS)
@@ -178,7 +206,7 @@ def test_tokens_are_counted_by_part() -> None:
 @pytest.mark.parametrize(
     ("manner", "kind", "whole"),
     [("qwen", Tags, True), ("deepseek", Tags, True), ("spelled", Tags, False),
-     ("harmony", Harmony, True)],
+     ("gemma", Tags, True), ("harmony", Harmony, True)],
 )  # fmt: skip
 def test_marks_are_recognised(manner: str, kind: type, whole: bool) -> None:
     marks = marks_of(MANNERS[manner].tokenizer())
@@ -197,7 +225,7 @@ def test_other_templates_have_no_thinking() -> None:
 
 def test_where_a_turn_begins() -> None:
     for manner, phase in (("qwen", Phase.START), ("deepseek", Phase.THINKING),
-                          ("harmony", Phase.START)):  # fmt: skip
+                          ("gemma", Phase.START), ("harmony", Phase.START)):  # fmt: skip
         tokenizer = MANNERS[manner].tokenizer()
         marks = marks_of(tokenizer)
         assert marks is not None
