@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -333,6 +334,29 @@ def test_a_text_too_long_for_the_draft_loses_its_beginning() -> None:
     session.rollback(4)
     session.prefill(words[4:])
     assert session.length == len(words)
+
+
+@pytest.mark.parametrize("capacity", [4, 8, 24])
+def test_a_draft_in_its_own_tokens_holds_the_end_of_the_text(capacity: int) -> None:
+    """Also where what follows the text is longer than the room, which then holds an end of it."""
+    kind, other = "byte-level", "llama"
+    words = tokenizer(kind).encode(" return" * 30)  # each of several of the draft's tokens
+    session, inner = opened(kind, other, capacity)
+    lost = set()
+    for known, count in itertools.product((0, 1), (1, 2, capacity - 2)):
+        session.rollback(0)
+        session.prefill(words[:known])
+        new = words[known : known + count]
+        computed = session.start(new, 1)
+        inner.forward(TokenTree.chain(computed))
+        session.finish(new, computed)
+        check(session, inner, kind, other, short=True)
+        assert session.length == known + count
+        lost.add(len(said(other, inner._committed).lstrip()) < len(said(kind, new)))
+        session.rollback(session.length - 1)  # and it goes on from there
+        session.prefill(words[:1])
+        check(session, inner, kind, other, short=True)
+    assert lost == ({True} if capacity == 4 else {True, False})
 
 
 @pytest.mark.parametrize(("name", "pair"), each_once(["model", "tree", "hybrid", "strings"], PAIRS))
