@@ -140,10 +140,13 @@ def _serve_one(bundle: str, chosen: dict[str, Any], settings: Settings) -> None:
         run.bound(settings.host, chosen["port"]) as sock,
         Pipeline.open(found.path, options) as pipeline,
     ):
-        _listen(sock, settings.name)
-        if (own := pipeline.sampling) is not None:
-            note(f"chats are answered with sampling {_sampling.described(own, own)}")
-        run.serve(pipeline, settings, sock, memory=options.memory)
+
+        def announce() -> None:
+            _listen(sock, settings.name)
+            if (own := pipeline.sampling) is not None:
+                note(f"chats are answered with sampling {_sampling.described(own, own)}")
+
+        run.serve(pipeline, settings, sock, memory=options.memory, announce=announce)
 
 
 def _serve_several(words: tuple[str, ...], chosen: dict[str, Any], settings: Settings) -> None:
@@ -157,10 +160,13 @@ def _serve_several(words: tuple[str, ...], chosen: dict[str, Any], settings: Set
     found = _served.offers(words, chosen, tells=run.is_loopback(settings.host))
     settings = dataclasses.replace(settings, name=found[0].name)
     with run.bound(settings.host, chosen["port"]) as sock:
-        count = f"{len(found)} models" if len(found) > 1 else settings.name
-        _listen(sock, count)
-        note(f"models: {', '.join(one.name for one in found)}; each is loaded when it is asked for")
-        run.serve_models(Models(found, settings, chosen["memory"]), sock)
+
+        def announce() -> None:
+            _listen(sock, f"{len(found)} models" if len(found) > 1 else settings.name)
+            names = ", ".join(one.name for one in found)
+            note(f"models: {names}; each is loaded when it is asked for")
+
+        run.serve_models(Models(found, settings, chosen["memory"]), sock, announce)
 
 
 def _listen(sock: socket.socket, what: str) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
@@ -39,6 +39,7 @@ def serve(
     sock: socket.socket,
     *,
     memory: int | str | None = None,
+    announce: Callable[[], object] = lambda: None,
 ) -> None:
     """Serve a pipeline over a bound socket, until SIGINT or SIGTERM.
 
@@ -46,13 +47,23 @@ def serve(
         pipeline: opened with ``settings.parallel``; used by the server alone.
         sock: see ``bound``.
         memory: the limit that the pipeline was opened with.
+        announce: see ``serve_models``.
 
     """
-    serve_models(Models.alone(pipeline, settings, memory), sock)
+    serve_models(Models.alone(pipeline, settings, memory), sock, announce)
 
 
-def serve_models(models: Models, sock: socket.socket) -> None:
-    """Serve models over a bound socket, until SIGINT or SIGTERM; closes those that it opens."""
+def serve_models(
+    models: Models, sock: socket.socket, announce: Callable[[], object] = lambda: None
+) -> None:
+    """Serve models over a bound socket, until SIGINT or SIGTERM; closes those that it opens.
+
+    Args:
+        models: what is served.
+        sock: see ``bound``.
+        announce: called once such a signal ends the server in order.
+
+    """
     settings = models.settings
     config = uvicorn.Config(
         Routes(models).app(),
@@ -69,18 +80,24 @@ def serve_models(models: Models, sock: socket.socket) -> None:
     )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # prompts come one by one
     try:
-        with _signals_end_quietly(), _threads_switch_often():
-            Server(config, models).run(sockets=[sock])
+        with _signals_end_quietly() as early, _threads_switch_often():
+            announce()
+            Server(config, models, early).run(sockets=[sock])
     finally:
         models.close()
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, whose requests end in order after a signal."""
+    """Uvicorn's server, whose requests end in order after a signal.
 
-    def __init__(self, config: uvicorn.Config, models: Models) -> None:
+    Args:
+        early: signals that came before it runs.
+
+    """
+
+    def __init__(self, config: uvicorn.Config, models: Models, early: list[int]) -> None:
         super().__init__(config)
-        self._models = models
+        self._models, self._early = models, early
         self._hurry = asyncio.Event()
         self._draining = False
         self._until = 0.0  # texts go on until then, on the clock of ``perf_counter``
@@ -104,6 +121,8 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop listening; while draining, once all is answered or time is up."""
+        while self._early:
+            self.handle_exit(self._early.pop(0), None)
         over = self._models.idle or perf_counter() >= self._until
         self.should_exit |= self._draining and over
         return await super().on_tick(counter)
@@ -125,11 +144,18 @@ class Server(uvicorn.Server):
 
 
 @contextmanager
-def _signals_end_quietly() -> Iterator[None]:
-    """Uvicorn ends at these signals and then raises them again, for the handlers before its own."""
-    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGINT, signal.SIGTERM)}
+def _signals_end_quietly() -> Iterator[list[int]]:
+    """Yield the signals that come before uvicorn takes them.
+
+    It ends at signals and then raises them again, for the handlers before its own.
+    """
+    came: list[int] = []
+    before = {
+        one: signal.signal(one, lambda number, _: came.append(number))
+        for one in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        yield
+        yield came
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

@@ -23,6 +23,7 @@ from edgedec import Pipeline
 from edgedec.errors import RuntimeUnavailable
 from edgedec.serve.lane import Compiler
 from edgedec.serve.models import Models, Visit
+from edgedec.serve.run import bound, serve
 from edgedec.serve.settings import Settings
 from edgedec.serve.shared import Bodies
 from edgedec.serve.turns import Ticket, Turns
@@ -255,3 +256,30 @@ def test_draining_has_a_limit(start: Callable[..., Any]) -> None:
             assert one.result().status_code == 503
             assert one.result().json()["error"]["code"] == "shutting_down"
         assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_right_after_the_address_ends_the_server(
+    pipeline: Pipeline, number: signal.Signals
+) -> None:
+    """It comes before the server runs, which takes signals itself then."""
+    waited = threading.Event()
+
+    def give_up() -> None:
+        waited.set()
+        signal.raise_signal(signal.SIGTERM)
+
+    guard = threading.Timer(30, give_up)
+    with bound("127.0.0.1", 0) as sock:
+
+        def announce() -> None:
+            sock.listen()
+            guard.start()
+            signal.raise_signal(number)
+
+        try:
+            serve(pipeline, Settings("tiny"), sock, announce=announce)
+        finally:
+            guard.cancel()
+    assert guard.ident is not None
+    assert not waited.is_set()
