@@ -37,6 +37,8 @@ _HEAD = re.compile(
     r"\s*(?:to=functions\.)?([\w.-]*)\s*(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?"
     rf"(?:{re.escape(MESSAGE)})?\s*"
 )
+# Characters after a mark in which a call that is not JSON says its function.
+_MOST_HEAD = 200
 # Between the calls of a model whose mark has no end.
 _NEXT = re.compile(r"\s*[;,]?\s*(?=[\[{])")
 _STEP = re.compile(r'["{}\[\]]')
@@ -154,7 +156,8 @@ class Calls:
         """Return as ``_read`` what follows a mark and is not JSON."""
         end = text.find(dialect.closing)
         if end < 0 and not final:
-            return None
+            named = any(name in text[:_MOST_HEAD] for name in self._tools.names)
+            return None if named or len(text) < _MOST_HEAD else (0, [])
         body = text if end < 0 else text[:end]
         length = len(body) if end < 0 else _with_closing(
             text, end + len(dialect.closing), dialect.behind, final=final

@@ -170,6 +170,18 @@ def test_a_call_that_is_not_json_is_found_when_it_ends() -> None:
     assert counts[-2:] == [1, 2]
 
 
+@pytest.mark.parametrize("mark", ["<function=", "<tool_call>say", "<|tool_call_start|>"])
+def test_a_text_that_only_speaks_of_a_mark_goes_on_coming(mark: str) -> None:
+    """The control: what names a function is held, however long it is."""
+    tools = Tools([], frozenset({"weather"}))
+    for after, held in ((" is how a call begins.", False), ("weather", True)):
+        calls = Calls(tools)
+        shown = calls.push(mark + after)
+        shown += "".join(calls.push(" and so on <") for _ in range(50))
+        assert bool(shown) != held
+        assert shown + calls.finish() == mark + after + " and so on <" * 50
+
+
 TYPES: dict[str, Any] = {
     "city": {"type": "string"}, "days": {"type": "integer"}, "metric": {"type": "boolean"},
     "near": {"type": ["string", "null"]}, "tags": {"type": "array"}, "at": {"type": "object"},
