@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +186,27 @@ def test_threads_by_default() -> None:
     assert default_threads(10_000) == 1
     assert 1 <= default_threads(3_000_000) <= 2
     assert default_threads(1 << 40) == available_cores()
+
+
+ADDED = """
+import os, sys
+from pathlib import Path
+from edgedec.runtimes.onnx.model import OnnxModel
+
+for threads in (1, 2, 4):
+    before = len(os.listdir("/proc/self/task"))
+    model = OnnxModel.load(Path(sys.argv[1]), batch_invariant=False, threads=threads)
+    model.open(64).prefill([1, 2, 3])
+    print(len(os.listdir("/proc/self/task")) - before)
+    model.close()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no /proc here")
+def test_a_model_computes_with_as_many_threads_as_it_was_given(tmp_path: Path) -> None:
+    """In a process that starts no other; the one that asks is among them."""
+    write_tiny_model(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-c", ADDED, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == ["0", "1", "3"]
