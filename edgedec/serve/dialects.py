@@ -135,7 +135,9 @@ _LITERAL = re.compile(
     re.DOTALL,
 )
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
-_ESCAPED = re.compile(r"\\(.)|\"", re.DOTALL)
+_ESCAPED = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|(.))|\"", re.DOTALL
+)
 _CLOSINGS = {"{": "}", "[": "]", "(": ")"}
 
 
@@ -254,11 +256,15 @@ class _Literals:
 
 
 def _in_json(escape: re.Match[str]) -> str:
-    if escape[0] == '"':
+    """Return as JSON writes it what Python's escape stands for, or a bare quotation mark."""
+    code, known = escape[1] or escape[2], escape[3]
+    if code:
+        return json.dumps(chr(int(code, 16)))[1:-1]
+    if known is None:
         return '\\"'
-    if escape[1] == "'":
-        return "'"
-    return escape[0] if escape[1] in '"\\/bfnrtu' else f"\\{escape[0]}"
+    if known == "'":
+        return known
+    return escape[0] if known in '"\\/bfnrtu' else f"\\{escape[0]}"
 
 
 def _word(text: str) -> Any:
