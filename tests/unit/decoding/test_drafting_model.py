@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from kinds import each_once
 
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting._context import DraftContext
-from edgedec.decoding.drafting.base import DrafterParts, DraftStep
+from edgedec.decoding.drafting.base import DrafterParts, DraftStep, states_of
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.session import OnChunk, Want
 from edgedec.decoding.tree import TokenTree
@@ -57,6 +58,23 @@ def test_a_round_costs_as_many_passes_as_tokens_even_when_it_catches_up() -> Non
         draft = table.propose(3)
         assert table.draft.passes - before == draft.passes == draft.drafted == 3
         table.settle(draft)
+
+
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_a_draft_that_nobody_judged_is_not_saved(name: str) -> None:
+    """As after a text that was left in the middle of a round."""
+    table, other, file = Table(name), Table(name), io.BytesIO()
+    table.settle(table.propose(3))
+    read = table.session.length
+    assert table.propose(3).drafted
+    states_of(table.drafter)["draft"].save(file)
+    assert table.session.length == read
+    file.seek(0)
+    text = table.sampler.history
+    states_of(other.drafter)["draft"].load(file, text)
+    assert other.session.length == read
+    table.drafter.begin(text, table.sampler)  # and it goes on
+    assert table.propose(3).drafted
 
 
 def test_the_hybrid_draft_lags_for_nothing_and_catches_up_with_all_it_missed() -> None:

@@ -30,6 +30,16 @@ def test_the_numbers_of_a_seed_never_change() -> None:
     assert Streams(-(2**70)).uniform(0, Purpose.ACCEPT) == FROZEN_UNIFORMS[2]
 
 
+def test_the_generator_is_splitmix64() -> None:
+    """Its published first numbers for the seed 1234567."""
+    words = np.uint64(1234567) + np.arange(1, 6, dtype=np.uint64) * noises._GOLDEN
+    noises._mix(words, np.empty_like(words))
+    assert words.tolist() == [
+        6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431,
+        16408922859458223821,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("size", [1, 5, 300, 4096, 4097, 10_000])
 def test_noise_of_some_tokens_is_the_noise_of_all(size: int) -> None:
     """Bit for bit, also across the blocks that a long row is made in."""
