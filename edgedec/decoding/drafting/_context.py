@@ -341,7 +341,6 @@ class DraftContext(Context):
 
     def save(self, file: BinaryIO) -> None:
         """See ``DrafterState``: the draft's keys and values."""
-        self._drop()
         left_out = self._window.left_out
         snapshot.write(file, runtime=_SAVED_AS, model="", length=left_out, payload=[])
         self._session.save(file)
