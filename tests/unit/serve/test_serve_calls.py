@@ -53,6 +53,8 @@ DIALECTS: list[tuple[str, str, list[Any]]] = [
     (f"<|python_tag|>{LLAMA};\n", "", FIRST),
     (f"<|tool_call|>[{NAMED}, {OTHER}]", "", BOTH),
     (f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", FIRST),
+    (f"<tool_calls>\n[{NAMED}, {OTHER}]\n</tool_calls>", "", BOTH),
+    (f"<TOOLCALL>[{NAMED}]</TOOLCALL> so", " so", FIRST),
     (f"[TOOL_CALLS][{NAMED}, {OTHER}]", "", BOTH),
     (f"[TOOL_CALLS]weather[ARGS]{json.dumps(OSLO)}[TOOL_CALLS]stop[ARGS]{json.dumps(ROME)}",
      "", BOTH),
