@@ -18,7 +18,7 @@ from edgedec.serve.messages import Tools
 from edgedec.text.described import CLOSE, OPEN
 from edgedec.text.thinking import CHANNEL, MESSAGE
 
-# What begins a call, and what may end it.
+# What begins a call in JSON, and what may end it.
 _MARKS = {
     OPEN: CLOSE,  # Hermes, Qwen, SmolLM3, Granite 4
     "<|tool_call|>": "<|/tool_call|>",  # Granite 3, Phi-4-mini
@@ -29,8 +29,9 @@ _MARKS = {
     CHANNEL: "",  # harmony, as ``text.thinking`` writes the header of a call
 }
 _CALL_ID, _ARGUMENTS = "[CALL_ID]", "[ARGS]"
-# Special tokens among them are shown to what reads calls, and to nobody else.
+# The same of all dialects; JSON may follow a mark of both.
 _CLOSINGS = {**{opening: one.closing for opening, one in DIALECTS.items()}, **_MARKS}
+# Special tokens among them are shown to what reads calls, and to nobody else.
 NAMES = tuple(filter(None, (*_CLOSINGS, *_CLOSINGS.values(), _CALL_ID, _ARGUMENTS, *TEXT_MARKS)))
 # What stands between a mark and the JSON: nothing, or a name.
 _HEAD = re.compile(

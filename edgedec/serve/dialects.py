@@ -146,7 +146,9 @@ def braced(text: str, schemas: Schemas) -> list[Call]:
     literals = _Literals(text)
     literals.take("call")
     literals.take(":")
-    return [(literals.name(), literals.members("{"))]
+    call = (literals.name(), literals.members("{"))
+    literals.end()
+    return [call]
 
 
 def spoken(text: str, schemas: Schemas) -> list[Call]:
@@ -155,12 +157,13 @@ def spoken(text: str, schemas: Schemas) -> list[Call]:
         return listed(json.loads(text))
     except ValueError:
         literals = _Literals(text)
-    if literals.next is not None and literals.next[1] == "[":
-        literals.take("[")
-    found = []
-    while literals.next is not None and literals.next[1] != "]":
+    found, in_list = list[Call](), literals.skip("[")
+    while literals.next not in (None, ("sign", "]")):
         found.append((literals.name(), literals.members("(")))
         literals.skip(",")
+    if in_list:
+        literals.take("]")
+    literals.end()
     return found
 
 
@@ -208,9 +211,13 @@ class _Literals:
     def whole(self) -> Any:
         """Return the only value."""
         found = self.value()
-        if self.next is not None:
-            raise ValueError("more than one value")
+        self.end()
         return found
+
+    def end(self) -> None:
+        """Refuse anything that follows."""
+        if self.next is not None:
+            raise ValueError("expected no more")
 
     def value(self) -> Any:
         if self.next is None:
