@@ -312,10 +312,13 @@ def test_no_growth_after_many_passes(model: OnnxModel) -> None:
     for width in (1, 20, 3):
         session.forward(TokenTree.chain([3] * width))
         session.rollback(0)
-    before = resident()
-    for _ in range(150):
-        step(session)
-    assert resident() - before < 3_000_000  # of weights of 3.6 MB, of which 60% stay
+    grown = []
+    for _ in range(3):  # what else the process does may grow in one of them
+        before = resident()
+        for _ in range(50):
+            step(session)
+        grown.append(resident() - before)
+    assert min(grown) < 1_000_000, grown  # of weights of 3.6 MB, of which 60% stay
 
 
 def test_a_wait_for_weights_is_interrupted(
