@@ -284,15 +284,19 @@ class Context:
         """Let ``target`` also hold the tokens of ``source`` from ``start`` to ``end``."""
         api.llama_memory_seq_cp(self.memory, source, target, start, end)
 
-    def copy(self, source: int, target: int) -> None:
-        """Write the tokens of ``source`` again, into cells of their own, for ``target``.
+    def repeat(self, times: int) -> None:
+        """Have sequence 0 hold its tokens ``times`` more, in cells of their own, as they are.
 
         Raises:
             SessionError: llama.cpp refuses it.
 
         """
-        if not self.put_sequence(self.sequence(source), target):
-            raise SessionError(f"llama.cpp could not copy a sequence: {reason()}")
+        state, other = self.sequence(0), 1
+        for _ in range(times):
+            if not self.put_sequence(state, other):
+                raise SessionError(f"llama.cpp could not copy a sequence: {reason()}")
+            self.share(other, 0, 0, -1)
+            self.remove(other, 0)
 
     def sequence(self, source: int, *, recurrent: bool = False) -> State:
         """Return the state of a sequence, or its recurrent part, as bytes; or SessionError."""

@@ -39,10 +39,10 @@ WIDTHS = (2, 3, 4, 5, 6, 7, 8, 12, 17)
 _FEW_ROWS, LEAST_ROWS = 4, 2
 _COMPARED = 10  # rows, at least, of each width
 _TEXT = WIDTHS[-1]
-_PROMPT, _COPIES = 64, 5
+_PROMPT, _COPIES = 61, 7
 PROBE_CELLS = cells_for(_PROMPT * (1 + _COPIES) + _TEXT)  # 512
-# Without being asked for, independent rows may make one row slower by the first factor, a few rows
-# by the second: what measurements err by, and a little more.
+# Without being asked for, independent rows may make one row behind so many tokens slower by the
+# first factor, a few rows by the second: what measurements err by, and a little more.
 _MOST_LOSS, _MOST_LOSS_OF_FEW = 1.05, 1.1
 _TIMED = (1, 2, 4, 8)
 # Architectures of which some rows in a hundred have other bits beside others, which a test of few
@@ -86,7 +86,7 @@ class Way:
         if self.most_rows:
             parts.append(f"at most {self.most_rows} rows")
         if self.slower:
-            parts.append("slower")
+            parts.append(f"slower behind {_PROMPT * (1 + _COPIES)} tokens")
         return ", ".join(parts)
 
     def applied(self, usual: Settings) -> Settings:
@@ -168,8 +168,7 @@ def _tried(
     """Return how many times as long a way's row takes, and what it holds for; None if it fails."""
     weights = load(way.repack)
     settings = usual(weights)
-    # A row of logits is a megabyte where a vocabulary is large: contexts have as few as they need.
-    applied, few = way.applied(settings), cells_for(_PROMPT + _TIMED[-1])
+    applied = way.applied(settings)
     try:
         context = Context(weights, dataclasses.replace(applied, most_rows=_TEXT), PROBE_CELLS)
     except SessionError:  # kernels that this model cannot have
@@ -181,8 +180,9 @@ def _tried(
     if cap < LEAST_ROWS:
         return None
     del context
+    # A row of logits is a megabyte where a vocabulary is large: contexts have as few as they need.
     both = (dataclasses.replace(one, most_rows=_TIMED[-1]) for one in (applied, settings))
-    judged, plain = (Context(weights, one, few) for one in both)
+    judged, plain = (Context(weights, one, PROBE_CELLS) for one in both)
     loss, of_few = losses(judged, plain, cap)
     way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap)
     slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW or _holds_few(way)
@@ -198,7 +198,7 @@ def widest(context: Context) -> int:
         context: empty, of ``PROBE_CELLS`` cells.
 
     """
-    start = Start(context, long=True)
+    start = Start(context)
     alone = start.rows(_TEXT, 1)
     held = 1
     for width in WIDTHS:
@@ -218,13 +218,13 @@ class Start:
 
     Args:
         context: empty, of ``PROBE_CELLS`` cells.
-        long: whether to fill more than half of the cells, since from 512 on kernels differ: with
-            copies of the prompt that no row reads, which are written in no time, or with a longer
-            prompt where a sequence has a state.
+        long: whether to fill almost all of its ``PROBE_CELLS`` cells, since from 512 on kernels
+            differ: with copies of the prompt at its own positions, which rows read as well and
+            which are written in no time, or with a longer prompt where a sequence has a state.
 
     """
 
-    def __init__(self, context: Context, *, long: bool) -> None:
+    def __init__(self, context: Context, *, long: bool = True) -> None:
         self._context, recurrent = context, context.weights.recurrent
         self._length = _PROMPT * (1 + _COPIES * (long and recurrent))
         rng = np.random.default_rng(0)
@@ -233,8 +233,8 @@ class Start:
         for at in range(0, self._length, _PROMPT):
             context.run(prompt[at : at + _PROMPT], at, head=False)
         self._state = context.sequence(0, recurrent=True) if recurrent else None
-        for sequence in range(1, min(1 + _COPIES, context.rows) if long and not recurrent else 1):
-            context.copy(0, sequence)
+        if long and not recurrent:
+            context.repeat(_COPIES)
 
     def again(self) -> None:
         """Go back to the end of the prompt."""
@@ -272,12 +272,13 @@ def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:
     In processor time, which other programs disturb least.
 
     Args:
-        context, plain: empty, with room for ``_PROMPT`` tokens and the widest pass.
+        context, plain: empty, of ``PROBE_CELLS`` cells. Of a recurrent model, a short prompt is
+            read: few of its layers take longer behind a long one.
         most: rows of a pass.
 
     """
     widths = [width for width in _TIMED if width <= most]
-    starts = [Start(one, long=False) for one in (context, plain)]
+    starts = [Start(one, long=not one.weights.recurrent) for one in (context, plain)]
     best = {(one, width): np.inf for one in starts for width in widths}
     begin = time.process_time()
     for turn in range(_ROUNDS):

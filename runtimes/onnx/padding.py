@@ -26,10 +26,10 @@ PROBE_SLOTS = 32
 # As ``KnownOutcomes`` has them.
 KIND = "paddings"
 # Unasked, a lone row may take this many times as long as without padding, behind so many tokens: a
-# question, and an answer that is half written. Padding of attention reads the cache twice, so the
+# page of text, and a question about it. Padding of attention reads the cache twice, so the
 # longer the text, the more it costs: measured for a model of 135M in int8, 1.0 times behind 128
 # tokens, 1.04 behind 256, 1.12 behind 512, 1.18 behind 768 and 1.22 behind 1,024.
-MOST_COST, USUAL_CONTEXT = 1.05, 256
+MOST_COST, USUAL_CONTEXT = 1.05, 512
 # Of a large model, whose drafts gain as much where they fill the padding.
 MOST_COST_OF_LARGE = 1.1
 _NONE, _DEAR = "nothing holds", f"costs too much behind {USUAL_CONTEXT} tokens"

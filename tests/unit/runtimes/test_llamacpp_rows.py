@@ -41,8 +41,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cells_in_use(context: Context) -> int:
-    spans = (context.span(sequence) for sequence in range(context.rows))
-    return sum(last - first + 1 for first, last in spans if last >= 0)
+    """Return how many cells sequence 0 holds: it is the fourth that is written of it."""
+    return int(context.sequence(0)[:16].view(np.uint32)[3])
 
 
 @pytest.fixture
@@ -101,18 +101,22 @@ def test_a_probe_of_few_cells_misses_what_begins_at_many(
     assert widest(file) == 17
 
 
-def test_copies_of_a_sequence_change_no_row(file: Path) -> None:
+def test_a_row_reads_a_repeated_text_as_often_as_it_is_held(file: Path) -> None:
     weights = opening.open_weights(file, LoadOptions(threads=1))
     found = []
-    for copies in (0, 3):
+    for times in (0, 3, 3):
         context = Context(weights, Settings("f16", False, 1, 1), 256)
         context.run([5, 6, 7], 0, head=False)
-        for sequence in range(1, 1 + copies):
-            context.copy(0, sequence)
-        assert cells_in_use(context) == 3 * (1 + copies)
+        context.repeat(times)
+        assert (cells_in_use(context), context.span()) == (3 * (1 + times), (0, 2))
         context.run([8], 3, head=True)
         found.append(context.logits(1).copy())
-    np.testing.assert_allclose(*found, atol=1e-5)
+        assert context.span() == (0, 3)
+        context.remove(0, 3)
+        assert cells_in_use(context) == 3 * (1 + times)
+    # Its own key is one of four, then one of thirteen.
+    assert np.abs(found[1] - found[0]).max() > 1e-3
+    np.testing.assert_array_equal(found[1], found[2])
 
 
 # -- the choice ---------------------------------------------------------------------------------
@@ -269,13 +273,14 @@ def test_every_outcome_has_a_name_of_its_own() -> None:
     assert all(way is None or way.name == name for name, way in found.items())
 
 
-def test_times_are_of_both(file: Path) -> None:
-    """A context that computes everything five times takes longer than itself."""
+@pytest.mark.parametrize("since", [0, 257])
+def test_times_are_of_both_behind_a_page_of_text(file: Path, since: int) -> None:
+    """A context that computes all again and again, here or behind many tokens, takes longer."""
     weights = opening.open_weights(file, LoadOptions(threads=1))
 
     class Slow(Context):
         def run(self, tokens: Any, position: int, *, head: bool) -> None:
-            for _ in range(200 if head else 1):
+            for _ in range(200 if head and cells_in_use(self) >= since else 1):
                 self.remove(0, position)
                 super().run(tokens, position, head=head)
 
