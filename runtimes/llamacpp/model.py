@@ -152,20 +152,21 @@ def _way(opened: _Opened) -> rows.Way | None:
     if options.batch_invariant is False:
         return None
     way = _known(opened, rows.ways(options)) if on_processor else None
-    if way is not None and (options.batch_invariant or not way.slower):
+    if way is not None or not options.batch_invariant:
         return way
-    return _known(opened, rows.pairs(options)) if options.batch_invariant else None
+    return _known(opened, rows.pairs(options))
 
 
 def _known(opened: _Opened, tried: Sequence[rows.Way]) -> rows.Way | None:
     """Return the first of these ways that holds, searched for unless it is known."""
     options = opened.options
+    asked = bool(options.batch_invariant)
     if not tried:
         return None
 
     def search() -> str:
-        way = rows.find(tried, opened.weights, opened.settings)
-        if not options.batch_invariant and (way is None or way.slower) and opened.quantised():
+        way = rows.find(tried, opened.weights, opened.settings, asked=asked)
+        if way is None and not asked and opened.quantised():
             _log.warning(
                 "%s: drafts may change its text at near-ties; --batch-invariant, if it can, rules"
                 " that out and takes longer",
@@ -178,7 +179,7 @@ def _known(opened: _Opened, tried: Sequence[rows.Way]) -> rows.Way | None:
     known = KnownOutcomes(
         "rows",
         named_parts(opened.file),
-        lambda: f"{fingerprint(opened.file)} {options.threads} {options.own}",
+        lambda: f"{fingerprint(opened.file)} {options.threads} {options.own} {asked}",
         options.threads or available_cores(),
         f"{version()} {api.llama_print_system_info().decode()}" if on_processor else None,
     )

@@ -41,14 +41,16 @@ _COMPARED = 10  # rows, at least, of each width
 _TEXT = WIDTHS[-1]
 _PROMPT, _COPIES = 61, 7
 PROBE_CELLS = cells_for(_PROMPT * (1 + _COPIES) + _TEXT)  # 512
-# Without being asked for, independent rows may make one row behind so many tokens slower by the
-# first factor, a few rows by the second: what measurements err by, and a little more.
-_MOST_LOSS, _MOST_LOSS_OF_FEW = 1.05, 1.1
+# Without being asked for, independent rows may make one row slower by the first factor, behind a
+# page of text: what measurements err by. Several may be slower by the second: only drafts compute
+# several, and are measured while they do.
+_MOST_LOSS, _MOST_LOSS_OF_SEVERAL = 1.05, 1.2
 _TIMED = (1, 2, 4, 8)
 # Architectures of which some rows in a hundred have other bits beside others, which a test of few
 # rows misses; the reason was not found.
 _INEXACT = ("lfm2", "lfm2moe")
-_ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 6, 2, 2.0
+# Passes of a context that are timed: at most, and of a width at least.
+_PASSES, _LEAST_ROUNDS, _BUDGET_S = 20, 2, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,6 @@ class Way:
         values: type of values where it is not that of keys.
         paired: see ``Settings``.
         most_rows: found by the test; None is any number.
-        slower: found by it, too: it costs more, or holds for fewer rows, than is given without
-            being asked for.
 
     """
 
@@ -73,7 +73,6 @@ class Way:
     values: str | None = None
     paired: bool = False
     most_rows: int | None = None
-    slower: bool = False
 
     @property
     def name(self) -> str:
@@ -85,8 +84,6 @@ class Way:
             parts.append("weights in the file's order")
         if self.most_rows:
             parts.append(f"at most {self.most_rows} rows")
-        if self.slower:
-            parts.append(f"slower behind {_PROMPT * (1 + _COPIES)} tokens")
         return ", ".join(parts)
 
     def applied(self, usual: Settings) -> Settings:
@@ -120,12 +117,7 @@ def pairs(options: LoadOptions) -> list[Way]:
 def outcomes(tried: Sequence[Way]) -> dict[str, Way | None]:
     """Return all outcomes of a search by their names."""
     caps = (None, *range(LEAST_ROWS, _TEXT))
-    every = [
-        dataclasses.replace(way, most_rows=cap, slower=slower)
-        for way in tried
-        for cap in caps
-        for slower in (False, True)
-    ]
+    every = [dataclasses.replace(way, most_rows=cap) for way in tried for cap in caps]
     return {"none": None, **{way.name: way for way in every}}
 
 
@@ -133,6 +125,8 @@ def find(
     tried: Sequence[Way],
     load: Callable[[bool], Weights],
     usual: Callable[[Weights], Settings],
+    *,
+    asked: bool,
 ) -> Way | None:
     """Return the first way that holds and costs little, or else the one of least cost.
 
@@ -141,6 +135,7 @@ def find(
         load: returns the weights, reordered or not; the ones before are freed when nothing holds
             them.
         usual: returns the usual settings for weights.
+        asked: whether one that costs more will do.
 
     Raises:
         SessionError: llama.cpp cannot run this model.
@@ -149,46 +144,59 @@ def find(
     held: list[tuple[tuple[bool, float], Way]] = []
     for way in tried:
         # In a function of its own, so that no weights are held while others are loaded.
-        found = _tried(way, load, usual)
-        if found is not None and not found[1].slower:
-            return found[1]
-        if found is not None:
-            loss, held_by = found
-            held.append(((_holds_few(held_by), loss), held_by))
-    return min(held, key=lambda one: one[0])[1] if held else None
-
-
-def _holds_few(way: Way) -> bool:
-    return way.most_rows is not None and way.most_rows < _FEW_ROWS
+        found = _tried(way, load, usual, asked=asked)
+        if found is None:
+            continue
+        lone, several, way = found
+        few = way.most_rows is not None and way.most_rows < _FEW_ROWS
+        if not few and lone <= _MOST_LOSS and several <= _MOST_LOSS_OF_SEVERAL:
+            return way
+        held.append(((few, lone), way))
+    return min(held, key=lambda one: one[0])[1] if asked and held else None
 
 
 def _tried(
-    way: Way, load: Callable[[bool], Weights], usual: Callable[[Weights], Settings]
-) -> tuple[float, Way] | None:
-    """Return how many times as long a way's row takes, and what it holds for; None if it fails."""
+    way: Way,
+    load: Callable[[bool], Weights],
+    usual: Callable[[Weights], Settings],
+    *,
+    asked: bool,
+) -> tuple[float, float, Way] | None:
+    """Return how many times as long one row and several take, and what a way holds for.
+
+    None if it fails, or if it costs more than one may that was not asked for.
+    """
     weights = load(way.repack)
     settings = usual(weights)
-    applied = way.applied(settings)
-    try:
-        context = Context(weights, dataclasses.replace(applied, most_rows=_TEXT), PROBE_CELLS)
-    except SessionError:  # kernels that this model cannot have
-        return None
+    both = [way.applied(settings), settings]
     inexact = weights.text("general.architecture") in _INEXACT
     if inexact or (way.paired and weights.recurrent):  # a state cannot drop the copy of a token
         return None
-    cap = widest(context)
-    if cap < LEAST_ROWS:
+
+    def loss(widths: Sequence[int]) -> float:
+        # A row of logits is a megabyte where a vocabulary is large: as few as are needed.
+        most = max(widths[-1], LEAST_ROWS)
+        judged, plain = (
+            Context(weights, dataclasses.replace(one, most_rows=most), PROBE_CELLS) for one in both
+        )
+        return float(np.mean(losses(judged, plain, widths)))
+
+    try:
+        lone = loss(_TIMED[:1])
+        cap = 1
+        if asked or lone <= _MOST_LOSS:
+            cap = widest(
+                Context(weights, dataclasses.replace(both[0], most_rows=_TEXT), PROBE_CELLS)
+            )
+        if cap < LEAST_ROWS:
+            _log.debug("%s: one row takes %.2f", way.name, lone)
+            return None
+        several = loss([width for width in _TIMED[1:] if width <= cap])
+    except SessionError:  # kernels that this model cannot have
         return None
-    del context
-    # A row of logits is a megabyte where a vocabulary is large: contexts have as few as they need.
-    both = (dataclasses.replace(one, most_rows=_TIMED[-1]) for one in (applied, settings))
-    judged, plain = (Context(weights, one, PROBE_CELLS) for one in both)
-    loss, of_few = losses(judged, plain, cap)
     way = dataclasses.replace(way, most_rows=None if cap == _TEXT else cap)
-    slower = loss > _MOST_LOSS or of_few > _MOST_LOSS_OF_FEW or _holds_few(way)
-    way = dataclasses.replace(way, slower=slower)
-    _log.debug("%s: one row takes %.2f, a few %.2f", way.name, loss, of_few)
-    return loss, way
+    _log.debug("%s: one row takes %.2f, several %.2f", way.name, lone, several)
+    return lone, several, way
 
 
 def widest(context: Context) -> int:
@@ -266,22 +274,21 @@ class Start:
         return [hashlib.sha256(row.tobytes()).digest() for rows in found for row in rows]
 
 
-def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:
-    """Return how many times as long as in another context one row takes, and a few rows.
+def losses(context: Context, plain: Context, widths: Sequence[int]) -> list[float]:
+    """Return how many times as long as in another context a pass of each width takes.
 
     In processor time, which other programs disturb least.
 
     Args:
         context, plain: empty, of ``PROBE_CELLS`` cells. Of a recurrent model, a short prompt is
             read: few of its layers take longer behind a long one.
-        most: rows of a pass.
+        widths: in rows.
 
     """
-    widths = [width for width in _TIMED if width <= most]
     starts = [Start(one, long=not one.weights.recurrent) for one in (context, plain)]
     best = {(one, width): np.inf for one in starts for width in widths}
     begin = time.process_time()
-    for turn in range(_ROUNDS):
+    for turn in range(_PASSES // len(widths)):
         if turn >= _LEAST_ROUNDS and time.process_time() - begin > _BUDGET_S:
             break
         for one, width in best:
@@ -289,5 +296,4 @@ def losses(context: Context, plain: Context, most: int) -> tuple[float, float]:
             start = time.process_time()
             one.run(0, width)
             best[one, width] = min(best[one, width], time.process_time() - start)
-    ratios = [best[starts[0], width] / best[starts[1], width] for width in widths]
-    return float(ratios[0]), float(np.mean(ratios[1:]))
+    return [best[starts[0], width] / best[starts[1], width] for width in widths]
