@@ -41,10 +41,10 @@ class LoadOptions:
     )
     batch_invariant: bool | None = option(
         None, "Pad passes, or change llama.cpp's settings, so that a seed's text is the same"
-        " whatever was drafted, including near-ties; refused if none achieve that. Default: on for"
-        " GGUF on the processor where it costs at most 5%, for ONNX with 64 MB of weights or more"
-        " on the processor where padding is measured to cost a token at most 5% (200 MB or more:"
-        " 10%), for bundles exported with it, and on openvino, which needs no padding;"
+        " whatever was drafted, including near-ties; refused if none achieve that. Default: on, on"
+        " the processor, for GGUF and for ONNX with 64 MB of weights or more where that is measured"
+        " to cost a token behind 500 others at most 5% (ONNX with 200 MB or more: 10%), for"
+        " bundles exported with it, and on openvino, which needs no padding;"
         " with --accept match only for GGUF and the latter two; never with --drafter tree or a rule"
         " that does not give a seed's text. Other targets would lose more time than they gain.",
         group=DRAFTING,

@@ -27,6 +27,8 @@ _BYTES_PER_THREAD = 8_000_000
 _FIRST_CELLS = 32
 _WIDTHS = 17  # a root and the longest drafts
 _SHARE = 4
+# From here on, looking for settings takes long enough to be told of.
+_LARGE_BYTES = 500_000_000
 
 
 class LlamaModel(LoadedWeights):
@@ -165,6 +167,13 @@ def _known(opened: _Opened, tried: Sequence[rows.Way]) -> rows.Way | None:
         return None
 
     def search() -> str:
+        if sum(part.stat().st_size for part in named_parts(opened.file)) >= _LARGE_BYTES:
+            _log.warning(
+                "%s: opened here for the first time: under which settings drafts cannot change its"
+                " text is tried once, as long as some hundred tokens take; --no-batch-invariant"
+                " leaves that out",
+                opened.file.name,
+            )
         way = rows.find(tried, opened.weights, opened.settings, asked=asked)
         if way is None and not asked and opened.quantised():
             _log.warning(

@@ -177,6 +177,22 @@ def test_settings_that_cost_much_must_be_asked_for(
     assert len(tried) == 4, "once"
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_a_search_that_takes_long_is_told_of_once(
+    file: Path,
+    judged: Callable[..., list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    large: bool,
+) -> None:
+    judged(lambda settings: 17)
+    monkeypatch.setattr(llama_model, "_LARGE_BYTES", file.stat().st_size + (0 if large else 1))
+    with caplog.at_level(logging.WARNING, logger="edgedec"):
+        for _ in range(2):
+            LlamaModel.load(file, LoadOptions(threads=1))
+    assert caplog.text.count("for the first time") == large
+
+
 def test_pairs_are_what_is_left(file: Path, judged: Callable[..., list[Any]]) -> None:
     judged(lambda settings: 17 if settings.paired else 1)
     assert not LlamaModel.load(file, LoadOptions(threads=1)).capabilities.batch_invariant
