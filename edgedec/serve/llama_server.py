@@ -104,8 +104,8 @@ def read(fields: dict[str, Any], prompts: Prompts, limits: Limits) -> ParsedRequ
 def _bias(given: list[Any]) -> dict[str, Any]:
     """Return pairs of a token and a number as OpenAI's API has them."""
     pairs = all(isinstance(one, list) and len(one) == 2 and type(one[0]) is int for one in given)
-    if not pairs or len(given) > _MOST_BIASES:
-        raise refused("logit_bias", "pairs of a token's id and a number", given)
+    if not pairs or len(given) > _MOST_BIASES or len({one[0] for one in given}) < len(given):
+        raise refused("logit_bias", "pairs of a token's id and a number, a token once", given)
     return {str(token): value for token, value in given}
 
 

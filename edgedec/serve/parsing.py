@@ -247,7 +247,9 @@ def _bias(body: Body) -> dict[int, float] | None:
     found = {}
     for token, value in given.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not token.isdecimal() or len(token) > 9 or not number or not -100 <= value <= 100:
+        # As it is usually written: "03" beside "3" would be the same token twice.
+        known = token.isdecimal() and len(token) <= 9 and token == str(int(token))
+        if not known or not number or not -100 <= value <= 100:
             raise refused("logit_bias", "token ids with numbers from -100 to 100", {token: value})
         found[int(token)] = float(value)
     return found
