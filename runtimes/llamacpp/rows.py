@@ -39,7 +39,7 @@ WIDTHS = (2, 3, 4, 5, 6, 7, 8, 12, 17)
 _FEW_ROWS, LEAST_ROWS = 4, 2
 _COMPARED = 10  # rows, at least, of each width
 _TEXT = WIDTHS[-1]
-_PROMPT, _COPIES = 61, 7
+_PROMPT, _COPIES = 30, 15
 PROBE_CELLS = cells_for(_PROMPT * (1 + _COPIES) + _TEXT)  # 512
 # Without being asked for, independent rows may make one row slower by the first factor, behind a
 # page of text: what measurements err by. Several may be slower by the second: only drafts compute
