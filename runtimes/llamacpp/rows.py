@@ -26,6 +26,7 @@ import numpy as np
 
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import SessionError
+from edgedec.hardware.resident import release_free
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.context import Context, Settings, cells_for
 from edgedec.runtimes.llamacpp.library import Weights
@@ -45,7 +46,7 @@ PROBE_CELLS = cells_for(_PROMPT * (1 + _COPIES) + _TEXT)  # 512
 # page of text: what measurements err by. Several may be slower by the second: only drafts compute
 # several, and are measured while they do.
 _MOST_LOSS, _MOST_LOSS_OF_SEVERAL = 1.05, 1.2
-_TIMED = (1, 2, 4, 8)
+_TIMED = (1, 2, 4)
 # Architectures of which some rows in a hundred have other bits beside others, which a test of few
 # rows misses; the reason was not found.
 _INEXACT = ("lfm2", "lfm2moe")
@@ -173,21 +174,20 @@ def _tried(
     if inexact or (way.paired and weights.recurrent):  # a state cannot drop the copy of a token
         return None
 
+    def empty(one: Settings, most: int) -> Context:
+        release_free()  # of what the contexts before it took, the heap would keep megabytes
+        return Context(weights, dataclasses.replace(one, most_rows=most), PROBE_CELLS)
+
     def loss(widths: Sequence[int]) -> float:
         # A row of logits is a megabyte where a vocabulary is large: as few as are needed.
-        most = max(widths[-1], LEAST_ROWS)
-        judged, plain = (
-            Context(weights, dataclasses.replace(one, most_rows=most), PROBE_CELLS) for one in both
-        )
+        judged, plain = (empty(one, max(widths[-1], LEAST_ROWS)) for one in both)
         return float(np.mean(losses(judged, plain, widths)))
 
     try:
         lone = loss(_TIMED[:1])
         cap = 1
         if asked or lone <= _MOST_LOSS:
-            cap = widest(
-                Context(weights, dataclasses.replace(both[0], most_rows=_TEXT), PROBE_CELLS)
-            )
+            cap = widest(empty(both[0], _TEXT))
         if cap < LEAST_ROWS:
             _log.debug("%s: one row takes %.2f", way.name, lone)
             return None
