@@ -27,7 +27,7 @@ _BYTES_PER_THREAD = 8_000_000
 _FIRST_CELLS = 32
 _WIDTHS = 17  # a root and the longest drafts
 _SHARE = 4
-# From here on, looking for settings takes long enough to be told of.
+# The user is told why the first opening of such a file takes long.
 _LARGE_BYTES = 500_000_000
 
 
