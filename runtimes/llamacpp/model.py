@@ -167,7 +167,8 @@ def _known(opened: _Opened, tried: Sequence[rows.Way]) -> rows.Way | None:
         return None
 
     def search() -> str:
-        if sum(part.stat().st_size for part in named_parts(opened.file)) >= _LARGE_BYTES:
+        size = sum(part.stat().st_size for part in named_parts(opened.file))
+        if size >= _LARGE_BYTES and not tried[0].paired:  # those come after others
             _log.warning(
                 "%s: opened here for the first time: under which settings drafts cannot change its"
                 " text is tried once, as long as some hundred tokens take; --no-batch-invariant"
